@@ -307,7 +307,7 @@ def _in_rounds(drift: Any, total: int) -> Any:
             else time
             for time in found["rounds"]
         ]
-    for key in ("every", "window"):
+    for key in ("every", "window", "width"):
         share = found.get(key)
         if isinstance(share, float) and 0 < share < 1:
             found[key] = max(1, round(share * total))

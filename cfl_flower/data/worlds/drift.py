@@ -68,6 +68,8 @@ class Schedule:
 
     rounds: list[int] = field(default_factory=list)
     """Of no effect itself: the events of a preset refer to it."""
+    width: Count = 1
+    """Of no effect itself, either."""
     steps: dict[str, Any] = field(default_factory=dict)
     """The events, in their order."""
 
@@ -99,6 +101,10 @@ class Change(ABC):
     """The round from which `every` and `chance` count."""
     chance: Fraction = 0.0
     """It also happens in each round, from ``first`` on, with this probability."""
+    width: Count = 1
+    """Rounds in which it takes place: gradually, one share of the samples after the
+    other, which are the same for all clients and times. A number between 0 and 1 is a
+    share of the run. A client's true concept is that of most of its samples."""
     fraction: Fraction = 1.0
     """Share of the clients it concerns, chosen at random each time."""
     ids: Annotated[list[int], Field(min_length=1)] | None = None

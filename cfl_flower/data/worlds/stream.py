@@ -31,7 +31,7 @@ from cfl_flower.data.worlds.world import (
 )
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
-from cfl_flower.types import FloatArray, IntArray
+from cfl_flower.types import BoolArray, FloatArray, IntArray
 
 EVERYTHING: dict[str, Any] = {"since": 0.0, "until": 1.0, "visible": True}
 """The traits of clients of whom everything has arrived, and nothing is forgotten."""
@@ -100,21 +100,26 @@ class View:
     """The same of test samples."""
     shown: tuple[tuple[Look, ...], ...] = ((),)
     """What is done to samples of each number."""
+    earlier: View | None = None
+    """How samples are shown that a gradual change has not reached: their indices count
+    on through the pool, after the last of ``turns``."""
+    late: BoolArray | None = None
+    """Which samples of the test pool it has not reached, shape (n,)."""
 
     @property
     def labels(self) -> IntArray:
         """Training labels as the client calls them, shape (n,)."""
-        return self.relabel[self.train_pool.labels_at(self.train_indices)]
+        return self._of_labels("relabel", self.train_pool, self.train_indices)
 
     @property
     def test_labels(self) -> IntArray:
         """Test labels as the client calls them, shape (n,)."""
-        return self.relabel[self.test_pool.labels_at(self.test_indices)]
+        return self._of_labels("relabel", self.test_pool, self.test_indices)
 
     @property
     def train_parts(self) -> IntArray:
         """Which of ``turns`` each training sample has, shape (n,)."""
-        return self.train_indices // len(self.train_pool.labels)
+        return self.train_indices // len(self.train_pool.labels) % len(self.turns)
 
     def train(self) -> tuple[Tensor, Tensor]:
         """Return the training samples and labels."""
@@ -126,14 +131,29 @@ class View:
 
     def everything(self) -> View:
         """Return the view of one who tests on the whole test set."""
-        count = len(self.test_pool.labels) * len(self.turns)
-        return replace(self, test_indices=np.arange(count))
+        size = len(self.test_pool.labels)
+        indices = np.arange(size * len(self.turns))
+        if self.late is not None:
+            indices += np.where(self.late[indices % size], len(indices), 0)
+        return replace(self, test_indices=indices)
 
     @property
     def kinds(self) -> int:
         """The most forms that test samples have."""
         looks = 1 if self.test_looks is None else len(np.unique(self.test_looks))
-        return looks * len(self.turns)
+        before = 0 if self.earlier is None else self.earlier.kinds
+        return looks * len(self.turns) + before
+
+    def _of_labels(self, trait: str, pool: Pool, indices: IntArray) -> IntArray:
+        """Return what samples have of a trait that labels have, shape (n,)."""
+        own = getattr(self, trait)
+        labels = pool.labels_at(indices)
+        found: IntArray = np.zeros_like(indices) if own is None else own[labels]
+        if self.earlier is None:
+            return found
+        late = indices >= len(pool.labels) * len(self.turns)
+        before = self.earlier._of_labels(trait, pool, indices)
+        return np.where(late, before, found)
 
     def by_form(self, part: str) -> Iterator[tuple[Form, IntArray, IntArray]]:
         """Yield each form of a part, the rows of its pool that have it, and places.
@@ -143,15 +163,15 @@ class View:
         tests = part == "test"
         pool = self.test_pool if tests else self.train_pool
         indices = self.test_indices if tests else self.train_indices
-        looks = self.test_looks if tests else self.looks
+        looks = self._of_labels("test_looks" if tests else "looks", pool, indices)
         turns = indices // len(pool.labels)
         rows = indices % len(pool.labels)
-        numbers = turns * len(self.shown)
-        if looks is not None:
-            numbers = numbers + looks[pool.labels[rows]]
+        numbers = turns * len(self.shown) + looks
         for number in np.unique(numbers).tolist():
             turn, look = divmod(number, len(self.shown))
-            degrees = (self.degrees + self.turns[turn]) % 360
+            late, turn = divmod(turn, len(self.turns))
+            view = self.earlier if late and self.earlier else self
+            degrees = (view.degrees + self.turns[turn]) % 360
             places = np.flatnonzero(numbers == number)
             yield Form(degrees, self.shown[look], part), rows[places], places
 
@@ -260,6 +280,8 @@ class Stream:
                     state.update(np.ascontiguousarray(value).tobytes())
             if len(world.shown) > 1:
                 state.update(repr(world.shown).encode())
+            if world.transition is not None:
+                state.update(repr(world.transition.share).encode())
         for number in range(len(world.allocations)):
             for samples in self._holdings.samples(world, number):
                 for client in range(world.clients):
@@ -269,6 +291,39 @@ class Stream:
 
     def _make_view(self, client: int, server_round: int) -> View:
         world = self.timeline.world(server_round)
+        view = self._view_in(world, client)
+        now = world.transition
+        if now is None:
+            return view
+        others = traits(now.before)
+        if all(
+            np.array_equal(value[client], others[name][client])
+            for name, value in traits(world).items()
+        ):
+            return view
+        earlier = self._view_in(now.before, client)
+        points = self._points
+        indices = {}
+        for part, name in enumerate(("train_indices", "test_indices")):
+            size = len(self._pools[part].labels)
+            after = getattr(view, name)
+            before = getattr(earlier, name)
+            after = after[points[part][after % size] < now.share]
+            before = before[points[part][before % size] >= now.share]
+            beyond = size * len(view.turns)
+            indices[name] = np.concatenate([after, before + beyond])
+        late = points[1] >= now.share
+        return replace(view, earlier=earlier, late=late, **indices)
+
+    @cached_property
+    def _points(self) -> list[FloatArray]:
+        """The share of a gradual change that reaches each sample of the two pools."""
+        return [
+            generator(self._seed, "gradual", part).random(len(pool.labels))
+            for part, pool in enumerate(self._pools)
+        ]
+
+    def _view_in(self, world: World, client: int) -> View:
         train, test = (self._indices(world, client, part) for part in (0, 1))
         if len(self._shared):
             labels = self._pools[0].labels[self._shared]

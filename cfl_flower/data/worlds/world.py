@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,7 +25,10 @@ AT_RANDOM, BY_RANK, BY_TIME = range(3)
 its samples at a time; that of the dataset's clock, a span of time at a time."""
 
 
-COMMON = ("allocations", "shown")
+HALF = 0.5
+"""The share of a client's samples from which on they are most of them."""
+
+COMMON = ("allocations", "shown", "transition")
 """What a world has beside the traits of its clients."""
 
 
@@ -58,6 +61,19 @@ class Allocation:
     """How often each client was allocated samples before."""
     number: int = 0
     """Of allocations before."""
+
+
+class Transition(NamedTuple):
+    """A change in the course of some rounds, sample by sample."""
+
+    before: World
+    """What clients would hold without it."""
+    began: int
+    """Its first round."""
+    width: int
+    """The number of its rounds, in the last of which all is as after it."""
+    share: float
+    """Of the samples that are as after it, from 0 to 1."""
 
 
 class Look(Protocol):
@@ -105,6 +121,8 @@ class World:
     """The same of test samples, which may look different."""
     shown: tuple[tuple[Look, ...], ...] = ((),)
     """What was done to samples of each number, in order; 0 are those as recorded."""
+    transition: Transition | None = None
+    """Of which this world is the end, if one goes on."""
 
     @property
     def clients(self) -> int:
@@ -153,6 +171,12 @@ class World:
         """The number of labels, L."""
         return int(self.relabel.shape[1])
 
+    @property
+    def majority(self) -> World:
+        """What most samples are as: this world, or that before the transition."""
+        now = self.transition
+        return now.before if now is not None and now.share < HALF else self
+
     @cached_property
     def meanings(self) -> IntArray:
         """Which clients mean the same by a class, shape (clients, L).
@@ -160,6 +184,8 @@ class World:
         Equal, and numbered from 0, for clients that call the same original labels, of
         the same domain, rotation and look, by the name of that class.
         """
+        if self.majority is not self:
+            return self.majority.meanings
         columns = self.relabel, self.domains, self.degrees, self.looks
         traits = np.column_stack(columns)
         differing = (traits != traits[0]).any(axis=0)
@@ -258,7 +284,9 @@ def differs(one: World, two: World) -> bool:
     """Return whether any client holds something else in two worlds."""
     others = traits(two)
     pairs = ((value, others[name]) for name, value in traits(one).items())
-    return one is not two and not all(np.array_equal(*pair) for pair in pairs)
+    shares = [1.0 if w.transition is None else w.transition.share for w in (one, two)]
+    same = shares[0] == shares[1] and all(np.array_equal(*pair) for pair in pairs)
+    return one is not two and not same
 
 
 def relabel_clients(world: World, clients: BoolArray, names: IntArray) -> World:
