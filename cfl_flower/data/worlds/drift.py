@@ -71,20 +71,24 @@ class Schedule:
     width: Count = 1
     """Of no effect itself, either."""
     steps: dict[str, Any] = field(default_factory=dict)
-    """The events, in their order."""
+    """The events, or further schedules, in their order."""
 
     @property
     def events(self) -> Mapping[str, Change]:
         """What happens, by keys; events of one round happen in this order."""
-        return {f"drift.steps.{name}": step for name, step in self.steps.items()}
+        return {
+            f"drift.steps.{name}{place.removeprefix('drift')}": event
+            for name, step in self.steps.items()
+            for place, event in step.events.items()
+        }
 
     def __post_init__(self) -> None:
         ok = all(one < two for one, two in pairwise(self.rounds))
         require(ok, "drift.rounds", self.rounds, "ascending rounds")
         for name, step in self.steps.items():
-            ok = isinstance(step, Change)
+            ok = isinstance(step, Change | Schedule)
             kind = type(step).__name__
-            require(ok, f"drift.steps.{name}", kind, "one kind of change")
+            require(ok, f"drift.steps.{name}", kind, "a kind of change")
 
 
 @settings("drift")
