@@ -12,16 +12,6 @@ from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
 
-def shift(x: Tensor, value: float) -> Tensor:
-    """Add a value: to an image, brightness."""
-    return x + value
-
-
-def scale(x: Tensor, factor: float) -> Tensor:
-    """Multiply all by a factor."""
-    return x * factor
-
-
 def blur(x: Tensor, sigma: float) -> Tensor:
     """Blur images, shape (n, channels, height, width), by a Gaussian, in pixels."""
     reach = max(1, int(3 * sigma + 0.5))
@@ -46,9 +36,6 @@ def colour(x: Tensor, share: float) -> Tensor:
     """Move a share of each colour on: of red to green, to blue, and to red."""
     return (1 - share) * x + share * x.roll(1, dims=1)
 
-
-EVERYWHERE = {"shift": shift, "scale": scale}
-"""What is done to any inputs, by its name."""
 
 IMAGES = {"blur": blur, "contrast": contrast, "colour": colour}
 """What is done to images alone; `colour` to those with three channels."""

@@ -5,36 +5,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from torch import Tensor
 
-from cfl_flower.data.reading.looks import EVERYWHERE, IMAGES
+from cfl_flower.data.reading.looks import IMAGES
 from cfl_flower.data.worlds.drift import Change, Occasion
 from cfl_flower.data.worlds.world import World
 from cfl_flower.seeding import generator
 from cfl_flower.settings import Natural, require, settings
 from cfl_flower.types import BoolArray, FloatArray, IntArray
-
-
-class Draws(NamedTuple):
-    """The random draws of a look: the same wherever, and however often, it is seen."""
-
-    purpose: str
-    seed: int
-    part: str
-    rows: IntArray
-
-    def common(self) -> np.random.Generator:
-        """Return the generator of what all samples have in common."""
-        return generator(self.seed, self.purpose)
-
-    def own(self) -> Iterator[np.random.Generator]:
-        """Yield each sample's own generator."""
-        for row in self.rows.tolist():
-            yield generator(self.seed, f"{self.purpose}/{self.part}", 0, row)
 
 
 @settings("drift")
@@ -50,17 +33,22 @@ class Appearance(Change):
     """Training samples stay as they are, and so does the true concept."""
 
     @abstractmethod
-    def look(self, x: FloatArray, y: int, rng: np.random.Generator) -> FloatArray:
+    def look(self, x: FloatArray, y: int, rng: Generator) -> FloatArray:
         """Return one sample as it looks afterwards: float32, of the same shape.
 
         ``x`` is turned, if at all, and may be written to; ``y`` is its original label.
         Random draws are the sample's own: each time the same.
         """
 
-    def show(self, x: Tensor, labels: IntArray, draws: Draws) -> Tensor:
-        """Return samples as they look afterwards, shape (n, *shape)."""
-        samples = x.cpu().numpy()
-        each = zip(samples, labels.tolist(), draws.own(), strict=True)
+    def show(
+        self, x: Tensor, labels: IntArray, common: Generator, own: Iterator[Generator]
+    ) -> Tensor:
+        """Return samples as they look afterwards, shape (n, *shape).
+
+        Draws are from a ``common`` generator, or from each sample's ``own``, of which
+        there are n.
+        """
+        each = zip(x.cpu().numpy(), labels.tolist(), own, strict=True)
         shown = [self.look(sample.copy(), y, rng) for sample, y, rng in each]
         if not shown:
             return x
@@ -98,7 +86,9 @@ class Seen:
 
     def show(self, x: Tensor, labels: IntArray, rows: IntArray, part: str) -> Tensor:
         """Return samples as they look after it; see `worlds.world.Look`."""
-        return self.event.show(x, labels, Draws(self.purpose, self.seed, part, rows))
+        purpose = f"{self.purpose}/{part}"
+        own = (generator(self.seed, purpose, 0, row) for row in rows.tolist())
+        return self.event.show(x, labels, generator(self.seed, self.purpose), own)
 
 
 def _switch(world: World, trait: str, mask: BoolArray, look: Seen) -> World:
@@ -154,28 +144,35 @@ class Corrupt(Appearance):
         allowed = f"numbers from 0 to {shape[0] - 1}, or [] for all"
         require(ok, "drift.features", self.features, allowed)
 
-    def look(self, x: FloatArray, y: int, rng: np.random.Generator) -> FloatArray:
+    def look(self, x: FloatArray, y: int, rng: Generator) -> FloatArray:
         """Return one sample with noise."""
         noise = rng.standard_normal(x.shape, np.float32)
         return x + np.float32(self.strength) * noise
 
-    def show(self, x: Tensor, labels: IntArray, draws: Draws) -> Tensor:
-        """Return samples as they look afterwards, shape (n, *shape)."""
-        after = self._corrupted(x, labels, draws)
+    def show(
+        self, x: Tensor, labels: IntArray, common: Generator, own: Iterator[Generator]
+    ) -> Tensor:
+        """Return samples as they look afterwards; see `Appearance.show`."""
+        if self.kind == "noise":
+            after = super().show(x, labels, common, own)
+        else:
+            after = self._corrupted(x, common)
         if not self.features:
             return after
         shown = x.clone()
         shown[:, self.features] = after[:, self.features]
         return shown
 
-    def _corrupted(self, x: Tensor, labels: IntArray, draws: Draws) -> Tensor:
-        if self.kind == "noise":
-            return super().show(x, labels, draws)
-        if self.kind != "failure":
-            return {**EVERYWHERE, **IMAGES}[self.kind](x, self.strength)
+    def _corrupted(self, x: Tensor, common: Generator) -> Tensor:
+        if self.kind == "shift":
+            return x + self.strength
+        if self.kind == "scale":
+            return x * self.strength
+        if self.kind in IMAGES:
+            return IMAGES[self.kind](x, self.strength)
         sensors = np.ones(x.shape[1:], np.float32)
         able = np.arange(sensors.size).reshape(sensors.shape)
         able = able[self.features or slice(None)].ravel()
         count = round(self.strength * len(able))
-        sensors.ravel()[draws.common().permutation(able)[:count]] = 0
+        sensors.ravel()[common.permutation(able)[:count]] = 0
         return x * torch.from_numpy(sensors).to(x.device)

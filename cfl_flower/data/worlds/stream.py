@@ -296,24 +296,38 @@ class Stream:
         if now is None:
             return view
         others = traits(now.before)
-        if all(
+        same = (
             np.array_equal(value[client], others[name][client])
             for name, value in traits(world).items()
-        ):
+        )
+        if all(same):
             return view
         earlier = self._view_in(now.before, client)
-        points = self._points
-        indices = {}
-        for part, name in enumerate(("train_indices", "test_indices")):
-            size = len(self._pools[part].labels)
-            after = getattr(view, name)
-            before = getattr(earlier, name)
-            after = after[points[part][after % size] < now.share]
-            before = before[points[part][before % size] >= now.share]
-            beyond = size * len(view.turns)
-            indices[name] = np.concatenate([after, before + beyond])
-        late = points[1] >= now.share
-        return replace(view, earlier=earlier, late=late, **indices)
+        return replace(
+            view,
+            train_indices=self._mix(
+                0, view.train_indices, earlier.train_indices, now.share
+            ),
+            test_indices=self._mix(
+                1, view.test_indices, earlier.test_indices, now.share
+            ),
+            earlier=earlier,
+            late=self._points[1] >= now.share,
+        )
+
+    def _mix(
+        self, part: int, after: IntArray, before: IntArray, share: float
+    ) -> IntArray:
+        """Return indices of what a gradual change has reached, and of what it has not.
+
+        Both count through the pool once for each of ``turns``, those of the latter
+        after those of the former.
+        """
+        points = self._points[part]
+        size = len(points)
+        after = after[points[after % size] < share]
+        before = before[points[before % size] >= share]
+        return np.concatenate([after, before + size * len(self._partition.turns)])
 
     @cached_property
     def _points(self) -> list[FloatArray]:
@@ -335,7 +349,8 @@ class Stream:
         looks = world.looks[client]
         test_looks = world.test_looks[client]
         alike = world.degrees == world.degrees[client]
-        alike &= (world.test_looks == test_looks).all(axis=1)
+        if len(world.shown) > 1:
+            alike &= (world.test_looks == test_looks).all(axis=1)
         return View(
             *self._pools,
             train,

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cfl_flower.data.reading.looks import EVERYWHERE, IMAGES, blur, colour, contrast
+from cfl_flower.data.reading.looks import IMAGES, blur, colour, contrast
 
 
 def images(channels: int = 3) -> torch.Tensor:
     return torch.rand(4, channels, 6, 5, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("name", [*EVERYWHERE, *IMAGES])
+@pytest.mark.parametrize("name", IMAGES)
 def test_nothing_but_values_changes(name: str) -> None:
     x = images()
     before = x.clone()
-    after = {**EVERYWHERE, **IMAGES}[name](x, 0.5)
+    after = IMAGES[name](x, 0.5)
     assert after.shape == x.shape
     assert after.dtype == torch.float32
     assert torch.equal(x, before)
