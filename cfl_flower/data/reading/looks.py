@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import conv2d, pad
 
 
 def blur(x: Tensor, sigma: float) -> Tensor:
     """Blur images, shape (n, channels, height, width), by a Gaussian, in pixels."""
+    (height, width) = x.shape[-2:]
+    columns = _spread(height, sigma).to(x.device)
+    rows = _spread(width, sigma).to(x.device)
+    return columns @ x @ rows.T
+
+
+def _spread(size: int, sigma: float) -> Tensor:
+    """Return what each of so many pixels in a row gets of each, shape (size, size).
+
+    Pixels beyond the edge are those at the edge. A product with the matrix takes less
+    time than a convolution of each channel.
+    """
     reach = max(1, int(3 * sigma + 0.5))
-    distances = torch.arange(-reach, reach + 1, dtype=x.dtype, device=x.device)
+    distances = torch.arange(-reach, reach + 1)
     weights = torch.exp(-((distances / sigma) ** 2) / 2)
-    weights = weights / weights.sum()
-    channels = x.shape[1]
-    # Pixels beyond the edge are those at the edge, however small the image.
-    wide = pad(x, (reach, reach, reach, reach), mode="replicate")
-    rows = weights.view(1, 1, 1, -1).expand(channels, 1, 1, -1)
-    columns = weights.view(1, 1, -1, 1).expand(channels, 1, -1, 1)
-    return conv2d(conv2d(wide, rows, groups=channels), columns, groups=channels)
+    sources = (torch.arange(size)[:, None] + distances).clamp(0, size - 1)
+    shares = (weights / weights.sum()).expand(size, -1)
+    return torch.zeros(size, size).scatter_add_(1, sources, shares)
 
 
 def contrast(x: Tensor, factor: float) -> Tensor:
