@@ -117,6 +117,8 @@ class ClusteredClient(NumPyClient):
         view = self.data(server_round)
         state = blake2b(digest_size=8)
         state.update(repr((view.degrees, view.turns)).encode())
+        if view.looks is not None:
+            state.update(view.looks.tobytes())
         state.update(np.ascontiguousarray(view.train_indices).tobytes())
         state.update(np.ascontiguousarray(view.labels).tobytes())
         if self.context.folder is not None:

@@ -11,7 +11,7 @@ device keeps no indices, as only its present data are there.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -124,19 +124,17 @@ class FedDriftClient(ClusteredClient):
         for step, model in past.items():
             rows = self.kept.get(f"{step}.samples")
             if rows is not None and self.is_original:
-                degrees = float(self.kept[f"{step}.degrees"][0])
-                relabel = self.kept[f"{step}.relabel"]
-                held = replace(
-                    now, train_indices=rows, degrees=degrees, relabel=relabel
-                )
+                held = replace(now, train_indices=rows, earlier=None)
+                held = with_form(held, self.kept, f"{step}.")
                 views.setdefault(model, []).append(held)
         return {model: self.unite(parts) for model, parts in views.items()}
 
     def unite(self, views: Sequence[View]) -> Samples:
         """Return the samples of all views, each sample once."""
-        forms: dict[tuple[float, bytes], View] = {}
+        forms: dict[tuple[tuple[str, bytes], ...], View] = {}
         for view in views:
-            form = view.degrees, view.relabel.tobytes()
+            arrays = form_arrays(view)
+            form = tuple((name, array.tobytes()) for name, array in arrays.items())
             if form in forms:
                 rows = np.union1d(forms[form].train_indices, view.train_indices)
                 forms[form] = replace(view, train_indices=rows)
@@ -157,7 +155,28 @@ class FedDriftClient(ClusteredClient):
         }
         if context.folder is None and self.is_original:
             found["samples"] = view.train_indices
-            found["relabel"] = view.relabel
-            found["degrees"] = np.array([view.degrees])
+            found |= form_arrays(view)
         own = {f"{step}.{name}": array for name, array in found.items()}
         context.state.part("steps").save(context.round, {**known, **own})
+
+
+def form_arrays(view: View) -> dict[str, np.ndarray]:
+    """Return how the training samples of a view are named and shown, as arrays."""
+    found = {"relabel": view.relabel, "degrees": np.array([view.degrees])}
+    if view.looks is not None:
+        found["looks"] = view.looks
+    if view.earlier is not None:
+        before = form_arrays(view.earlier)
+        found |= {f"earlier.{name}": array for name, array in before.items()}
+    return found
+
+
+def with_form(view: View, arrays: Mapping[str, np.ndarray], place: str) -> View:
+    """Return a view with the `form_arrays` whose names begin with a place."""
+    degrees = float(arrays[f"{place}degrees"][0])
+    relabel = arrays[f"{place}relabel"]
+    looks = arrays.get(f"{place}looks")
+    found = replace(view, degrees=degrees, relabel=relabel, looks=looks)
+    if f"{place}earlier.degrees" not in arrays:
+        return found
+    return replace(found, earlier=with_form(view, arrays, f"{place}earlier."))

@@ -1,4 +1,4 @@
-"""Begin a method, model or dataset of one's own: a module, its settings and a test.
+"""Begin a method, model, dataset or drift of one's own: a module, settings and a test.
 
     python -m simulations.new method my_method
     python -m simulations.run strategy=my_method
@@ -27,6 +27,7 @@ KINDS = {
     "method": "strategy",
     "model": "model",
     "dataset": "dataset",
+    "drift": "drift",
     "project": "strategy",
 }
 """What can be begun, and the group of its settings."""

@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, linear, log_softmax
 
 from cfl_flower.data.reading.pool import Pool
-from cfl_flower.data.reading.rotation import rotate
-from cfl_flower.data.worlds.stream import View
+from cfl_flower.data.worlds.stream import Form, View, in_place
 from cfl_flower.learning.training import BLOCK, Note, evaluate, switch_mode
 from cfl_flower.models import FlatModel
 from cfl_flower.types import FloatArray, IntArray, Vector
@@ -42,14 +41,14 @@ class Evaluator:
     def __init__(self, model: FlatModel, sharers: Mapping[int, int]) -> None:
         self._model = model
         self._sharers = sharers
-        self._predictions: dict[tuple[int, int, float], Predictions] = {}
-        self._represented: dict[tuple[int, int, float], Tensor] = {}
+        self._predictions: dict[tuple[int, int, Form], Predictions] = {}
+        self._represented: dict[tuple[int, int, Form], Tensor] = {}
 
-    def _predicted(self, vector: Vector, pool: Pool, degrees: float) -> Predictions:
-        key = (id(vector), id(pool), degrees)
+    def _predicted(self, vector: Vector, pool: Pool, form: Form) -> Predictions:
+        key = (id(vector), id(pool), form)
         if key not in self._predictions:
             model = self._model.load(vector)
-            self._predictions[key] = predict_pool(model, pool, degrees)
+            self._predictions[key] = predict_pool(model, pool, form)
         return self._predictions[key]
 
     def evaluate(
@@ -67,13 +66,13 @@ class Evaluator:
         truth = view.test_labels
         correct = 0
         log_shares = np.empty(len(indices))
-        for angle, rows, place in view.by_angle(pool, indices):
-            found = self._predicted(vector, pool, angle)
-            log_shares[place] = found.log_shares[rows, truth[place]]
-            correct += int(np.count_nonzero(found.labels[rows] == truth[place]))
+        for form, rows, places in view.by_form("test"):
+            found = self._predicted(vector, pool, form)
+            log_shares[places] = found.log_shares[rows, truth[places]]
+            correct += int(np.count_nonzero(found.labels[rows] == truth[places]))
             if note is not None:
                 scores = torch.from_numpy(found.log_shares[rows])
-                note(scores, torch.from_numpy(truth[place]))
+                note(scores, torch.from_numpy(truth[places]))
         return -float(log_shares.mean()), correct
 
     @torch.no_grad()
@@ -97,15 +96,18 @@ class Evaluator:
             model = self._model.load(split.join(extractor, classifier))
             return evaluate(model, *view.test(), note=note)
         parts = []
-        for angle, rows, _ in view.by_angle(pool, indices):
-            key = (id(extractor), id(pool), angle)
+        order = []
+        for form, rows, places in view.by_form("test"):
+            key = (id(extractor), id(pool), form)
             if key not in self._represented:
                 model = self._model.load(split.join(extractor, classifier))
-                self._represented[key] = represent_pool(model, pool, angle)
+                self._represented[key] = represent_pool(model, pool, form)
             found = self._represented[key]
             parts.append(found[torch.from_numpy(rows).to(found.device)])
+            order.append(places)
         rows_of = torch.from_numpy(split.rows(classifier)).to(found.device)
-        logits = linear(torch.cat(parts), rows_of[:, :-1], rows_of[:, -1])
+        points = in_place(parts, order)
+        logits = linear(points, rows_of[:, :-1], rows_of[:, -1])
         labels = torch.from_numpy(view.test_labels).to(found.device)
         correct = int((logits.argmax(1) == labels).sum())
         if note is not None:
@@ -114,28 +116,29 @@ class Evaluator:
 
     def _pays(self, vector: Vector, view: View, pool: Pool, tested: int) -> bool:
         """Return whether testing the whole pool costs less than each by itself."""
-        # Clients with the same rotation, of those that are served the model. A personal
+        # Clients with the same forms, of those that are served the model. A personal
         # model is not shared: another one may follow at its address.
         sharers = self._sharers.get(id(vector), 0) * view.alike
-        return tested > 0 and sharers * tested >= len(pool.labels) * len(view.turns)
+        return tested > 0 and sharers * tested >= len(pool.labels) * view.kinds
 
 
 @torch.no_grad()
-def predict_pool(model: FlatModel, pool: Pool, degrees: float = 0.0) -> Predictions:
-    """Return a model's predictions for every sample of a pool, rotated by an angle."""
+def predict_pool(model: FlatModel, pool: Pool, form: Form) -> Predictions:
+    """Return a model's predictions for every sample of a pool, shown in a form."""
     switch_mode(model, training=False)
-    blocks = [log_softmax(model.module(x), 1).cpu() for x in _blocks(pool, degrees)]
+    blocks = [log_softmax(model.module(x), 1).cpu() for x in _blocks(pool, form)]
     log_shares = torch.cat(blocks)
     return Predictions(log_shares.numpy(), log_shares.argmax(1).numpy())
 
 
 @torch.no_grad()
-def represent_pool(model: FlatModel, pool: Pool, degrees: float = 0.0) -> Tensor:
-    """Return the representations of a pool, rotated by an angle, shape (n, D)."""
+def represent_pool(model: FlatModel, pool: Pool, form: Form) -> Tensor:
+    """Return the representations of a pool, shown in a form, shape (n, D)."""
     switch_mode(model, training=False)
-    return torch.cat([model.extractor(x) for x in _blocks(pool, degrees)])
+    return torch.cat([model.extractor(x) for x in _blocks(pool, form)])
 
 
-def _blocks(pool: Pool, degrees: float) -> Iterator[Tensor]:
-    for start in range(0, len(pool.labels), BLOCK):
-        yield rotate(pool.inputs(slice(start, start + BLOCK)), degrees)
+def _blocks(pool: Pool, form: Form) -> Iterator[Tensor]:
+    count = len(pool.labels)
+    for start in range(0, count, BLOCK):
+        yield form.show(pool, np.arange(start, min(start + BLOCK, count)))

@@ -47,6 +47,7 @@ from cfl_flower.settings import (
     build,
     declared,
     locate,
+    located,
     require,
     settings,
 )
@@ -312,7 +313,7 @@ def _in_rounds(drift: Any, total: int) -> Any:
             else time
             for time in found["rounds"]
         ]
-    for key in ("every", "window"):
+    for key in ("every", "window", "width"):
         share = found.get(key)
         if isinstance(share, float) and 0 < share < 1:
             found[key] = max(1, round(share * total))
@@ -353,6 +354,9 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
         basics.rounds,
         holdings.labels,
     )
+    for place, event in groups["drift"].events.items():
+        with located(place):
+            event.check(dataset.shape)
     images = len(dataset.shape) == 3
     turns = partition.turns
     for server_round in [1, *timeline.rounds]:

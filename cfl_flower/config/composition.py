@@ -49,6 +49,9 @@ GROUPS = {
 }
 """The groups of settings, each with an attribute that its settings must have."""
 
+SCHEDULE = "cfl_flower.data.worlds.drift.Schedule"
+"""The class of several drifts, ``drift=[sudden,noise]``."""
+
 OPTIONS = "options"
 """Where an experiment has settings for single options of a group, such as a table's own
 ``options.strategy.fedprox.local.mu``: they hold where that option is chosen."""
@@ -77,11 +80,16 @@ def compose_plain(overrides: Sequence[str], own_parts: bool = True) -> Compositi
     _check_options(parsed)
     try:
         node, choices = _choose(parsed)
+        several = _drifts(parsed)
+        if several:
+            node.drift = _schedule(several)
+            choices["drift"] = "+".join(several)
         _refuse_doubles(choices)
         own = parse(list(_of_options(node, choices)))
         kept = [str(key) for key in node if key not in ("hydra", OPTIONS)]
         run = OmegaConf.masked_copy(node, kept)
         values = [*own, *filter(_is_value, parsed)]
+        _refuse_common(values, several)
         _refuse_options(values, choices)
         _set_values(run, values, choices, own_parts)
         plain: Any = OmegaConf.to_container(run, resolve=True)
@@ -104,6 +112,8 @@ def _is_value(override: Override) -> bool:
 def _choose(overrides: Sequence[Override]) -> tuple[DictConfig, dict[str, str]]:
     """Let Hydra compose the chosen options; return the settings and these options."""
     lines = [each.input_line or "" for each in overrides if not _is_value(each)]
+    if _drifts(overrides):
+        lines.append("drift=none")  # The last one counts.
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
             lines.append(search_path())
@@ -120,6 +130,31 @@ def _choose(overrides: Sequence[Override]) -> tuple[DictConfig, dict[str, str]]:
         ) from error
     choices = node.hydra.runtime.choices
     return node, {key: str(value) for key, value in choices.items()}
+
+
+def _drifts(overrides: Sequence[Override]) -> list[str]:
+    """Return the options of ``drift=[sudden,noise]``; empty for a single one."""
+    chosen = [each.value() for each in overrides if each.key_or_group == "drift"]
+    return chosen[-1] if chosen and isinstance(chosen[-1], list) else []
+
+
+def _refuse_common(overrides: Iterable[Override], drifts: Sequence[str]) -> None:
+    """Refuse settings of all of several drifts: each has its own."""
+    for item in overrides:
+        key = item.key_or_group
+        own = key.replace("drift.", f"drift.steps.{drifts[0]}.") if drifts else ""
+        ok = not drifts or key not in ("drift.rounds", "drift.width")
+        require(ok, key, item.get_value_element_as_str(), f"{own}= for each drift")
+
+
+def _schedule(drifts: Sequence[str]) -> dict[str, Any]:
+    """Return a drift of several options, whose keys are below ``drift.steps``."""
+    steps = {}
+    for name in drifts:
+        node, _ = _choose(parse([f"drift={name}"]))
+        text = json.dumps(OmegaConf.to_container(node.drift))
+        steps[name] = json.loads(text.replace("${drift.", f"${{drift.steps.{name}."))
+    return {"_target_": SCHEDULE, "steps": steps}
 
 
 def _set_values(
@@ -250,9 +285,17 @@ def _check_options(overrides: Sequence[Override]) -> None:
         if not known or item.is_delete() or item.is_sweep_override():
             continue
         asked = item.get_value_element_as_str()
-        if item.value() not in known:
-            hint = known_names(asked, known)
-            raise ConfigError(f"{group}={asked} is not allowed; {hint}")
+        value = item.value()
+        names = [value]
+        if group == "drift" and isinstance(value, list):
+            names = value
+            known.remove("none")
+        for name in names:
+            if name not in known:
+                hint = known_names(str(name), known)
+                raise ConfigError(f"{group}={asked} is not allowed; {hint}")
+        once = "a list of drifts, each of them once"
+        require(len({*names}) == len(names) > 0, group, asked, once)
 
 
 def _refuse_options(overrides: Iterable[Override], choices: Mapping[str, str]) -> None:

@@ -122,6 +122,9 @@ def fingerprint(view: View) -> bytes:
     arrays = (view.train_indices, view.labels, view.test_indices, view.test_labels)
     sizes = repr((view.degrees, *map(len, arrays))).encode()
     content = b"".join([sizes, *(array.tobytes() for array in arrays)])
+    for part in ("train", "test"):
+        for form, _, places in view.by_form(part):
+            content += repr(form).encode() + places.tobytes()
     return blake2b(content, digest_size=16).digest()
 
 

@@ -68,21 +68,27 @@ class Schedule:
 
     rounds: list[int] = field(default_factory=list)
     """Of no effect itself: the events of a preset refer to it."""
+    width: Count = 1
+    """Of no effect itself, either."""
     steps: dict[str, Any] = field(default_factory=dict)
-    """The events, in their order."""
+    """The events, or further schedules, in their order."""
 
     @property
     def events(self) -> Mapping[str, Change]:
         """What happens, by keys; events of one round happen in this order."""
-        return {f"drift.steps.{name}": step for name, step in self.steps.items()}
+        return {
+            f"drift.steps.{name}{place.removeprefix('drift')}": event
+            for name, step in self.steps.items()
+            for place, event in step.events.items()
+        }
 
     def __post_init__(self) -> None:
         ok = all(one < two for one, two in pairwise(self.rounds))
         require(ok, "drift.rounds", self.rounds, "ascending rounds")
         for name, step in self.steps.items():
-            ok = isinstance(step, Change)
+            ok = isinstance(step, Change | Schedule)
             kind = type(step).__name__
-            require(ok, f"drift.steps.{name}", kind, "one kind of change")
+            require(ok, f"drift.steps.{name}", kind, "a kind of change")
 
 
 @settings("drift")
@@ -99,6 +105,10 @@ class Change(ABC):
     """The round from which `every` and `chance` count."""
     chance: Fraction = 0.0
     """It also happens in each round, from ``first`` on, with this probability."""
+    width: Count = 1
+    """Rounds in which it takes place: gradually, one share of the samples after the
+    other, which are the same for all clients and times. A number between 0 and 1 is a
+    share of the run. A client's true concept is that of most of its samples."""
     fraction: Fraction = 1.0
     """Share of the clients it concerns, chosen at random each time."""
     ids: Annotated[list[int], Field(min_length=1)] | None = None
@@ -131,6 +141,10 @@ class Change(ABC):
         drawn = 1 + np.flatnonzero(points < self.chance)
         drawn = drawn[drawn >= self.first]
         return sorted({*self.rounds, *regular, *drawn.tolist()})
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise `ConfigError` if it does not fit inputs of a shape: most fit any."""
+        del shape
 
     def apply(self, world: World, occasion: Occasion) -> World:
         """Draw whom it concerns and return the world after it."""

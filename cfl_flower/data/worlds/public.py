@@ -6,18 +6,18 @@ sample is ever seen by the server; on a real server they are files of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from cfl_flower.data.datasets.digits import Dataset
 from cfl_flower.data.reading.pool import Pool
-from cfl_flower.data.reading.rotation import rotate
 from cfl_flower.data.worlds.partition import Partition
+from cfl_flower.data.worlds.stream import View
 from cfl_flower.data.worlds.timeline import Timeline
+from cfl_flower.data.worlds.world import Look
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, IntArray
@@ -43,6 +43,10 @@ class Distribution:
     """What the samples of a label are called, shape (L,)."""
     domain: int
     """Which of the datasets of a hybrid they are from."""
+    looks: IntArray | None = None
+    """How samples of each label look: numbers of `shown`, shape (L,)."""
+    shown: tuple[tuple[Look, ...], ...] = ((),)
+    """What is done to samples of each number."""
 
     def draw(self, pool: Pool, size: int, rng: np.random.Generator) -> Samples:
         """Draw samples from a pool, each at most once; all if they are not enough."""
@@ -54,8 +58,8 @@ class Distribution:
         odds = np.where(here, shares[labels], 0.0)
         count = min(size, int(np.count_nonzero(odds)))
         rows = np.sort(rng.choice(len(odds), count, replace=False, p=odds / odds.sum()))
-        x = rotate(pool.inputs(torch.from_numpy(rows)), self.degrees)
-        return Samples(x, torch.from_numpy(self.relabel[pool.labels[rows]]))
+        view = View(pool, pool, rows, rows, self.degrees, self.relabel)
+        return Samples(*replace(view, looks=self.looks, shown=self.shown).train())
 
 
 def distributions(partition: Partition, timeline: Timeline) -> list[Distribution]:
@@ -77,6 +81,8 @@ def distributions(partition: Partition, timeline: Timeline) -> list[Distribution
             float(world.degrees[client]),
             world.relabel[client],
             int(world.domains[client]),
+            world.looks[client],
+            world.shown,
         )
         for client in first.tolist()
     ]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakMethod
 
 import numpy as np
@@ -24,6 +23,7 @@ from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.data.worlds.world import (
     AT_RANDOM,
     BY_RANK,
+    Look,
     World,
     alter,
     differs,
@@ -31,7 +31,7 @@ from cfl_flower.data.worlds.world import (
 )
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
-from cfl_flower.types import FloatArray, IntArray
+from cfl_flower.types import BoolArray, FloatArray, IntArray
 
 EVERYTHING: dict[str, Any] = {"since": 0.0, "until": 1.0, "visible": True}
 """The traits of clients of whom everything has arrived, and nothing is forgotten."""
@@ -54,6 +54,24 @@ def say_share(share: float, rounds: int) -> str:
     return said
 
 
+class Form(NamedTuple):
+    """How some samples of one pool are shown."""
+
+    degrees: float = 0.0
+    """Rotation of the images."""
+    looks: tuple[Look, ...] = ()
+    """What is done to them then."""
+    part: str = "train"
+
+    def show(self, pool: Pool, rows: IntArray) -> Tensor:
+        """Return the samples in some rows of the pool, shape (n, *shape)."""
+        at = torch.from_numpy(rows).to(pool.x.device)
+        x = rotate(pool.inputs(at), self.degrees)
+        for look in self.looks:
+            x = look.show(x, pool.labels[rows], rows, self.part)
+        return x
+
+
 @dataclass(frozen=True)
 class View:
     """A client's data in one round, as indices into the shared pools.
@@ -70,73 +88,123 @@ class View:
     relabel: IntArray
     """What the client calls the samples of a label, shape (L,)."""
     alike: float = 1.0
-    """Share of all clients that have the same rotation."""
+    """Share of all clients whose test samples are shown in the same way."""
     turns: tuple[float, ...] = (0.0,)
     """Rotations that come on top, of the distributions that the client mixes."""
     whole: bool = False
     """The reported accuracy is on the whole test set."""
     held_out: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     """Of the pool for training, the samples for validation."""
+    looks: IntArray | None = None
+    """The numbers of how the training samples of each label look, shape (L,); None
+    where all look as recorded."""
+    test_looks: IntArray | None = None
+    """The same of test samples."""
+    shown: tuple[tuple[Look, ...], ...] = ((),)
+    """What is done to samples of each number."""
+    earlier: View | None = None
+    """How samples are shown that a gradual change has not reached: their indices count
+    on through the pool, after the last of ``turns``."""
+    late: BoolArray | None = None
+    """Which samples of the test pool it has not reached, shape (n,)."""
 
     @property
     def labels(self) -> IntArray:
         """Training labels as the client calls them, shape (n,)."""
-        return self.relabel[self.train_pool.labels_at(self.train_indices)]
+        return self._of_labels("relabel", self.train_pool, self.train_indices)
 
     @property
     def test_labels(self) -> IntArray:
         """Test labels as the client calls them, shape (n,)."""
-        return self.relabel[self.test_pool.labels_at(self.test_indices)]
+        return self._of_labels("relabel", self.test_pool, self.test_indices)
 
     @property
     def train_parts(self) -> IntArray:
         """Which of ``turns`` each training sample has, shape (n,)."""
-        return self.train_indices // len(self.train_pool.labels)
+        return self.train_indices // len(self.train_pool.labels) % len(self.turns)
 
     def train(self) -> tuple[Tensor, Tensor]:
         """Return the training samples and labels."""
-        return self._take(self.train_pool, self.train_indices, self.labels)
+        return self._take(self.train_pool, "train", self.labels)
 
     def test(self) -> tuple[Tensor, Tensor]:
         """Return the test samples and labels."""
-        return self._take(self.test_pool, self.test_indices, self.test_labels)
+        return self._take(self.test_pool, "test", self.test_labels)
 
     def everything(self) -> View:
         """Return the view of one who tests on the whole test set."""
-        count = len(self.test_pool.labels) * len(self.turns)
-        return replace(self, test_indices=np.arange(count))
+        size = len(self.test_pool.labels)
+        indices = np.arange(size * len(self.turns))
+        if self.late is not None:
+            indices += np.where(self.late[indices % size], len(indices), 0)
+        return replace(self, test_indices=indices)
 
     def validation(self) -> View:
         """Return the view of one who tests on the samples for validation."""
-        return replace(self, test_pool=self.train_pool, test_indices=self.held_out)
+        return replace(
+            self,
+            test_pool=self.train_pool,
+            test_indices=self.held_out,
+            test_looks=self.looks,
+            earlier=None if self.earlier is None else self.earlier.validation(),
+            late=None,
+        )
 
-    def by_angle(
-        self, pool: Pool, indices: IntArray
-    ) -> Iterator[tuple[float, IntArray, slice]]:
-        """Yield each rotation, the rows of the pool that have it, and their place.
+    @property
+    def kinds(self) -> int:
+        """The most forms that test samples have."""
+        looks = 1 if self.test_looks is None else len(np.unique(self.test_looks))
+        before = 0 if self.earlier is None else self.earlier.kinds
+        return looks * len(self.turns) + before
 
-        The indices must ascend where there are several ``turns``.
+    def _of_labels(self, trait: str, pool: Pool, indices: IntArray) -> IntArray:
+        """Return what samples have of a trait that labels have, shape (n,)."""
+        own = getattr(self, trait)
+        labels = pool.labels_at(indices)
+        found: IntArray = np.zeros_like(indices) if own is None else own[labels]
+        if self.earlier is None:
+            return found
+        late = indices >= len(pool.labels) * len(self.turns)
+        before = self.earlier._of_labels(trait, pool, indices)
+        return np.where(late, before, found)
+
+    def by_form(self, part: str) -> Iterator[tuple[Form, IntArray, IntArray]]:
+        """Yield each form of a part, the rows of its pool that have it, and places.
+
+        The part is "train" or "test"; the places are those among the part's indices.
         """
-        if len(self.turns) == 1:
-            yield self.degrees, indices, slice(0, len(indices))
-            return
-        size = len(pool.labels)
-        edges = np.searchsorted(indices, size * np.arange(len(self.turns) + 1)).tolist()
-        for part, (start, end) in enumerate(pairwise(edges)):
-            if start < end:
-                angle = (self.degrees + self.turns[part]) % 360
-                yield angle, indices[start:end] - part * size, slice(start, end)
+        tests = part == "test"
+        pool = self.test_pool if tests else self.train_pool
+        indices = self.test_indices if tests else self.train_indices
+        looks = self._of_labels("test_looks" if tests else "looks", pool, indices)
+        turns = indices // len(pool.labels)
+        rows = indices % len(pool.labels)
+        numbers = turns * len(self.shown) + looks
+        for number in np.unique(numbers).tolist():
+            turn, look = divmod(number, len(self.shown))
+            late, turn = divmod(turn, len(self.turns))
+            view = self.earlier if late and self.earlier else self
+            degrees = (view.degrees + self.turns[turn]) % 360
+            places = np.flatnonzero(numbers == number)
+            yield Form(degrees, self.shown[look], part), rows[places], places
 
-    def _take(
-        self, pool: Pool, indices: IntArray, labels: IntArray
-    ) -> tuple[Tensor, Tensor]:
-        device = pool.x.device
-        parts = [
-            rotate(pool.inputs(torch.from_numpy(rows).to(device)), angle)
-            for angle, rows, _ in self.by_angle(pool, indices)
-        ] or [pool.inputs(slice(0))]
-        x = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return x, torch.from_numpy(labels).to(device)
+    def _take(self, pool: Pool, part: str, labels: IntArray) -> tuple[Tensor, Tensor]:
+        found = []
+        order = []
+        for form, rows, places in self.by_form(part):
+            found.append(form.show(pool, rows))
+            order.append(places)
+        x = in_place(found, order) if found else pool.inputs(slice(0))
+        return x, torch.from_numpy(labels).to(pool.x.device)
+
+
+def in_place(parts: Sequence[Tensor], places: Sequence[IntArray]) -> Tensor:
+    """Return the rows of several tensors, each row in its place."""
+    if len(parts) == 1:
+        return parts[0]
+    order = np.concatenate(places).argsort()
+    together = torch.cat([*parts])
+    return together[torch.from_numpy(order).to(together.device)]
 
 
 class Stream:
@@ -220,8 +288,14 @@ class Stream:
                 break
             world = self.timeline.world(server_round)
             state.update(repr(server_round).encode())
-            for _, value in sorted(traits(world).items()):
-                state.update(np.ascontiguousarray(value).tobytes())
+            for name, value in sorted(traits(world).items()):
+                # Runs of before there were looks keep their names.
+                if not name.endswith("looks") or value.any():
+                    state.update(np.ascontiguousarray(value).tobytes())
+            if len(world.shown) > 1:
+                state.update(repr(world.shown).encode())
+            if world.transition is not None:
+                state.update(repr(world.transition.share).encode())
         for number in range(len(world.allocations)):
             for samples in self._holdings.samples(world, number):
                 for client in range(world.clients):
@@ -231,6 +305,54 @@ class Stream:
 
     def _make_view(self, client: int, server_round: int) -> View:
         world = self.timeline.world(server_round)
+        view = self._view_in(world, client)
+        now = world.transition
+        if now is None:
+            return view
+        others = traits(now.before)
+        same = (
+            np.array_equal(value[client], others[name][client])
+            for name, value in traits(world).items()
+        )
+        if all(same):
+            return view
+        earlier = self._view_in(now.before, client)
+        return replace(
+            view,
+            train_indices=self._mix(
+                0, view.train_indices, earlier.train_indices, now.share
+            ),
+            test_indices=self._mix(
+                1, view.test_indices, earlier.test_indices, now.share
+            ),
+            held_out=self._mix(0, view.held_out, earlier.held_out, now.share),
+            earlier=earlier,
+            late=self._points[1] >= now.share,
+        )
+
+    def _mix(
+        self, part: int, after: IntArray, before: IntArray, share: float
+    ) -> IntArray:
+        """Return indices of what a gradual change has reached, and of what it has not.
+
+        Both count through the pool once for each of ``turns``, those of the latter
+        after those of the former.
+        """
+        points = self._points[part]
+        size = len(points)
+        after = after[points[after % size] < share]
+        before = before[points[before % size] >= share]
+        return np.concatenate([after, before + size * len(self._partition.turns)])
+
+    @cached_property
+    def _points(self) -> list[FloatArray]:
+        """The share of a gradual change that reaches each sample of the two pools."""
+        return [
+            generator(self._seed, "gradual", part).random(len(pool.labels))
+            for part, pool in enumerate(self._pools)
+        ]
+
+    def _view_in(self, world: World, client: int) -> View:
         train, test = (self._indices(world, client, part) for part in (0, 1))
         if len(self._shared):
             labels = self._pools[0].labels[self._shared]
@@ -239,15 +361,30 @@ class Stream:
         turns = self._partition.turns
         if len(turns) > 1:
             train = np.sort(train)
-        degrees = float(world.degrees[client])
-        relabel = world.relabel[client]
-        alike = float(np.mean(world.degrees == degrees))
-        whole = self._partition.tests == "whole"
-        own = View(*self._pools, train, test, degrees, relabel, alike, turns, whole)
-        if not self._partition.validation:
-            return own
-        held_out = self._held_out[train % len(self._held_out)]
-        return replace(own, train_indices=train[~held_out], held_out=train[held_out])
+        held_out = train[:0]
+        if self._partition.validation:
+            chosen = self._held_out[train % len(self._held_out)]
+            held_out = train[chosen]
+            train = train[~chosen]
+        looks = world.looks[client]
+        test_looks = world.test_looks[client]
+        alike = world.degrees == world.degrees[client]
+        if len(world.shown) > 1:
+            alike &= (world.test_looks == test_looks).all(axis=1)
+        return View(
+            *self._pools,
+            train,
+            test,
+            degrees=float(world.degrees[client]),
+            relabel=world.relabel[client],
+            alike=float(alike.mean()),
+            turns=turns,
+            whole=self._partition.tests == "whole",
+            looks=looks if looks.any() else None,
+            test_looks=test_looks if test_looks.any() else None,
+            shown=world.shown,
+            held_out=held_out,
+        )
 
     def _indices(self, world: World, client: int, part: int) -> IntArray:
         """Collect a client's samples of one pool, label by label if it must be."""

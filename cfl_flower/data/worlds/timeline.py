@@ -5,14 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 
 import numpy as np
 
 from cfl_flower.data.worlds.drift import Change, Occasion, wished_labels
 from cfl_flower.data.worlds.partition import Partition
-from cfl_flower.data.worlds.world import World, differs
-from cfl_flower.settings import located
+from cfl_flower.data.worlds.world import Transition, World, differs
+from cfl_flower.settings import located, require
 from cfl_flower.types import BoolArray, IntArray
 
 KEPT = 3
@@ -22,9 +23,10 @@ KEPT = 3
 class Timeline:
     """All worlds of a run, and the true concept of every client in every round.
 
-    A concept is a label distribution, a domain, a rotation and a naming of the labels.
-    Which of its labels and samples have arrived at a client is none. Concepts are
-    numbered over the whole run, in the order of their first appearance. ``events`` have
+    A concept is a label distribution, a domain, a rotation, a naming of the labels, and
+    how the training samples of each look. How test samples look is none, as no model
+    learns from them, nor which labels and samples have arrived. Concepts are numbered
+    over the whole run, in the order of their first appearance. ``events`` have
     the keys that errors name, and ``rounds`` are those at whose start one happens.
     ``labels`` returns of which labels each client got samples in an allocation; it is
     called by drifts of held labels alone.
@@ -50,7 +52,14 @@ class Timeline:
             place: event.times(total, seed, number)
             for number, (place, event) in enumerate(events.items())
         }
-        self.rounds = sorted({time for times in self._times.values() for time in times})
+        self.rounds = sorted(
+            {
+                time + step
+                for place, times in self._times.items()
+                for time in times
+                for step in range(events[place].width)
+            }
+        )
         self._numbers: dict[bytes, int] = {}
         # By period: whether its world is another than that of the period before.
         self._changed: dict[int, bool] = {}
@@ -118,10 +127,16 @@ class Timeline:
     def _after(self, world: World, period: int) -> World:
         """Apply the events of the period's first round, in their order."""
         server_round = self.rounds[period - 1]
+        now = world.transition
+        if now is not None:
+            share = (server_round - now.began + 1) / now.width
+            then = None if share >= 1 else now._replace(share=share)
+            world = replace(world, transition=then)
         for number, (place, event) in enumerate(self._events.items()):
             times = self._times[place]
             if server_round in times:
-                occasion = Occasion(
+                make_occasion = partial(
+                    Occasion,
                     self._partition,
                     self._seed,
                     server_round,
@@ -130,14 +145,37 @@ class Timeline:
                     self._labels,
                 )
                 with located(place):
-                    world = event.apply(world, occasion)
+                    world = _apply(event, world, make_occasion)
         return world
 
     def _number(self, world: World) -> IntArray:
-        traits = world.groups, world.domains, world.degrees, world.relabel
-        rows = np.column_stack(traits)
+        world = world.majority
+        traits = (world.groups, world.domains, world.degrees, world.relabel)
+        rows = np.column_stack([*traits, world.looks])
         kinds, kind = np.unique(rows, axis=0, return_inverse=True)
         for each in kinds:
             self._numbers.setdefault(each.tobytes(), len(self._numbers))
         numbers = [self._numbers[kinds[each].tobytes()] for each in kind.reshape(-1)]
         return np.array(numbers, np.int64)
+
+
+def _apply(event: Change, world: World, make_occasion: Callable[[], Occasion]) -> World:
+    """Return the world after an event, which a transition may be on the way to."""
+    occasion = make_occasion()
+    after = event.apply(world, occasion)
+    now = world.transition
+    if event.width > 1 and now is None and differs(world, after):
+        started = Transition(world, occasion.round, event.width, 1 / event.width)
+        return replace(after, transition=started)
+    if now is None:
+        return after
+    if event.width > 1:
+        ok = (now.began, now.width) == (occasion.round, event.width)
+        over = now.began + now.width - 1
+        allowed = f"1 in round {occasion.round}: another takes until round {over}"
+        require(ok, "drift.width", event.width, allowed)
+        return after
+    # What else happens meanwhile happens to all samples, by the same numbers.
+    before = replace(now.before, shown=after.shown, allocations=world.allocations)
+    before = event.apply(before, make_occasion())
+    return replace(after, shown=before.shown, transition=now._replace(before=before))

@@ -10,16 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfl_flower.types import BoolArray, FloatArray, IntArray
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 AT_RANDOM, BY_RANK, BY_TIME = range(3)
 """The order in which samples arrive: any; a client's own chronological one, a share of
 its samples at a time; that of the dataset's clock, a span of time at a time."""
+
+
+HALF = 0.5
+"""The share of a client's samples from which on they are most of them."""
+
+COMMON = ("allocations", "shown", "transition")
+"""What a world has beside the traits of its clients."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,30 @@ class Allocation:
     """Of allocations before."""
 
 
+class Transition(NamedTuple):
+    """A change in the course of some rounds, sample by sample."""
+
+    before: World
+    """What clients would hold without it."""
+    began: int
+    """Its first round."""
+    width: int
+    """The number of its rounds, in the last of which all is as after it."""
+    share: float
+    """Of the samples that are as after it, from 0 to 1."""
+
+
+class Look(Protocol):
+    """Something that is done to samples; equal looks do the same."""
+
+    def show(self, x: Tensor, labels: IntArray, rows: IntArray, part: str) -> Tensor:
+        """Return samples as they look after it, shape (n, *shape).
+
+        They have the original ``labels`` and lie in these ``rows`` of a pool, that of
+        the ``part`` for training or for testing; both have the shape (n,).
+        """
+
+
 @dataclass(frozen=True)
 class World:
     """What all clients hold between two changes. Arrays are never written to.
@@ -81,6 +115,14 @@ class World:
     order: IntArray
     """Of that stream: `AT_RANDOM`, which is one of training samples alone, `BY_RANK` or
     `BY_TIME`."""
+    looks: IntArray
+    """How the training samples of a label look: a number of `shown`."""
+    test_looks: IntArray
+    """The same of test samples, which may look different."""
+    shown: tuple[tuple[Look, ...], ...] = ((),)
+    """What was done to samples of each number, in order; 0 are those as recorded."""
+    transition: Transition | None = None
+    """Of which this world is the end, if one goes on."""
 
     @property
     def clients(self) -> int:
@@ -129,14 +171,23 @@ class World:
         """The number of labels, L."""
         return int(self.relabel.shape[1])
 
+    @property
+    def majority(self) -> World:
+        """What most samples are as: this world, or that before the transition."""
+        now = self.transition
+        return now.before if now is not None and now.share < HALF else self
+
     @cached_property
     def meanings(self) -> IntArray:
         """Which clients mean the same by a class, shape (clients, L).
 
         Equal, and numbered from 0, for clients that call the same original labels, of
-        the same domain and rotation, by the name of that class.
+        the same domain, rotation and look, by the name of that class.
         """
-        traits = np.column_stack([self.relabel, self.domains, self.degrees])
+        if self.majority is not self:
+            return self.majority.meanings
+        columns = self.relabel, self.domains, self.degrees, self.looks
+        traits = np.column_stack(columns)
         differing = (traits != traits[0]).any(axis=0)
         if not differing.any():
             return np.zeros(self.relabel.shape, np.int64)
@@ -145,10 +196,12 @@ class World:
             traits[:, differing], axis=0, return_index=True, return_inverse=True
         )
         names = self.relabel[first]
-        others = traits[first, self.classes :]
+        others = traits[first, self.classes : self.classes + 2]
+        looks = self.looks[first]
         found = np.empty((len(first), self.classes), np.int64)
         for label in range(self.classes):
-            named = np.column_stack([names == label, others])
+            called = names == label
+            named = np.column_stack([called, others, np.where(called, looks, 0)])
             _, numbers = np.unique(named, axis=0, return_inverse=True)
             found[:, label] = numbers.reshape(-1)
         by_client: IntArray = found[kind.reshape(-1)]
@@ -180,6 +233,8 @@ def first_world(
         since=np.zeros(clients),
         until=np.ones(clients),
         order=np.full(clients, AT_RANDOM),
+        looks=np.zeros((clients, classes), np.int64),
+        test_looks=np.zeros((clients, classes), np.int64),
     )
 
 
@@ -196,11 +251,14 @@ def allocate(world: World, layout: Layout, takers: BoolArray) -> World:
 
 
 def alter(world: World, clients: BoolArray, **values: ArrayLike) -> World:
-    """Give some clients, a mask of shape (clients,), other values of traits."""
+    """Give some clients other values of traits.
+
+    ``clients`` is a mask of shape (clients,), or (clients, L) for traits of labels.
+    """
     altered: dict[str, Any] = {}
     for name, value in values.items():
         old = getattr(world, name)
-        mask = clients if old.ndim == 1 else clients[:, None]
+        mask = clients if old.ndim == clients.ndim else clients[:, None]
         altered[name] = np.where(mask, value, old)
     return replace(world, **altered)
 
@@ -218,7 +276,7 @@ def _groups(layout: Layout) -> IntArray:
 
 def traits(world: World) -> dict[str, Any]:
     """Return what describes each client, by name: arrays with a row for each."""
-    names = [each.name for each in fields(world) if each.name != "allocations"]
+    names = [each.name for each in fields(world) if each.name not in COMMON]
     return {name: getattr(world, name) for name in names}
 
 
@@ -226,7 +284,9 @@ def differs(one: World, two: World) -> bool:
     """Return whether any client holds something else in two worlds."""
     others = traits(two)
     pairs = ((value, others[name]) for name, value in traits(one).items())
-    return one is not two and not all(np.array_equal(*pair) for pair in pairs)
+    shares = [1.0 if w.transition is None else w.transition.share for w in (one, two)]
+    same = shares[0] == shares[1] and all(np.array_equal(*pair) for pair in pairs)
+    return one is not two and not same
 
 
 def relabel_clients(world: World, clients: BoolArray, names: IntArray) -> World:

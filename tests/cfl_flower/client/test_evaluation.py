@@ -9,7 +9,7 @@ import torch
 from cfl_flower.client.evaluation import BLOCK, Evaluator, predict_pool
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.reading.pool import Pool
-from cfl_flower.data.worlds.stream import View
+from cfl_flower.data.worlds.stream import Form, View
 from cfl_flower.models import FlatModel, Mclr, initial_vector
 from cfl_flower.types import Vector
 
@@ -89,7 +89,7 @@ def test_a_client_without_test_samples_is_an_error(
 def test_pool_predictions_are_log_probabilities(
     pool: Pool, model: FlatModel, vector: Vector
 ) -> None:
-    answers = predict_pool(model.load(vector), pool)
+    answers = predict_pool(model.load(vector), pool, Form())
     assert np.exp(answers.log_shares).sum(axis=1) == pytest.approx(1, abs=1e-5)
     logits = model.module(pool.x).detach()
     assert answers.labels.tolist() == torch.argmax(logits, 1).tolist()

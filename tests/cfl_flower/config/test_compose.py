@@ -107,9 +107,23 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("partition=natural partition.samples=5", ["partition.samples", "known here"]),
         ("partition=iid partition.groups=5", ["partition.groups", "rotations"]),
         (
-            "drift=sudden "
-            "+drift.steps.more={_target_:cfl_flower.data.worlds.drift.Schedule}",
-            ["drift.steps.more=Schedule", "one kind of change"],
+            "drift=sudden +drift.steps.more={_target_:cfl_flower.config.system.System}",
+            ["drift.steps.more=System", "a kind of change"],
+        ),
+        ("drift=[suden,noise]", ["drift=[suden,noise]", "did you mean sudden"]),
+        ("drift=[noise,noise]", ["drift=[noise,noise]", "each of them once"]),
+        ("drift=[]", ["drift=[]", "a list of drifts"]),
+        (
+            "drift=[sudden,noise] drift.rounds=[5]",
+            ["drift.rounds=[5]", "use drift.steps.sudden.rounds="],
+        ),
+        (
+            "drift=[sudden,noise] drift.steps.noise.strength=-1",
+            ["drift.steps.noise.strength=-1", "from 0"],
+        ),
+        (
+            "drift=[sudden,noise] drift.steps.sudden.steps.first.ids=[99]",
+            ["drift.steps.sudden.steps.first.ids=[99]", "clients from 0"],
         ),
         (
             "drift=staggered drift.rounds=[2,1,2]",
@@ -218,6 +232,7 @@ def test_every_option_of_every_group_composes() -> None:
                 # Datasets whose files are not there, and networks for other inputs.
                 refusals = {
                     "dataset": "data_dir=|dataset.path=''|--no-deps|2 labels",
+                    "drift": "use .* images of three channels",
                     "model": "does not fit|patch=16",
                     "privacy": "^strategy/privacy=none is not allowed; use client",
                 }

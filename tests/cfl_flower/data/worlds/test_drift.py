@@ -440,15 +440,19 @@ def preset(name: str, *overrides: str) -> Timeline:
     return compose_config([f"drift={name}", "rounds=200", *overrides]).timeline
 
 
-NEEDS = {"timestamps": "partition=iid", "mixture_redraw": "partition=mixtures"}
+NEEDS = {
+    "timestamps": "partition=iid",
+    "mixture_redraw": "partition=mixtures",
+    "colour": "drift.kind=noise",  # The digits have one colour.
+}
 
 
 @pytest.mark.parametrize(
     "name", sorted({path.stem for path in (CONF / "drift").glob("*.yaml")} - {"none"})
 )
 def test_every_drift_comes_within_the_default_rounds(name: str) -> None:
-    partition = NEEDS.get(name, "partition=label_groups")
-    config = compose_config([f"drift={name}", partition])
+    need = NEEDS.get(name, "partition=label_groups")
+    config = compose_config([f"drift={name}", need])
     assert any(1 < round <= config.rounds for round in config.timeline.rounds)
 
 

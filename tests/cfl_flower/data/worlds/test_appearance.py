@@ -1,0 +1,231 @@
+"""What looks different after a drift is what the drift says, and nothing else."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+from torch import Tensor
+
+from cfl_flower.config.compose import compose_config
+from cfl_flower.data.datasets.digits import Digits
+from cfl_flower.data.worlds.appearance import Appearance, Corrupt
+from cfl_flower.data.worlds.drift import (
+    Change,
+    Drift,
+    Exchange,
+    Relabel,
+    Restore,
+    Rotate,
+    Schedule,
+)
+from cfl_flower.data.worlds.partition import Partition
+from cfl_flower.data.worlds.stream import Stream
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import settings
+from cfl_flower.types import FloatArray
+from simulations.previewing.data_summary import preview
+
+CLIENTS = 4
+KINDS = ["noise", "shift", "scale", "failure", "blur", "contrast"]
+
+
+@cache
+def digits() -> Digits:
+    return Digits()
+
+
+def stream(*events: Change, partition: Partition | None = None) -> Stream:
+    drift: Drift = Schedule(steps={str(n): each for n, each in enumerate(events)})
+    return Stream(digits(), partition or Partition(), drift, CLIENTS, 0, 9)
+
+
+def samples(source: Stream, client: int, round: int) -> list[Tensor]:
+    view = source.view(client, round)
+    return [*view.train(), *view.test()]
+
+
+def same(one: list[Tensor], two: list[Tensor]) -> list[bool]:
+    return [torch.equal(*pair) for pair in zip(one, two, strict=True)]
+
+
+@limits(max_examples=40, deadline=None)
+@given(
+    kind=st.sampled_from(KINDS),
+    labels=st.sets(st.integers(0, 9)),
+    ids=st.sets(st.integers(0, CLIENTS - 1), min_size=1),
+    tests_only=st.booleans(),
+)
+def test_what_changes_is_what_was_said(
+    kind: Any, labels: set[int], ids: set[int], tests_only: bool
+) -> None:
+    event = Corrupt(
+        [3, 6],
+        kind=kind,
+        strength=0.5,
+        labels=sorted(labels),
+        ids=sorted(ids),
+        tests_only=tests_only,
+    )
+    source = stream(event)
+    for client in range(CLIENTS):
+        before, during, after = (samples(source, client, n) for n in (1, 3, 6))
+        assert same(before, after) == [True] * 4
+        x, y, test_x, test_y = before
+        assert torch.equal(y, during[1])
+        assert torch.equal(test_y, during[3])
+        for old, new, names, tests in (
+            (x, during[0], y, False),
+            (test_x, during[2], test_y, True),
+        ):
+            concerned = torch.isin(names, torch.tensor(sorted(labels or range(10))))
+            concerned &= client in ids and (tests or not tests_only)
+            changed = (old != new).flatten(1).any(1)
+            assert torch.equal(changed, concerned)
+    moved = source.timeline.concepts(3) != source.timeline.concepts(1)
+    assert np.flatnonzero(moved).tolist() == ([] if tests_only else sorted(ids))
+    assert np.array_equal(source.timeline.concepts(6), source.timeline.concepts(1))
+
+
+def test_noise_is_the_samples_own_wherever_it_lies() -> None:
+    source = stream(Corrupt([2], kind="noise"), Exchange([3]))
+    rows = source.view(0, 2).train_indices
+    owner = int(source.timeline.world(3).source[0, 0])
+    assert owner != 0
+    first = source.view(owner, 2)
+    assert torch.equal(first.train()[0], source.view(0, 3).train()[0])
+    noise = source.view(0, 2).train()[0] - source.view(0, 1).train()[0]
+    assert noise.std() == pytest.approx(0.5, rel=0.02)
+    assert abs(float(noise.mean())) < 0.01
+    # Two samples do not share their noise, nor do training and test samples.
+    assert len(noise.flatten(1).unique(dim=0)) == len(rows)
+    other = Stream(digits(), Partition(), Corrupt([2]), CLIENTS, 1, 9)
+    assert not torch.equal(other.view(0, 2).train()[0], source.view(0, 2).train()[0])
+
+
+def test_looks_come_on_top_of_each_other_and_go_one_by_one() -> None:
+    blur = Corrupt([2, 4], kind="blur", strength=1.0)
+    bright = Corrupt([3, 5], kind="shift", strength=0.25)
+    source = stream(blur, bright, Rotate([3], ids=[1]))
+    blurred = samples(source, 0, 2)[0]
+    assert torch.equal(samples(source, 0, 3)[0], blurred + 0.25)
+    assert torch.equal(samples(source, 0, 4)[0], samples(source, 0, 1)[0] + 0.25)
+    assert all(same(samples(source, 0, 5), samples(source, 0, 1)))
+    turned = samples(source, 1, 5)[0]
+    assert torch.equal(turned, samples(source, 1, 1)[0].rot90(1, (2, 3)))
+    assert source.timeline.concepts(5).tolist()[0] == source.timeline.concepts(1)[0]
+
+
+def test_events_elsewhere_in_a_schedule_restore_what_another_did() -> None:
+    there = Corrupt([2], kind="noise", strength=0.5)
+    back = Corrupt(every=9, first=5, kind="noise", strength=0.5, labels=[3])
+    source = stream(there, back)
+    y = source.view(0, 5).labels
+    now = samples(source, 0, 5)[0]
+    assert torch.equal(now[y == 3], samples(source, 0, 1)[0][y == 3])
+    assert torch.equal(now[y != 3], samples(source, 0, 2)[0][y != 3])
+    restored = stream(there, Relabel([3], swaps=[[1, 2]]), Restore([4]))
+    assert all(same(samples(restored, 0, 4), samples(restored, 0, 1)))
+
+
+def test_some_features_of_a_table_fail_and_the_same_for_all() -> None:
+    event = Corrupt([2], kind="failure", strength=0.25, features=[0])
+    source = stream(event)
+    before, after = (source.view(1, n).train()[0].flatten(1) for n in (1, 2))
+    dead = ((before != 0) & (after == 0)).any(0)
+    assert not after[:, dead].any()
+    assert torch.equal(before[:, ~dead], after[:, ~dead])
+    other = source.view(2, 2).train()[0].flatten(1)
+    assert not other[:, dead].any()
+    assert 10 <= int(dead.sum()) <= 16
+
+
+def test_classes_mean_something_else_where_they_look_different() -> None:
+    source = stream(
+        Corrupt([2], kind="blur", labels=[1], ids=[0]),
+        Relabel([3], swaps=[[1, 2]], ids=[0, 1]),
+    )
+    assert not source.timeline.world(1).meanings.any()
+    found = source.timeline.world(2).meanings
+    assert found[:, 1].tolist() in ([0, 1, 1, 1], [1, 0, 0, 0])
+    assert not np.delete(found, 1, axis=1).any()
+    named = source.timeline.world(3).meanings
+    assert len(set(named[:, 2].tolist())) == 3
+    assert len(set(named[:, 1].tolist())) == 2
+
+
+def test_a_preview_and_the_name_of_the_data_see_looks_of_tests() -> None:
+    event = Corrupt([4], tests_only=True, ids=[1, 2])
+    found = preview(stream(event), 9)
+    assert [period.changed for period in found.periods] == [None, 2]
+    assert [period.moved for period in found.periods] == [None, 0]
+    prints = {stream(each).fingerprint() for each in (event, Rotate([99]))}
+    stronger = Corrupt([4], tests_only=True, ids=[1, 2], strength=0.6)
+    assert len({*prints, stream(stronger).fingerprint()}) == 3
+
+
+@settings("drift")
+class Ink(Appearance):
+    """Labels above another are written in more ink, not alike in each sample."""
+
+    above: int = 4
+
+    def look(self, x: FloatArray, y: int, rng: np.random.Generator) -> FloatArray:
+        """Return one sample as it looks afterwards."""
+        x += rng.random() * (y > self.above)
+        return x
+
+
+def test_an_own_function_changes_samples() -> None:
+    source = stream(Ink([2, 4], above=6, ids=[0]))
+    before, after = (source.view(0, n).train()[0] for n in (1, 2))
+    y = source.view(0, 1).labels
+    changed = (before != after).flatten(1).any(1).numpy()
+    assert np.array_equal(changed, y > 6)
+    added = (after - before).flatten(1)
+    assert len(added.mean(1).unique()) > (y > 6).sum() / 2
+    assert all(same(samples(source, 0, 4), samples(source, 0, 1)))
+    again = stream(Ink([2], above=6))
+    assert torch.equal(again.view(0, 2).train()[0], after)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ("drift=colour", ["drift.kind=colour", "(1, 8, 8)", "three channels"]),
+        ("drift=blur drift.strength=0", ["drift.strength=0", "with drift.kind=blur"]),
+        ("drift=noise drift.strength=-1", ["drift.strength=-1", "from 0"]),
+        ("drift=sensor_failure drift.strength=2", ["drift.strength=2", "to 1"]),
+        ("drift=conditional drift.labels=[10]", ["drift.labels=[10]", "0 to 9"]),
+        ("drift=conditional drift.labels=[-1]", ["drift.labels=-1", "at least 0"]),
+        ("drift=feature_shift drift.features=[1]", ["drift.features=[1]", "0 to 0"]),
+        ("drift=noise drift.kind=fog", ["drift.kind=fog", "noise or shift"]),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(
+    overrides: str, words: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        compose_config(overrides.split())
+    said = str(error.value)
+    assert all(word in said for word in words), said
+    assert "\n" not in said
+
+
+def test_a_table_cannot_be_blurred(tmp_path: Path) -> None:
+    rows = [f"{n},{n * n % 7},{n % 3}" for n in range(60)]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["a,b,kind", *rows]))
+    table = ["dataset=csv", f"dataset.file={path}", "dataset.label=kind"]
+    table += ["partition=iid", "clients=4", "participants=2"]
+    config = compose_config([*table, "drift=feature_shift", "drift.features=[1]"])
+    assert config.timeline.changes == [13, 25]
+    with pytest.raises(ConfigError, match=r"drift.kind=blur with inputs of shape"):
+        compose_config([*table, "drift=blur"])

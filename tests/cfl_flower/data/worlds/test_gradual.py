@@ -1,0 +1,168 @@
+"""A gradual change reaches one share of the samples after the other."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from cfl_flower.config.compose import compose_config
+from cfl_flower.data.datasets.digits import Digits
+from cfl_flower.data.worlds.appearance import Corrupt
+from cfl_flower.data.worlds.drift import (
+    Change,
+    Regroup,
+    Relabel,
+    Restore,
+    Rotate,
+    Schedule,
+)
+from cfl_flower.data.worlds.partition import LabelGroups, Partition
+from cfl_flower.data.worlds.stream import Stream
+from cfl_flower.errors import ConfigError
+from simulations.previewing.data_summary import preview
+
+CLIENTS = 4
+
+
+@cache
+def digits() -> Digits:
+    return Digits()
+
+
+def stream(*events: Change, partition: Partition | None = None) -> Stream:
+    drift = Schedule(steps={str(n): each for n, each in enumerate(events)})
+    return Stream(digits(), partition or Partition(), drift, CLIENTS, 0, 20)
+
+
+def by_row(source: Stream, client: int, round: int) -> dict[int, tuple[bytes, int]]:
+    """Return every sample's bytes and label, by its row in the pools."""
+    view = source.view(client, round)
+    found = {}
+    for indices, (x, y), pool in (
+        (view.train_indices, view.train(), view.train_pool),
+        (view.test_indices, view.test(), view.test_pool),
+    ):
+        size = len(pool.labels)
+        place = 0 if pool is view.train_pool else 100_000
+        for row, image, label in zip(indices, x, y, strict=True):
+            found[place + int(row) % size] = image.numpy().tobytes(), int(label)
+        assert len(indices) == len(set((indices % size).tolist()))
+    return found
+
+
+@limits(max_examples=12, deadline=None)
+@given(
+    width=st.integers(2, 6),
+    ids=st.sets(st.integers(0, CLIENTS - 1), min_size=1),
+    number=st.integers(0, 3),
+)
+def test_a_growing_share_of_the_samples_is_as_afterwards(
+    width: int, ids: set[int], number: int
+) -> None:
+    where = {"ids": sorted(ids), "width": width}
+    event = (
+        Relabel([3], permutation=[*range(1, 10), 0], **where),
+        Rotate([3], **where),
+        Corrupt([3], kind="shift", **where),
+        Corrupt([3], kind="noise", labels=[*range(9)], **where),
+    )[number]
+    source = stream(event)
+    end = 3 + width - 1
+    assert source.timeline.changes == [*range(3, end + 1)]
+    for client in range(CLIENTS):
+        before = by_row(source, client, 2)
+        after = by_row(source, client, end)
+        able = [row for row in before if before[row] != after[row]]
+        assert bool(able) == (client in ids)
+        reached: set[int] = set()
+        for step in range(width - 1):
+            now = by_row(source, client, 3 + step)
+            assert now.keys() == before.keys()
+            assert all(now[row] in (before[row], after[row]) for row in now)
+            new = {row for row in able if now[row] == after[row]}
+            assert reached <= new, "none goes back"
+            reached = new
+            share = (step + 1) / width
+            if able:
+                assert len(new) / len(able) == pytest.approx(share, abs=0.12)
+            moved = source.timeline.concepts(3 + step) != source.timeline.concepts(1)
+            assert moved[client] == (client in ids and share >= 0.5)
+    assert source.timeline.world(end).transition is None
+
+
+def test_samples_that_are_dealt_anew_come_as_those_before_go() -> None:
+    source = stream(Regroup([3], width=4), partition=LabelGroups())
+    before, after = (set(by_row(source, 0, n)) for n in (2, 6))
+    rows = [set(by_row(source, 0, n)) for n in (3, 4, 5)]
+    for now, share in zip(rows, (0.25, 0.5, 0.75), strict=True):
+        assert now <= before | after
+        assert before & after <= now
+        assert len(now - before) / len(after - before) == pytest.approx(share, abs=0.1)
+        assert len(now - after) / len(before - after) == pytest.approx(
+            1 - share, abs=0.1
+        )
+
+
+def test_what_else_happens_meanwhile_happens_to_all_samples() -> None:
+    swap = Relabel([3], swaps=[[1, 2]], width=6)
+    noise = Corrupt([5], kind="noise")
+    source = stream(swap, noise, Corrupt([7], kind="blur"))
+    alone = stream(noise, Corrupt([7], kind="blur"))
+    for round in (4, 5, 6, 7, 8):
+        mixed = by_row(source, 1, round)
+        plain = by_row(alone, 1, round)
+        assert {k: v[0] for k, v in mixed.items()} == {
+            k: v[0] for k, v in plain.items()
+        }
+    labels = [source.view(1, n).labels.tolist() for n in (2, 5, 8)]
+    assert labels[0] != labels[1] != labels[2]
+    again = stream(Regroup([3], width=6), Regroup([5]), partition=LabelGroups())
+    assert set(by_row(again, 0, 8)) == set(by_row(again, 0, 9))
+
+
+def test_several_groups_change_together_and_come_back_to_the_same_data() -> None:
+    events = [
+        Relabel([3], swaps=[[1, 2]], ids=[0], width=3),
+        Relabel([3], swaps=[[3, 4]], ids=[1], width=3),
+        Restore([9], width=3),
+    ]
+    source = stream(*events)
+    found = preview(source, 20)
+    assert [period.start for period in found.periods] == [1, 3, 4, 5, 9, 10, 11]
+    assert [period.changed for period in found.periods[1:]] == [2] * 6
+    assert [period.moved for period in found.periods[1:]] == [0, 2, 0, 0, 2, 0]
+    for client in range(CLIENTS):
+        assert by_row(source, client, 11) == by_row(source, client, 1)
+    late = [by_row(source, 0, n) for n in (3, 10)]
+    assert late[0] != late[1]
+    once = stream(*events).fingerprint()
+    assert once == source.fingerprint()
+    faster = [Restore([9], width=2)]
+    assert stream(*events[:2], *faster).fingerprint() != once
+
+
+def test_tests_on_the_whole_test_set_are_as_mixed() -> None:
+    event = Relabel([3], permutation=[*range(1, 10), 0], width=2)
+    source = stream(event, partition=Partition(tests="whole"))
+    view = source.view(0, 3).everything()
+    pool = view.test_pool
+    named = view.test_labels
+    new = named == (pool.labels + 1) % 10
+    assert new.mean() == pytest.approx(0.5, abs=0.06)
+    assert np.array_equal(named[~new], pool.labels[~new])
+    assert torch.equal(view.test()[0], pool.inputs(slice(None)))
+
+
+def test_one_gradual_change_is_over_before_the_next_begins() -> None:
+    asked = ["drift=recurring", "partition=iid", "drift.rounds=[3,6]"]
+    assert compose_config([*asked, "drift.width=4"]).timeline.changes[-1] == 9
+    with pytest.raises(ConfigError, match=r"first\.width=5 .* 1 in round 6: another"):
+        compose_config([*asked, "drift.width=5"])
+    shares = compose_config(["drift=gradual", "partition=iid", "drift.width=0.5"])
+    assert shares.timeline.changes == [*range(13, 31)]
