@@ -61,6 +61,10 @@ class CheckpointError(CflError):
     exit_code = 2
 
 
+class SavedStateError(CflError):
+    """What a client has saved is damaged, or of another network."""
+
+
 class NoValidResultError(CflError):
     """A round without any valid result."""
 

@@ -15,9 +15,11 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from cfl_flower.environment.files import write_atomically
+from cfl_flower.errors import SavedStateError, one_line
 from cfl_flower.settings import require
 from cfl_flower.types import ClientId
 
@@ -47,12 +49,12 @@ class ClientState:
         versions = [
             server_round for server_round in self._versions() if server_round < before
         ]
-        return load(self._path(versions[-1]).read_bytes()) if versions else {}
+        return _read(self._path(versions[-1])) if versions else {}
 
     def at(self, server_round: int) -> dict[str, np.ndarray]:
         """Return the version of exactly one round; empty if there is none."""
         try:
-            return load(self._path(server_round).read_bytes())
+            return _read(self._path(server_round))
         except FileNotFoundError:
             return {}
 
@@ -120,7 +122,16 @@ class ClientState:
         return sorted(int(p.stem) for p in self._directory.glob("[0-9]*.safetensors"))
 
 
+def _read(path: Path) -> dict[str, np.ndarray]:
+    """Return a file's arrays; raises `SavedStateError` if it is damaged."""
+    try:
+        return load(path.read_bytes())
+    except SafetensorError as error:
+        remedy = f"{path} is damaged ({one_line(str(error))}); remove it"
+        raise SavedStateError(remedy) from error
+
+
 @lru_cache(maxsize=1)
 def _load_common(path: Path) -> dict[str, np.ndarray]:
     # Once for all clients of a worker: the content of a name never changes.
-    return load(path.read_bytes())
+    return _read(path)

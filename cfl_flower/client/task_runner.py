@@ -28,7 +28,12 @@ from cfl_flower.client.state import ClientState
 from cfl_flower.client.time_limit import time_limit
 from cfl_flower.communication.records import TaskBatch
 from cfl_flower.communication.validation import asks_for_losses
-from cfl_flower.errors import ERROR_MARK, RaisedInStrictRunError, TaskTimeoutError
+from cfl_flower.errors import (
+    ERROR_MARK,
+    RaisedInStrictRunError,
+    SavedStateError,
+    TaskTimeoutError,
+)
 from cfl_flower.seeding import seed_torch, torch_seed
 from cfl_flower.types import PASSES, START_RMS, Answer, ClientId, Task, Trace, Vector
 
@@ -168,8 +173,13 @@ class TaskRunner:
         """
         kind = type(error).__name__
         if self._node is not None:
-            words = "client %s raised in round %s, %s"
-            log.error(words, client, server_round, self._batch.phase, exc_info=error)
+            words = "client %s raised in round %s, %s: %s"
+            # Its message names the remedy, and a traceback adds nothing.
+            plain = isinstance(error, SavedStateError)
+            trace = None if plain else error
+            phase = self._batch.phase
+            text = text_of(error)
+            log.error(words, client, server_round, phase, text, exc_info=trace)
             return Answer(client, error=("raised", f"{kind}{KEPT}"))
         answer = Answer(client, error=("raised", text_of(error)))
         answer.trace = trace_of(error)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, SavedStateError
 from cfl_flower.models.base import ModelSettings
 from cfl_flower.seeding import torch_seed
 from cfl_flower.types import FloatArray, Vector
@@ -164,7 +164,17 @@ class FlatModel:
         return FlatModel(deepcopy(self.module), self.vector.device, self.alike)
 
     def load(self, vector: Vector) -> FlatModel:
-        """Copy a vector of d floats into the network and return self."""
+        """Copy a vector of d floats into the network and return self.
+
+        Raises `SavedStateError` for another length: those that come by message have
+        been checked.
+        """
+        found = len(vector)
+        if found != len(self.vector):
+            raise SavedStateError(
+                f"a saved model has {found} numbers, not the network's "
+                f"{len(self.vector)}: it is damaged, or of another run; remove it"
+            )
         self.vector.copy_(torch.from_numpy(vector))
         return self
 

@@ -30,7 +30,8 @@ class RoundRecord:
     drifted: int | None = None
     """Clients that reported a changed representation after the test."""
     moved: int | None = None
-    """Clients that drift moved to another cluster, effective from the next round on."""
+    """Clients that drift moved to another cluster, effective from the next round on;
+    in IFCA those who chose another one in training, effective in this round's test."""
     reclustered: bool | None = None
     """Effective from the next round on; at once if clients that joined before this
     round's training triggered it."""

@@ -7,7 +7,7 @@ import pytest
 
 from cfl_flower.client.state import ClientState
 from cfl_flower.environment import files
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, SavedStateError
 
 
 def value(state: ClientState, before: int) -> float | None:
@@ -158,3 +158,15 @@ def test_arrays_of_many_clients_stay_in_the_folder(name: str, tmp_path: Path) ->
     with pytest.raises(ConfigError, match="is not allowed"):
         state.keep(name, {"x": np.zeros(1)})
     assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_a_damaged_version_is_one_line_that_names_its_file(tmp_path: Path) -> None:
+    state = ClientState(tmp_path, 3)
+    state.save(1, {"model": np.ones(4, np.float32)})
+    (file,) = (tmp_path / "3").iterdir()
+    file.write_bytes(file.read_bytes()[:-3])
+    for read in (lambda: state.load(2), lambda: state.at(1)):
+        with pytest.raises(SavedStateError, match=r"damaged .*; remove it") as error:
+            read()
+        assert str(file) in str(error.value)
+        assert "\n" not in str(error.value)

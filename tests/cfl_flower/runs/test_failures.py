@@ -5,7 +5,9 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from cfl_flower.errors import ClientFailedError
 from cfl_flower.runs.reading import effective_differences
@@ -92,3 +94,22 @@ def test_the_traceback_of_a_device_stays_in_its_own_log(
     told = [record for record in caplog.records if record.exc_info]
     assert {record.name for record in told} == {"cfl_flower.client.task_runner"}
     assert "raising_client.py" in caplog.text
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_a_device_whose_saved_model_has_another_length_fails_alone_and_in_a_line(
+    length: int, run_small: Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    devices = InProcessGrid([{"client-id": client} for client in range(12)])
+    options = ["strategy=ditto", "participants=12", "drift.rounds=[]"]
+    first = run_small(*options, "rounds=1", grid=devices)
+    kept = first.folder / "clients" / "5" / "00000001.safetensors"
+    assert kept.exists()
+    save_file({"model": np.ones(length, np.float32)}, kept)
+    run = run_small(*options, "rounds=2", "resume=true", grid=devices)
+    failures = run.rounds[1]["failures"]
+    # In training, and in the test.
+    assert {(each["client"], each["reason"]) for each in failures} == {(5, "raised")}
+    assert all("SavedStateError" in each["detail"] for each in failures)
+    assert not any(record.exc_info for record in caplog.records)
+    assert f"a saved model has {length} numbers, not the network's 650" in caplog.text
