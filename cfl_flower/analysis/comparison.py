@@ -68,7 +68,7 @@ class Compared:
         """The run in numbers."""
         run = self.run
         found = score(run.rounds, run.tested_drifts, self.reference, run.tests)
-        if "forgetting" not in run.resolved.get("metrics", ()) or run.on_own_data:
+        if "forgetting" not in run.resolved["metrics"] or run.on_own_data:
             return found
         forgot = forgetting(run.tests, run.tested_concepts())
         return replace(found, measures={**found.measures, "forgetting": forgot})

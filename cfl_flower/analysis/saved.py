@@ -241,7 +241,7 @@ class SavedRun:
 
         Without that of a last test on the round after the run.
         """
-        ahead = self.resolved.get("evaluation") == "prequential"
+        ahead = self.resolved["evaluation"] == "prequential"
         concepts = self.concepts()[:, 1 if ahead else 0 :]
         return dict(zip(self.clients, concepts.tolist(), strict=True))
 
@@ -262,7 +262,7 @@ class SavedRun:
     @property
     def tested_drifts(self) -> list[int]:
         """The rounds whose tests are the first on changed data, as `drifts`."""
-        if self.resolved.get("evaluation") != "prequential":
+        if self.resolved["evaluation"] != "prequential":
             return self.drifts
         last = int(self.rounds[-1]["round"]) if self.rounds else 0
         return [change - 1 for change in self.changes if change - 1 <= last]

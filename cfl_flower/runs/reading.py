@@ -95,7 +95,7 @@ def effective_differences(
     Settings that were added since have defaults that change nothing.
     """
     old = ADDED_BASICS | with_defaults(current_settings(saved))
-    new = with_defaults(resolved)
+    new = ADDED_BASICS | with_defaults(resolved)
     for group, option in ADDED.items():
         if group not in old and new.get(group, {}).get("name") == option:
             old[group] = new[group]
@@ -170,6 +170,7 @@ def read_settings(path: Path) -> dict[str, Json]:
     settings = current_settings(found)
     if not isinstance(settings, dict):
         raise broken(path, "no settings")
+    settings = ADDED_BASICS | settings
     for group in CHOSEN:
         node = settings.get(group)
         node = node if isinstance(node, dict) else {}
@@ -178,7 +179,7 @@ def read_settings(path: Path) -> dict[str, Json]:
     for key in ("clients", "rounds", "seed"):
         if type(settings.get(key)) is not int:
             raise broken(path, f"{key} is no whole number")
-    if not isinstance(settings.get("metrics", []), list):
+    if not isinstance(settings["metrics"], list):
         raise broken(path, "metrics is no list")
     return settings
 

@@ -49,6 +49,19 @@ def test_the_worst_tenth_is_that_of_the_clients(
     assert run.clients == undisturbed().clients
 
 
+@pytest.mark.parametrize("name", ["fielding", "ccfl"])
+def test_a_run_that_goes_on_has_the_numbers_of_one_that_did_not_stop(
+    name: str, run_small: Runner, undisturbed: Runner
+) -> None:
+    asked = ["partition.validation=0.2", "evaluation=prequential"]
+    every = [f"strategy={name}", METRICS, *asked, "drift.rounds=[4]"]
+    run_small(*every, "rounds=3")
+    # The third test is on the data of the fourth round already.
+    assert run_small(*every, "resume=true").numbers == undisturbed(*every).numbers
+    with pytest.raises(ConfigError, match=r"metrics.* differ"):
+        run_small(*every, "metrics=[]", "resume=true")
+
+
 def test_a_round_without_a_test_has_no_measures(run_small: Runner) -> None:
     run = run_small("system.evaluate_every=2", METRICS)
     assert [row["macro_f1"] is None for row in run.rounds] == [True, False, True, False]
