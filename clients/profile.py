@@ -28,6 +28,10 @@ from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, Vector
 from clients.base import ClusteredClient, Config, Metrics, Reply, Samples
 
+FITS = "fits"
+"""Key of a task's config, and of the answer: how many of its training samples the
+received model gets right."""
+
 
 @dataclass(frozen=True)
 class ProfileRequest(Request):
@@ -40,13 +44,6 @@ class ProfileRequest(Request):
     them once."""
     unlabelled: bool = False
     """Whether to test with the model that the test samples' profile selects."""
-
-
-@dataclass(frozen=True)
-class FitRequest(Request):
-    """A request to count the training samples that the received model gets right."""
-
-    fits: bool
 
 
 class ProfileClient(ClusteredClient):
@@ -65,9 +62,9 @@ class ProfileClient(ClusteredClient):
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train; count what the received model gets right before, if requested."""
         found: Metrics = {}
-        if FitRequest.from_config(config) is not None:
+        if FITS in config:
             x, y = self.samples(self.context.round)
-            found["fits"] = evaluate(self.load(parameters[0]), x, y)[1]
+            found[FITS] = evaluate(self.load(parameters[0]), x, y)[1]
         arrays, count, metrics = super().fit(parameters, config)
         return arrays, count, {**metrics, **found}
 

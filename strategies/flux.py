@@ -24,7 +24,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import read_number
 from cfl_flower.settings import Fraction, Positive, settings
 from cfl_flower.types import FloatArray, Plan, Result
-from clients.profile import FitRequest
+from clients.profile import FITS
 from strategies.families.profiles import ProfileSettings, ProfileState, ProfileStrategy
 
 
@@ -37,8 +37,6 @@ class FluxSettings(ProfileSettings):
     to describe data by."""
     latest: Fraction = 0.8
     """The share of the run's rounds after which clients are clustered in any case."""
-    eps_scaling: Positive = 1.0
-    """What DBSCAN's epsilon, the elbow of the nearest distances, is multiplied by."""
 
 
 @dataclass
@@ -80,14 +78,13 @@ class Flux(ProfileStrategy):
         plan = super().plan_train(server_round)
         if self.state.profiler:
             return plan
-        return replace(plan, config={**plan.config, **FitRequest(True).to_config()})
+        return replace(plan, config={**plan.config, FITS: True})
 
     def cluster(self, server_round: int) -> None:
         """Cluster all clients; those that do not answer join the largest cluster."""
         state = self.state
         rows, profiles = self.begin(server_round)
-        points = scaled(profiles, state.ranges)
-        labels = adaptive_clusters(points, self.settings.eps_scaling)
+        labels = adaptive_clusters(scaled(profiles, state.ranges))
         sizes = np.bincount(labels)
         state.clusters = np.full(len(state.clients), sizes.argmax())
         state.clusters[rows] = labels
@@ -100,7 +97,7 @@ class Flux(ProfileStrategy):
         """Read a descriptor, or how many samples the common model got right."""
         if phase == "train" and not self.state.profiler:
             allowed = range(result.num_examples + 1)
-            return replace(result, report=read_number(result, "fits", allowed))
+            return replace(result, report=read_number(result, FITS, allowed))
         return super().read_result(phase, result)
 
     def absorb_train(self, server_round: int, results: Results) -> None:

@@ -119,11 +119,11 @@ def elbow(values: FloatArray) -> int:
     return last
 
 
-def adaptive_clusters(points: FloatArray, eps_scaling: float = 1.0) -> IntArray:
+def adaptive_clusters(points: FloatArray) -> IntArray:
     """Return the cluster of each of n scaled profiles, (n, P), by adaptive DBSCAN.
 
-    Epsilon is the elbow of the distances from the nearest other, in ascending order,
-    times ``eps_scaling``; a pair makes a cluster. Who is in none is one of its own.
+    Epsilon is the elbow of the distances from the nearest other, in ascending order; a
+    pair makes a cluster. Who is in none is one of its own.
     """
     from scipy.spatial.distance import cdist
     from sklearn.cluster import DBSCAN
@@ -133,7 +133,7 @@ def adaptive_clusters(points: FloatArray, eps_scaling: float = 1.0) -> IntArray:
     gaps = cdist(points, points)
     np.fill_diagonal(gaps, np.inf)
     nearest = np.sort(gaps.min(axis=1))
-    eps = max(float(nearest[elbow(nearest)]) * eps_scaling, np.finfo(float).tiny)
+    eps = max(float(nearest[elbow(nearest)]), np.finfo(float).tiny)
     np.fill_diagonal(gaps, 0)
     with one_thread():
         found = DBSCAN(eps=eps, min_samples=2, metric="precomputed").fit(gaps)

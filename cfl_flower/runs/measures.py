@@ -52,21 +52,14 @@ def note_tests(
     personalised = [_share(result, "own") for result in tested]
     if known := [share for share in personalised if share is not None]:
         record.measures["personalised"] = float(np.mean(known))
-    rows = []
-    for place, result in enumerate(tested):
-        cluster = int(clusters[place])
-        accuracy = float(accuracies[place])
-        row = ClientRow(
-            record.round,
-            result.client,
-            cluster,
-            accuracy,
-            result.num_examples,
-            personalised[place],
-        )
+    numbers = zip(clusters.tolist(), accuracies.tolist(), strict=True)
+    rows = [
+        ClientRow(record.round, result.client, *pair, result.num_examples, share)
+        for result, pair, share in zip(tested, numbers, personalised, strict=True)
+    ]
+    for row, result in zip(rows, tested, strict=True):
         if (share := _share(result, "unlabelled")) is not None:
             row.measures["accuracy_unlabelled"] = share
-        rows.append(row)
     return rows
 
 

@@ -79,8 +79,8 @@ class ProfileStrategy(ClusteredStrategy):
         state = self.state
         inputs = self.label_free(profiles)
         ranges = state.ranges[:LABEL_FREE]
-        nearest: IntArray = profile_distances(inputs, state.landmarks, ranges).argmin(1)
-        return nearest
+        gaps = profile_distances(inputs, state.landmarks, ranges)
+        return gaps.argmin(axis=1)
 
     # Profiles ------------------------------------------------------------------------
 
@@ -133,15 +133,10 @@ class ProfileStrategy(ClusteredStrategy):
         if not state.profiler or not (unlabelled or self.follows):
             return plan
         count = len(state.models)
-        models = [*state.models, self.landmarks_vector(), state.profiler[0]]
+        known = np.append(state.ranges[:LABEL_FREE], state.landmarks)
+        models = [*state.models, known.astype(np.float32), state.profiler[0]]
         beside = tuple(range(count + 2)) if unlabelled else (count + 1,)
         tasks = plan.tasks or [Task(client) for client in state.clients]
         tasks = [replace(task, models=task.models + beside) for task in tasks]
         request = ProfileRequest(self.follows, self.halves, unlabelled)
         return replace(plan, tasks=tasks, models=models, config=request.to_config())
-
-    def landmarks_vector(self) -> Vector:
-        """Return the ranges of the label-free groups, then all landmarks."""
-        state = self.state
-        parts = [state.ranges[:LABEL_FREE], state.landmarks.ravel()]
-        return np.concatenate(parts).astype(np.float32)
