@@ -80,7 +80,8 @@ class ProfileStrategy(ClusteredStrategy):
         inputs = self.label_free(profiles)
         ranges = state.ranges[:LABEL_FREE]
         gaps = profile_distances(inputs, state.landmarks, ranges)
-        return gaps.argmin(axis=1)
+        nearest: IntArray = gaps.argmin(axis=1)
+        return nearest
 
     # Profiles ------------------------------------------------------------------------
 
