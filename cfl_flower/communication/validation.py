@@ -137,7 +137,8 @@ def _validate_test(answer: Answer) -> None:
     for name in ("own", "validation", "unlabelled"):
         right = answer.metrics.get(f"{name}_correct", 0)
         tested = answer.metrics.get(f"{name}_tested", 0)
-        counts = isinstance(right, int) and isinstance(tested, int)
+        told = not tested or f"{name}_correct" in answer.metrics
+        counts = told and isinstance(right, int) and isinstance(tested, int)
         if not counts or not 0 <= int(right) <= int(tested):
             detail = f"{name}_correct={right!r} of {tested!r} {name} tested samples"
             raise InvalidResultError("shape", detail)

@@ -187,6 +187,10 @@ def test_answer_counts_for_one_run_phase_and_round(
                 {"validation_correct": 3, "validation_tested": 2},
                 {"own_correct": 1.0, "own_tested": 2},
                 {"own_correct": 1, "own_tested": 2.0},
+                {"own_tested": 2},
+                {"unlabelled_correct": 3, "unlabelled_tested": 2},
+                {"unlabelled_correct": "1", "unlabelled_tested": 2},
+                {"unlabelled_tested": 2},
             )
         ),
     ],
