@@ -315,7 +315,7 @@ def test_hostile_device_costs_what_a_failing_one_costs(
     "strategy",
     [
         *("stocfl", "flexcfl", "ifca", "feddrift", "cfl"),
-        *("fedccfa", "scaffold", "fedpac"),
+        *("fedccfa", "scaffold", "fedpac", "flux", "feroma"),
     ],
 )
 def test_no_strategy_takes_in_what_a_hostile_device_sends(
