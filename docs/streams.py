@@ -1,8 +1,8 @@
 """Draw how real streams drift: `python docs/streams.py` writes docs/images/streams.svg.
 
-A boosted model of each stream's first period is tested on all periods, beside a model of
-each period itself. All are trained on training samples and tested on test samples.
-Prints the table of docs/explain/streams.md, too.
+A boosted model of each stream's first period is tested on all periods, beside a model
+of each period itself. All are trained on training samples and tested on test samples.
+Prints the numbers of docs/how-to/streams.md, too.
 """
 
 from __future__ import annotations
@@ -55,13 +55,16 @@ def main(picture: Path = PICTURE) -> None:
     names = {"field": "stream", "scale": {"domain": STREAMS, "range": COLOURS[:3]}}
     dashes = {"field": "model", "scale": {"domain": [FIRST, OWN]}}
     legend = {"title": None, "orient": "bottom", "labelLimit": 0}
+    stroke = {"symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 2}
     marks = {
         "x": number("time", (0, 1), **axis),
         "y": number("auc", (0.4, 1), title="AUC"),
         "color": {**names, "legend": legend},
-        "strokeDash": {**dashes, "legend": legend},
+        "strokeDash": {**dashes, "legend": {**legend, **stroke}},
     }
-    save(Chart(rows, [layer("line", marks, point=True)], 360).svg, picture)
+    points = {key: of for key, of in marks.items() if key != "strokeDash"}
+    layers = [layer("line", marks), layer("point", points, filled=True)]
+    save(Chart(rows, layers, 360).svg, picture)
 
 
 if __name__ == "__main__":
