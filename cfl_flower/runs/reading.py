@@ -45,7 +45,7 @@ ADDED = {"privacy": "none"}
 """Groups that runs of earlier versions do not name, and the option that they had."""
 
 
-ADDED_BASICS = {"metrics": [], "evaluation": "round"}
+ADDED_BASICS: dict[str, Any] = {"metrics": [], "evaluation": "round"}
 """Settings that runs of earlier versions do not name, and what they had."""
 
 
