@@ -15,6 +15,9 @@ from cfl_flower.settings import Count, Positive
 from simulations.papers.published import Overrides
 
 PROTOCOL = Path(__file__).with_name("protocol.yaml")
+SHARED = ("images", "twice", "tables")
+"""Keys of overrides that several streams name."""
+
 KNOWN_KEYS = ConfigDict(extra="forbid")
 
 Measure = Annotated[str, Field(pattern="^(accuracy|balanced_accuracy)$")]
@@ -56,5 +59,5 @@ class Protocol:
 def load_protocol() -> Protocol:
     """Read the track's protocol."""
     raw: dict[str, Any] = yaml.safe_load(PROTOCOL.read_text(encoding="utf-8"))
-    parts = {key: raw[key] for key in raw if key not in ("images", "tables")}
+    parts = {key: raw[key] for key in raw if key not in SHARED}
     return Protocol(**parts)
