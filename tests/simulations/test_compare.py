@@ -24,7 +24,7 @@ SMALL = ["clients=6", "participants=3", "partition.groups=3", "engine=inprocess"
         ("strategy=oracle,fedavg", "strategy=local,oracle,fedavg"),
         ("strategy=choice(fielding,local)", "strategy=fedavg,fielding,local,oracle"),
         (
-            "strategy=glob(fe*em)",
+            "strategy=glob(fes*)",
             "strategy=fedavg,local,fesem,oracle",
         ),
         ("strategy.local.mu=1", "strategy.local.mu=1"),
