@@ -168,6 +168,12 @@ class View:
         before = self.earlier._of_labels(trait, pool, indices)
         return np.where(late, before, found)
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all samples are shown in one form."""
+        changed = self.looks is not None or self.test_looks is not None
+        return not changed and len(self.turns) == 1 and self.earlier is None
+
     def by_form(self, part: str) -> Iterator[tuple[Form, IntArray, IntArray]]:
         """Yield each form of a part, the rows of its pool that have it, and places.
 
@@ -176,6 +182,13 @@ class View:
         tests = part == "test"
         pool = self.test_pool if tests else self.train_pool
         indices = self.test_indices if tests else self.train_indices
+        if self.is_uniform:
+            # As nearly always: with many clients the search below would show.
+            if len(indices):
+                degrees = (self.degrees + self.turns[0]) % 360
+                form = Form(degrees, self.shown[0], part)
+                yield form, indices, np.arange(len(indices))
+            return
         looks = self._of_labels("test_looks" if tests else "looks", pool, indices)
         turns = indices // len(pool.labels)
         rows = indices % len(pool.labels)
