@@ -44,6 +44,14 @@ class OtherVersionError(Exception):
     """A saved dataclass is not of the version that this code declares."""
 
 
+def version_of(kind: Any) -> int:
+    """Return the version that a dataclass declares; a field of that name is none."""
+    if any(field.name == "version" for field in fields(kind)):
+        return 1
+    version: int = getattr(kind, "version", 1)
+    return version
+
+
 def pack(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Json:
     """Turn a value into JSON, and put its arrays into ``arrays`` under their path.
 
@@ -60,7 +68,7 @@ def pack(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Json:
         names = [field.name for field in fields(value)]
         return {
             "class": type(value).__name__,
-            "version": getattr(value, "version", 1),
+            "version": version_of(type(value)),
             "fields": {
                 n: pack(getattr(value, n), arrays, f"{path}.{n}") for n in names
             },
@@ -107,7 +115,7 @@ def _restore_dataclass(
 ) -> Any:
     members: list[Any] = [m for m in _alternatives(annotation) if is_dataclass(m)]
     found = next((each for each in members if each.__name__ == node["class"]), None)
-    if found is None or getattr(found, "version", 1) != node["version"]:
+    if found is None or version_of(found) != node["version"]:
         raise OtherVersionError(node["class"])
     if not node["fields"].keys() <= {field.name for field in fields(found)}:
         raise OtherVersionError(node["class"])

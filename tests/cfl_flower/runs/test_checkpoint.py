@@ -231,3 +231,14 @@ def test_numbers_of_numpy_in_a_state_are_kept(tmp_path: Path) -> None:
     checkpoint.save(1, kept)
     _, loaded = checkpoint.load(State)
     assert loaded.notes == {"share": 0.5, "count": 3}
+
+
+@dataclass
+class Counting:
+    version: int = 0
+
+
+def test_a_field_called_version_is_a_number_like_any_other(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "checkpoint", CONFIG)
+    checkpoint.save(3, Counting(version=7))
+    assert checkpoint.load(Counting) == (3, Counting(version=7))
