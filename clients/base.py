@@ -241,7 +241,7 @@ class ClusteredClient(NumPyClient):
             report = {**report, "empty": True}
         if not request.test:
             return 0.0, 0, report
-        own = self.data(upcoming if request.ahead else self.context.round)
+        own = self.data(self.tested_round(request))
         view = own.everything() if own.whole else own
         count = len(view.test_indices)
         if count == 0:
@@ -265,6 +265,10 @@ class ClusteredClient(NumPyClient):
         # Passes measure the work of a device, to which a test does not belong.
         self.context.model.passes = passes
         return loss, count, {**found, **report}
+
+    def tested_round(self, request: EvaluateRequest) -> int:
+        """Return the round whose data a test is on."""
+        return self.context.upcoming if request.ahead else self.context.round
 
     def make_test(self, parameters: list[Vector]) -> Test:
         """Return a function that tests this client's predictions on a view."""

@@ -79,10 +79,14 @@ class ProfileClient(ClusteredClient):
         profiler = parameters[-1]
         if request.profile:
             found = found | self.describe(profiler, request)
-        if request.unlabelled and EvaluateRequest.of(config).test:
+        asked = EvaluateRequest.of(config)
+        if request.unlabelled and asked.test:
             passes = self.context.model.passes
             models = parameters[1:-2]
-            found = found | self.test_unlabelled(models, parameters[-2], profiler)
+            samples = self.data(self.tested_round(asked)).test()
+            found = found | self.test_unlabelled(
+                samples, models, parameters[-2], profiler
+            )
             self.context.model.passes = passes
         return loss, count, found
 
@@ -126,14 +130,18 @@ class ProfileClient(ClusteredClient):
         return found
 
     def test_unlabelled(
-        self, models: list[Vector], landmarks: Vector, profiler: Vector
+        self,
+        samples: Samples,
+        models: list[Vector],
+        landmarks: Vector,
+        profiler: Vector,
     ) -> Metrics:
         """Return the test of the model whose data's profile is nearest, of K models.
 
         ``landmarks`` has the ranges of the groups that need no labels, then these
         groups for each model, shape (2 + K 2 z,). Labels do no more than score it.
         """
-        x, y = self.data(self.context.round).test()
+        x, y = samples
         if len(y) == 0:
             return {}
         profile = label_free_profile(self.project(profiler, x))

@@ -95,3 +95,19 @@ def test_a_count_that_cannot_be_is_refused(fits: Any, method: Any) -> None:
     with pytest.raises(InvalidResultError, match="fits"):
         method.read_result("train", Result(0, 5, metrics={"fits": fits}))
     assert method.read_result("train", Result(0, 5, metrics={"fits": 5})).report == 5
+
+
+def test_what_is_tested_without_labels_is_what_is_tested_with_them(
+    run_small: Runner,
+) -> None:
+    turned = [*ROTATED, "drift.rounds=[2,11]"]
+    plain = run_small(*turned)
+    ahead = run_small(*turned, "evaluation=prequential", folder="ahead")
+    found = [
+        [row.get("accuracy_unlabelled") for row in run.rounds] for run in (plain, ahead)
+    ]
+    differing = [
+        i + 1 for i, (one, two) in enumerate(zip(*found, strict=True)) if one != two
+    ]
+    # The tests of the tenth round are of the images that are turned in the next one.
+    assert differing == [10]
