@@ -87,7 +87,8 @@ class APFLClient(ClusteredClient):
 
     def own(self, received: Vector, before: int) -> tuple[Vector, float]:
         """Return v and alpha as of before a round; v is at first the received w."""
-        kept = self.context.state.load(before)
-        if not kept:
+        state = self.context.state
+        model = self.saved_model(state, before)
+        if model is None:
             return received, self.context.settings.alpha
-        return kept["model"], float(kept["alpha"][0])
+        return model, float(state.load(before)["alpha"][0])

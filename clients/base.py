@@ -23,9 +23,11 @@ from cfl_flower.client.attacks import spoil_labels, spoil_report
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.drift_report import DriftReporter, ReportRequest
 from cfl_flower.client.requests import EvaluateRequest
+from cfl_flower.client.state import ClientState
 from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.worlds.stream import View
+from cfl_flower.errors import SavedStateError
 from cfl_flower.learning.outcomes import Outcomes
 from cfl_flower.learning.training import LocalTraining, evaluate, sample_losses, train
 from cfl_flower.models import FlatModel
@@ -199,6 +201,20 @@ class ClusteredClient(NumPyClient):
         """Whether the network has running statistics, and this client its own."""
         model = self.context.model
         return self.local.buffers == "local" and len(model.weights) < len(model.vector)
+
+    def saved_model(self, state: ClientState, before: int) -> Vector | None:
+        """Return the model that this client saved before a round, if it did.
+
+        Raises `SavedStateError` if it does not fit the network.
+        """
+        model = state.load(before).get("model")
+        wanted = len(self.context.model.vector)
+        if model is not None and model.shape != (wanted,):
+            raise SavedStateError(
+                f"a saved model has the shape {model.shape}, not ({wanted},): it is "
+                "damaged, or of another run; remove it"
+            )
+        return model
 
     def with_own_buffers(self, model: Vector, before: int) -> Vector:
         """Return a model with this client's own statistics as of before a round.

@@ -32,4 +32,4 @@ class DittoClient(BilevelClient):
 
     def own(self, before: int) -> Vector | None:
         """Return this client's own model as of before a round."""
-        return self.context.state.load(before).get("model")
+        return self.saved_model(self.context.state, before)

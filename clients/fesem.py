@@ -32,5 +32,5 @@ class FeSEMClient(ChoosingClient):
     ) -> int:
         """Return the model nearest to the last trained one, or to the initial one."""
         trained = self.context.state.part("trained")
-        last = trained.load(before=self.context.upcoming).get("model")
+        last = self.saved_model(trained, before=self.context.upcoming)
         return nearest_model(self.context.initial() if last is None else last, received)

@@ -28,5 +28,5 @@ class LocalClient(ClusteredClient):
         return self._own(before=self.context.round)
 
     def _own(self, before: int) -> Vector:
-        model = self.context.state.load(before).get("model")
+        model = self.saved_model(self.context.state, before)
         return self.context.initial() if model is None else model

@@ -55,5 +55,5 @@ class PFedMeClient(ClusteredClient):
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of this round."""
-        model = self.context.state.load(self.context.upcoming).get("model")
+        model = self.saved_model(self.context.state, self.context.upcoming)
         return self.context.initial() if model is None else model

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cfl_flower.errors import ConfigError, SavedStateError
+from cfl_flower.errors import ConfigError
 from cfl_flower.models.base import ModelSettings
 from cfl_flower.seeding import torch_seed
 from cfl_flower.types import FloatArray, Vector
@@ -166,15 +166,13 @@ class FlatModel:
     def load(self, vector: Vector) -> FlatModel:
         """Copy a vector of d floats into the network and return self.
 
-        Raises `SavedStateError` for another length: those that come by message have
-        been checked.
+        Raises `ValueError` for a vector of another length.
         """
         found = len(vector)
-        if found != len(self.vector):
-            raise SavedStateError(
-                f"a saved model has {found} numbers, not the network's "
-                f"{len(self.vector)}: it is damaged, or of another run; remove it"
-            )
+        wanted = len(self.vector)
+        if found != wanted:
+            # One number would be taken for all of them.
+            raise ValueError(f"a vector of {found} numbers for a network of {wanted}")
         self.vector.copy_(torch.from_numpy(vector))
         return self
 

@@ -10,7 +10,7 @@ import yaml
 from torch import Tensor, nn
 
 from cfl_flower.config.overrides import CONF
-from cfl_flower.errors import ConfigError, SavedStateError
+from cfl_flower.errors import ConfigError
 from cfl_flower.models import (
     CcflCnn,
     FedCcfaCnn,
@@ -352,7 +352,7 @@ def test_a_vector_of_another_length_does_not_fit(settings: Mclr | Mlp) -> None:
     model = FlatModel(settings.build((1, 2, 2), 3))
     # One number would be taken for all of them.
     for length in (len(model.vector) + 1, 1):
-        with pytest.raises(SavedStateError, match=f"has {length} numbers"):
+        with pytest.raises(ValueError, match=f"a vector of {length} numbers"):
             model.load(np.zeros(length, np.float32))
 
 

@@ -96,12 +96,13 @@ def test_the_traceback_of_a_device_stays_in_its_own_log(
     assert "raising_client.py" in caplog.text
 
 
+@pytest.mark.parametrize("strategy", ["ditto", "local", "apfl"])
 @pytest.mark.parametrize("length", [1, 3])
 def test_a_device_whose_saved_model_has_another_length_fails_alone_and_in_a_line(
-    length: int, run_small: Runner, caplog: pytest.LogCaptureFixture
+    length: int, strategy: str, run_small: Runner, caplog: pytest.LogCaptureFixture
 ) -> None:
     devices = InProcessGrid([{"client-id": client} for client in range(12)])
-    options = ["strategy=ditto", "participants=12", "drift.rounds=[]"]
+    options = [f"strategy={strategy}", "participants=12", "drift.rounds=[]"]
     first = run_small(*options, "rounds=1", grid=devices)
     kept = first.folder / "clients" / "5" / "00000001.safetensors"
     assert kept.exists()
@@ -112,4 +113,4 @@ def test_a_device_whose_saved_model_has_another_length_fails_alone_and_in_a_line
     assert {(each["client"], each["reason"]) for each in failures} == {(5, "raised")}
     assert all("SavedStateError" in each["detail"] for each in failures)
     assert not any(record.exc_info for record in caplog.records)
-    assert f"a saved model has {length} numbers, not the network's 650" in caplog.text
+    assert f"a saved model has the shape ({length},), not (650,)" in caplog.text
