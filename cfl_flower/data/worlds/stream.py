@@ -381,16 +381,13 @@ class Stream:
             train = train[~chosen]
         looks = world.looks[client]
         test_looks = world.test_looks[client]
-        alike = world.degrees == world.degrees[client]
-        if len(world.shown) > 1:
-            alike &= (world.test_looks == test_looks).all(axis=1)
         return View(
             *self._pools,
             train,
             test,
             degrees=float(world.degrees[client]),
             relabel=world.relabel[client],
-            alike=float(alike.mean()),
+            alike=float(world.alike[client]),
             turns=turns,
             whole=self._partition.tests == "whole",
             looks=looks if looks.any() else None,

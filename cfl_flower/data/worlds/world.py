@@ -178,6 +178,22 @@ class World:
         return now.before if now is not None and now.share < HALF else self
 
     @cached_property
+    def alike(self) -> FloatArray:
+        """Share of all clients whose test samples look as a client's, shape (clients,).
+
+        By their rotation and looks.
+        """
+        traits = np.column_stack([self.degrees, self.test_looks])
+        differing = (traits != traits[0]).any(axis=0)
+        if not differing.any():
+            return np.ones(self.clients)
+        _, kind, counts = np.unique(
+            traits[:, differing], axis=0, return_inverse=True, return_counts=True
+        )
+        shares: FloatArray = counts[kind.reshape(-1)] / self.clients
+        return shares
+
+    @cached_property
     def meanings(self) -> IntArray:
         """Which clients mean the same by a class, shape (clients, L).
 
