@@ -262,7 +262,7 @@ def make_rows(track: Track, entries: Sequence[Entry]) -> dict[str, TrackRow]:
         row = found.setdefault(name, TrackRow(name, version, overrides, provenance))
         row.streams[entry.stream] = result
     for row in found.values():
-        write_row(row, track.folder / "rows")
+        write_row(row, track.folder / "rows", track.protocol)
     return found
 
 

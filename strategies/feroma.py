@@ -114,9 +114,9 @@ class Feroma(ProfileStrategy):
     def absorb_evaluate(self, server_round: int, results: Results) -> None:
         """Take in the profiles of the next round's data."""
         told = [result for result in results if result.report is not None]
-        rows = self.state.rows(result.client for result in told)
-        for row, result in zip(rows, told, strict=True):
-            self.state.profiles[row] = result.report
+        if told:
+            rows = self.state.rows(result.client for result in told)
+            self.state.profiles[rows] = np.stack([result.report for result in told])
 
     def describe(self) -> Description:
         """Say that no model is a new version of the one with its number."""

@@ -140,10 +140,12 @@ def _drifts(overrides: Sequence[Override]) -> list[str]:
 
 def _refuse_common(overrides: Iterable[Override], drifts: Sequence[str]) -> None:
     """Refuse settings of all of several drifts: each has its own."""
+    if not drifts:
+        return
     for item in overrides:
         key = item.key_or_group
-        own = key.replace("drift.", f"drift.steps.{drifts[0]}.") if drifts else ""
-        ok = not drifts or key not in ("drift.rounds", "drift.width")
+        own = key.replace("drift.", f"drift.steps.{drifts[0]}.")
+        ok = key not in ("drift.rounds", "drift.width")
         require(ok, key, item.get_value_element_as_str(), f"{own}= for each drift")
 
 

@@ -191,17 +191,10 @@ rows in `simulations/tracking/rows` by `cfl-flower track --page docs/track`.
 
 {ranks}
 
-![average ranks](ranks.svg)
-
-A grey line goes down from a method to the last one whose rank does not differ from
-its own.
-
-![mean score against megabytes sent](cost.svg)
-
-What nothing beats at less cost is dark. `local` (every client alone) and `oracle` (the
-true clusters) are references and have no rank. MB: sent up and down in a run, the mean
-over streams. min: what all runs of the row took, one after the other, tuning included.
-`-`: no result.
+{pictures}
+`local` (every client alone) and `oracle` (the true clusters) are references and have no
+rank. MB: sent up and down in a run, the mean over streams. min: what all runs of the
+row took, one after the other, tuning included. `-`: no result.
 
 {missing}
 
@@ -215,6 +208,17 @@ over streams. min: what all runs of the row took, one after the other, tuning in
 3. Say in the pull request where the code of the method is. Whoever reads it can run one
    stream again: `cfl-flower track my_method --streams concept` has the same digits.
 """
+
+PICTURES = """![average ranks](ranks.svg)
+
+A grey line goes down from a method to the last one whose rank does not differ from
+its own.
+
+![mean score against megabytes sent](cost.svg)
+
+What nothing beats at less cost is dark.
+"""
+"""What stands beside the pictures, of which there are none without ranks."""
 
 
 def describe_protocol(protocol: Protocol) -> str:
@@ -256,14 +260,15 @@ def markdown(table: Table) -> str:
 
 def write_page(rows: Rows, protocol: Protocol, folder: Path) -> list[Path]:
     """Write the page and its pictures; return their paths."""
+    ranks, streams = ranks_of(rows, protocol)
     text = PAGE.format(
+        pictures=PICTURES if ranks else "",
         version=protocol.version,
         protocol=describe_protocol(protocol),
         table=markdown(score_table(rows, protocol)),
         ranks=say_ranks(rows, protocol),
         missing=say_missing(rows, protocol),
     )
-    ranks, streams = ranks_of(rows, protocol)
     files = {"README.md": text}
     if ranks:
         difference = critical_difference(len(ranks), len(streams))

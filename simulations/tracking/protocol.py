@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from cfl_flower.settings import Count, Positive
-from simulations.papers.published import Overrides
+from simulations.papers.published import KNOWN_KEYS, Overrides
 
 PROTOCOL = Path(__file__).with_name("protocol.yaml")
 SHARED = ("images", "twice", "tables")
 """Keys of overrides that several streams name."""
-
-KNOWN_KEYS = ConfigDict(extra="forbid")
 
 Measure = Annotated[str, Field(pattern="^(accuracy|balanced_accuracy)$")]
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Fraction, NonNegative, Positive
+from simulations.papers.published import KNOWN_KEYS
 from simulations.tracking.protocol import Protocol
 
 ROWS = Path(__file__).with_name("rows")
 """The rows that come with the project."""
-
-KNOWN_KEYS = ConfigDict(extra="forbid")
-
-Seconds = Annotated[float, Field(ge=0)]
 
 
 @dataclass(frozen=True, config=KNOWN_KEYS)
@@ -39,7 +34,7 @@ class StreamResult:
     """Sent up and down."""
     device_hours: list[NonNegative | None]
     """Simulated time of the devices, where it is known."""
-    seconds: Seconds
+    seconds: NonNegative
     """What all of its runs took here, tuning included."""
     code: list[str]
     """Digests of this project's code by which the seeds' runs were made."""
@@ -96,15 +91,13 @@ def read_rows(folder: Path, protocol: Protocol) -> dict[str, TrackRow]:
     return {row.name: row for row in rows}
 
 
-def write_row(row: TrackRow, folder: Path) -> Path:
+def write_row(row: TrackRow, folder: Path, protocol: Protocol) -> Path:
     """Write a row; a stream that it lacks stays as it was in the file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{row.name}.json"
-    streams: Mapping[str, object] = asdict(row)["streams"]
+    streams = dict(row.streams)
     if path.exists():
-        before = json.loads(path.read_bytes())
-        if before["version"] == row.version:
-            streams = {**before["streams"], **streams}
-    text = json.dumps({**asdict(row), "streams": streams}, indent=2)
+        streams = {**read_row(path, protocol).streams, **streams}
+    text = json.dumps(asdict(replace(row, streams=streams)), indent=2)
     write_atomically(path, f"{text}\n".encode())
     return path

@@ -106,6 +106,15 @@ def _switch(world: World, trait: str, mask: BoolArray, look: Seen) -> World:
     return replace(world, **{trait: after, "shown": tuple(shown)})
 
 
+LIMITS = {
+    "shift": (-np.inf, np.inf),
+    "blur": (0.1, np.inf),
+    "failure": (0, 1),
+    "colour": (0, 1),
+}
+"""The least and the largest strength of a corruption; of others 0 and any."""
+
+
 @settings("drift")
 class Corrupt(Appearance):
     """Covariate drift: a corruption of images, or of a table's features."""
@@ -125,9 +134,7 @@ class Corrupt(Appearance):
     def __post_init__(self) -> None:
         super().__post_init__()
         value = self.strength
-        allowed = {"shift": (-np.inf, np.inf), "blur": (0.1, np.inf)}
-        shares = {"failure": (0, 1), "colour": (0, 1)}
-        low, high = {**allowed, **shares}.get(self.kind, (0, np.inf))
+        low, high = LIMITS.get(self.kind, (0, np.inf))
         words = f"a number from {low} to {high} with drift.kind={self.kind}"
         require(low <= value <= high, "drift.strength", value, words)
 

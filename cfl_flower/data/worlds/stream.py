@@ -216,7 +216,7 @@ def in_place(parts: Sequence[Tensor], places: Sequence[IntArray]) -> Tensor:
     if len(parts) == 1:
         return parts[0]
     order = np.concatenate(places).argsort()
-    together = torch.cat([*parts])
+    together = torch.cat(list(parts))
     return together[torch.from_numpy(order).to(together.device)]
 
 
