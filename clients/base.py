@@ -26,7 +26,7 @@ from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.client.state import ClientState
 from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.validation import asks_for_losses
-from cfl_flower.data.worlds.stream import View
+from cfl_flower.data.worlds.view import View
 from cfl_flower.errors import SavedStateError
 from cfl_flower.learning.outcomes import Outcomes
 from cfl_flower.learning.training import LocalTraining, evaluate, sample_losses, train

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from cfl_flower.client.requests import Request
-from cfl_flower.data.worlds.stream import View
+from cfl_flower.data.worlds.view import View
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Metrics, Reply, Samples
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, linear, log_softmax
 
 from cfl_flower.data.reading.pool import Pool
-from cfl_flower.data.worlds.stream import Form, View, in_place
+from cfl_flower.data.worlds.view import Form, View, in_place
 from cfl_flower.learning.training import BLOCK, Note, evaluate, switch_mode
 from cfl_flower.models import FlatModel
 from cfl_flower.types import FloatArray, IntArray, Vector

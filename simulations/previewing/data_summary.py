@@ -11,7 +11,8 @@ import numpy as np
 from cfl_flower.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from cfl_flower.data.worlds.stream import Stream, View
+    from cfl_flower.data.worlds.stream import Stream
+    from cfl_flower.data.worlds.view import View
 
 ROWS = 12
 """Periods in the table."""

@@ -15,8 +15,8 @@ from torch import Tensor
 from cfl_flower.data.datasets.digits import Dataset
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.data.worlds.partition import Partition
-from cfl_flower.data.worlds.stream import View
 from cfl_flower.data.worlds.timeline import Timeline
+from cfl_flower.data.worlds.view import View
 from cfl_flower.data.worlds.world import Look
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator

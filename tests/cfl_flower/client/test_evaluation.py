@@ -9,7 +9,7 @@ import torch
 from cfl_flower.client.evaluation import BLOCK, Evaluator, predict_pool
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.reading.pool import Pool
-from cfl_flower.data.worlds.stream import Form, View
+from cfl_flower.data.worlds.view import Form, View
 from cfl_flower.models import FlatModel, Mclr, initial_vector
 from cfl_flower.types import Vector
 
