@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cfl_flower.learning.testing import switch_mode
 from cfl_flower.learning.training import (
     TRAINING_PASSES,
     add_penalties,
@@ -17,7 +18,6 @@ from cfl_flower.learning.training import (
     gradient_writer,
     least_batch,
     stepper,
-    switch_mode,
 )
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Reply

@@ -29,7 +29,8 @@ from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.worlds.view import View
 from cfl_flower.errors import SavedStateError
 from cfl_flower.learning.outcomes import Outcomes
-from cfl_flower.learning.training import LocalTraining, evaluate, sample_losses, train
+from cfl_flower.learning.testing import evaluate, sample_losses
+from cfl_flower.learning.training import LocalTraining, train
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator
 from cfl_flower.types import OUTCOMES, START_LOSS, START_RMS, FloatArray, Scalar, Vector

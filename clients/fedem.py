@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, nll_loss
 
 from cfl_flower.data.worlds.view import View
-from cfl_flower.learning.training import logits, sample_losses
+from cfl_flower.learning.testing import logits, sample_losses
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Reply, Samples, Tested
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cfl_flower.learning.training import sample_losses
+from cfl_flower.learning.testing import sample_losses
 from cfl_flower.types import FloatArray, Vector
 from clients.families.asynchronous import AsynchronousClient
 

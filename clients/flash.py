@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import torch
 
-from cfl_flower.learning.training import evaluate, train
+from cfl_flower.learning.testing import evaluate
+from cfl_flower.learning.training import train
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Reply
 

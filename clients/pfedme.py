@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import torch
 
+from cfl_flower.learning.testing import switch_mode
 from cfl_flower.learning.training import (
     TRAINING_PASSES,
     batches,
     gradient_writer,
     least_batch,
-    switch_mode,
 )
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Reply

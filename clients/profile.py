@@ -23,7 +23,7 @@ from cfl_flower.clustering.profiles import (
     profile_distances,
     random_projection,
 )
-from cfl_flower.learning.training import BLOCK, evaluate, switch_mode
+from cfl_flower.learning.testing import BLOCK, evaluate, switch_mode
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, Vector
 from clients.base import ClusteredClient, Config, Metrics, Reply, Samples

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy, linear, log_softmax
 
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.data.worlds.view import Form, View, in_place
-from cfl_flower.learning.training import BLOCK, Note, evaluate, switch_mode
+from cfl_flower.learning.testing import BLOCK, Note, evaluate, switch_mode
 from cfl_flower.models import FlatModel
 from cfl_flower.types import FloatArray, IntArray, Vector
 

@@ -19,7 +19,8 @@ from torch.nn.functional import cross_entropy, mse_loss, normalize
 
 from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.learning.training import BLOCK, LocalTraining, Loss, switch_mode, train
+from cfl_flower.learning.testing import BLOCK, switch_mode
+from cfl_flower.learning.training import LocalTraining, Loss, train
 from cfl_flower.models import FlatModel, SoftmaxRegression, Split
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Scalar, Vector
 

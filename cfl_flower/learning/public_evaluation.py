@@ -15,7 +15,7 @@ from torch import nn
 
 from cfl_flower.data.worlds.public import Samples
 from cfl_flower.environment.machine import usable_cores
-from cfl_flower.learning.training import evaluate
+from cfl_flower.learning.testing import evaluate
 from cfl_flower.models import FlatModel
 from cfl_flower.types import FloatArray, IntArray, Vector
 

@@ -1,4 +1,4 @@
-"""Local training and evaluation with torch, independent of Flower.
+"""Local training with torch, independent of Flower.
 
 SGD or Adam on f_i(w) + mu/2 ||w - a||^2, where the anchor a is the received model
 (FedProx, Li et al., 2020, eq. 2) or another one (Ditto, StoCFL).
@@ -6,12 +6,12 @@ SGD or Adam on f_i(w) + mu/2 ||w - a||^2, where the anchor a is the received mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -21,15 +21,10 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from cfl_flower.learning.dense_gradients import dense_gradient_writer, dense_layers
+from cfl_flower.learning.testing import BLOCK, switch_mode
 from cfl_flower.models import FlatModel
 from cfl_flower.settings import Count, NonNegative, require, settings
 from cfl_flower.types import Vector
-
-BLOCK = 128
-"""Samples in a forward pass outside of SGD; fixed, for equal sums on all workers.
-
-With more, a convolution's activations outgrow the cache: 512 took twice the time.
-"""
 
 TRAINING_PASSES = 3
 """Cost of a training step per sample, in forward passes."""
@@ -39,9 +34,6 @@ WHOLE = slice(None)
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """The loss of a network on a batch."""
-
-Note = Callable[[Tensor, Tensor], None]
-"""Takes the logits of some tested samples, (n, L), and their labels, (n,)."""
 
 
 @settings("strategy")
@@ -360,67 +352,3 @@ def stepper(
     if settings.optimizer == "adam":
         return torch.optim.Adam([weights], rate).step
     return torch.optim.SGD([weights], rate, momentum).step
-
-
-def switch_mode(model: FlatModel, training: bool) -> None:
-    """Switch between training and evaluation mode."""
-    # Setting the mode of all modules costs as much as a small model's forward pass.
-    if model.module.training is not training:
-        model.module.train(training)
-
-
-@torch.no_grad()
-def predictions(model: FlatModel, x: Tensor) -> Tensor:
-    """Return the most probable label of each sample, shape (n,)."""
-    return logits(model, x).argmax(1)
-
-
-@torch.no_grad()
-def sample_losses(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
-    """Return the cross-entropy of each sample in evaluation mode, shape (n,)."""
-    return cross_entropy(logits(model, x), y, reduction="none")
-
-
-@torch.no_grad()
-def logits(model: FlatModel, x: Tensor) -> Tensor:
-    """Return the outputs for each sample in evaluation mode, shape (n, L)."""
-    switch_mode(model, training=False)
-    model.passes += len(x)
-    return torch.cat([model.module(block) for block in torch.split(x, BLOCK)])
-
-
-def evaluate(
-    model: FlatModel,
-    x: Tensor,
-    y: Tensor,
-    spread: Callable[..., Iterable[Any]] = map,
-    note: Note | None = None,
-) -> tuple[float, int]:
-    """Return the mean cross-entropy and the number of correct predictions.
-
-    ``x`` and ``y`` have shapes (n, ...) and (n,). ``spread`` maps over the blocks; a
-    thread pool's ``map`` gives the same bits. ``note`` is given the logits and labels
-    of each block. Raises `ValueError` if there are no samples.
-    """
-    if y.shape[0] == 0:
-        raise ValueError("the client has no test samples in this round")
-    switch_mode(model, training=False)
-    model.passes += len(y)
-    parts = [torch.split(data, BLOCK) for data in (x, y)]
-    tested = spread(partial(_test_block, model.module, note), *parts)
-    loss = 0.0
-    correct = 0
-    for y_block, (block_loss, block_correct) in zip(parts[1], tested, strict=True):
-        loss += block_loss * (len(y_block) / len(y))
-        correct += block_correct
-    return loss, correct
-
-
-@torch.no_grad()
-def _test_block(
-    module: nn.Module, note: Note | None, x: Tensor, y: Tensor
-) -> tuple[float, int]:
-    logits = module(x)
-    if note is not None:
-        note(logits, y)
-    return float(cross_entropy(logits, y)), int((logits.argmax(1) == y).sum())

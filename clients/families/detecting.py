@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfl_flower.errors import ConfigError
-from cfl_flower.learning.training import sample_losses
+from cfl_flower.learning.testing import sample_losses
 from cfl_flower.types import FloatArray, Vector
 from clients.base import ClusteredClient, Config, Metrics
 

@@ -8,7 +8,8 @@ from statistics import median
 import numpy as np
 
 from cfl_flower.learning.aggregation import mean_model
-from cfl_flower.learning.training import evaluate, train
+from cfl_flower.learning.testing import evaluate
+from cfl_flower.learning.training import train
 from cfl_flower.seeding import generator
 from cfl_flower.server_app import open_stream
 from cfl_flower.types import FloatArray

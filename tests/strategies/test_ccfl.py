@@ -16,7 +16,7 @@ from rich.console import Console
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, InvalidResultError, NoValidResultError
-from cfl_flower.learning.training import evaluate
+from cfl_flower.learning.testing import evaluate
 from cfl_flower.models import FlatModel
 from cfl_flower.server_app import execute
 from cfl_flower.types import Result

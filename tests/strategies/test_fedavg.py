@@ -5,7 +5,8 @@ import pytest
 
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.aggregation import mean_model
-from cfl_flower.learning.training import evaluate, train
+from cfl_flower.learning.testing import evaluate
+from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import generator
 from tests.conftest import Runner

@@ -9,7 +9,7 @@ import pytest
 
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.learning.training import evaluate
+from cfl_flower.learning.testing import evaluate
 from cfl_flower.models import FlatModel
 from cfl_flower.server_app import open_stream
 from cfl_flower.types import Result

@@ -25,7 +25,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.config.overrides import split
 from cfl_flower.data.reading.pool import cache_dir
 from cfl_flower.errors import ConfigError
-from cfl_flower.learning.training import predictions, sample_losses
+from cfl_flower.learning.testing import predictions, sample_losses
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import generator
 from cfl_flower.server_app import open_stream

@@ -18,12 +18,7 @@ from cfl_flower.learning.cohort_training import (
     train_cohort,
     train_together,
 )
-from cfl_flower.learning.training import (
-    WHOLE,
-    LocalTraining,
-    TrainingJob,
-    train_alone,
-)
+from cfl_flower.learning.training import WHOLE, LocalTraining, TrainingJob, train_alone
 from cfl_flower.models import (
     CcflCnn,
     FedCcfaCnn,

@@ -6,7 +6,7 @@ import torch
 
 from cfl_flower.data.worlds.public import Samples
 from cfl_flower.learning.public_evaluation import Validation
-from cfl_flower.learning.training import evaluate
+from cfl_flower.learning.testing import evaluate
 from cfl_flower.models import CcflCnn, FlatModel, Mlp
 
 

@@ -10,18 +10,16 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cfl_flower.errors import ConfigError
+from cfl_flower.learning.testing import evaluate
 from cfl_flower.learning.training import (
     WHOLE,
     LocalTraining,
     batches,
-    evaluate,
     full_gradient,
     gradient_writer,
     least_batch,
     mean_cross_entropy,
-    predictions,
     pretrain,
-    sample_losses,
     train,
 )
 from cfl_flower.models import FlatModel, Mclr, Mlp
@@ -224,26 +222,6 @@ def test_dropout_works_in_training_and_not_in_tests() -> None:
     assert not model.module.training
 
 
-@pytest.mark.parametrize("block", [2, 128])
-def test_evaluation_equals_the_values_computed_by_hand(
-    block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Two classes, logits (x, 0): the loss is log(1 + e^-x) for label 0. With blocks of
-    # two, the third sample is one of its own.
-    monkeypatch.setattr("cfl_flower.learning.training.BLOCK", block)
-    model = FlatModel(nn.Linear(1, 2))
-    model.load(np.float32([1, 0, 0, 0]))
-    x, y = torch.tensor([[2.0], [-2.0], [3.0]]), torch.tensor([0, 0, 0])
-    loss, correct = evaluate(model, x, y)
-    assert loss == pytest.approx(np.log1p(np.exp([-2, 2, -3])).mean())
-    assert correct == 2
-    assert predictions(model, x).tolist() == [0, 1, 0]
-    losses = sample_losses(model, x, y)
-    assert losses.numpy() == pytest.approx(np.log1p(np.exp([-2, 2, -3])))
-    # Forward passes, once for each of the three.
-    assert model.passes == 9
-
-
 def test_a_server_pretrains_as_a_client_trains_and_refuses_to_diverge(
     data: tuple[Tensor, Tensor],
 ) -> None:
@@ -257,11 +235,6 @@ def test_a_server_pretrains_as_a_client_trains_and_refuses_to_diverge(
     wild, huge = LocalTraining(learning_rate=1e10), 1e30 * data[0]
     with pytest.raises(ConfigError, match=r"^shared\.learning_rate="):
         pretrain(model, start, huge, data[1], wild, rng(), "shared")
-
-
-def test_testing_without_samples_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no test samples"):
-        evaluate(fresh(), torch.zeros(0, 1, 2, 3), torch.zeros(0).long())
 
 
 def test_a_network_without_a_closed_form_takes_torchs_steps_too(
@@ -299,15 +272,6 @@ def test_equal_generators_train_equal_models(data: tuple[Tensor, Tensor]) -> Non
     train(other, *data, settings, np.random.default_rng(1))
     assert torch.equal(one.vector, again.vector)
     assert not torch.equal(one.vector, other.vector)
-
-
-@pytest.mark.parametrize(("label", "correct"), [(0, 3), (1, 0)])
-def test_the_prediction_is_the_label_of_the_largest_logit(
-    label: int, correct: int
-) -> None:
-    model = FlatModel(nn.Linear(1, 2)).load(np.float32([1, 0, 0, 0]))
-    x = torch.tensor([[1.0], [2.0], [3.0]])
-    assert evaluate(model, x, torch.full((3,), label))[1] == correct
 
 
 def test_the_gradient_in_blocks_equals_that_of_all_samples(

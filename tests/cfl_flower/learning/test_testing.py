@@ -1,0 +1,46 @@
+"""Predictions and tests on hand-computed cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cfl_flower.learning.testing import evaluate, predictions, sample_losses
+from cfl_flower.models import FlatModel, Mclr
+
+
+@pytest.mark.parametrize("block", [2, 128])
+def test_evaluation_equals_the_values_computed_by_hand(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two classes, logits (x, 0): the loss is log(1 + e^-x) for label 0. With blocks of
+    # two, the third sample is one of its own.
+    monkeypatch.setattr("cfl_flower.learning.testing.BLOCK", block)
+    model = FlatModel(nn.Linear(1, 2))
+    model.load(np.float32([1, 0, 0, 0]))
+    x, y = torch.tensor([[2.0], [-2.0], [3.0]]), torch.tensor([0, 0, 0])
+    loss, correct = evaluate(model, x, y)
+    assert loss == pytest.approx(np.log1p(np.exp([-2, 2, -3])).mean())
+    assert correct == 2
+    assert predictions(model, x).tolist() == [0, 1, 0]
+    losses = sample_losses(model, x, y)
+    assert losses.numpy() == pytest.approx(np.log1p(np.exp([-2, 2, -3])))
+    # Forward passes, once for each of the three.
+    assert model.passes == 9
+
+
+def test_testing_without_samples_is_an_error() -> None:
+    model = FlatModel(Mclr().build((1, 2, 3), 4))
+    with pytest.raises(ValueError, match="no test samples"):
+        evaluate(model, torch.zeros(0, 1, 2, 3), torch.zeros(0).long())
+
+
+@pytest.mark.parametrize(("label", "correct"), [(0, 3), (1, 0)])
+def test_the_prediction_is_the_label_of_the_largest_logit(
+    label: int, correct: int
+) -> None:
+    model = FlatModel(nn.Linear(1, 2)).load(np.float32([1, 0, 0, 0]))
+    x = torch.tensor([[1.0], [2.0], [3.0]])
+    assert evaluate(model, x, torch.full((3,), label))[1] == correct
