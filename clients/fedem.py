@@ -6,7 +6,7 @@ components (M d floats). Keeps: its mixture (M floats), which never leaves it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, nll_loss
 
 from cfl_flower.data.worlds.view import View
-from cfl_flower.learning.testing import logits, sample_losses
+from cfl_flower.learning.testing import Note, logits, sample_losses
 from cfl_flower.types import Vector
-from clients.base import ClusteredClient, Config, Reply, Samples, Tested
+from clients.base import ClusteredClient, Config, Reply, Samples, Test, Tested
 
 
 def responsibilities(losses: Tensor, mixture: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class FedEMClient(ClusteredClient):
         """Return the component that had the largest share before this round."""
         return parameters[int(self.own(before=self.context.round).argmax())]
 
-    def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
+    def make_test(self, parameters: list[Vector]) -> Test:
         """Return the test of the mixture of the components' predictions.
 
         A client that has not trained yet finds its mixture by one E-step.
@@ -94,11 +94,20 @@ class FedEMClient(ClusteredClient):
 
     @torch.no_grad()
     def test_mixture(
-        self, models: Sequence[Vector], mixture: Tensor, view: View
+        self,
+        models: Sequence[Vector],
+        mixture: Tensor,
+        view: View,
+        note: Note | None = None,
     ) -> Tested:
-        """Return the mean loss of the mixed predictions, and how many are right."""
+        """Return the mean loss of the mixed predictions, and how many are right.
+
+        ``note`` is given the logarithms of the mixed probabilities, and the labels.
+        """
         x, y = view.test()
         network = self.context.model
         found = [log_softmax(logits(network.load(model), x), 1) for model in models]
         mixed = mix_predictions(torch.stack(found).double(), mixture)
+        if note is not None:
+            note(mixed, y)
         return float(nll_loss(mixed, y)), int((mixed.argmax(1) == y).sum())

@@ -214,9 +214,9 @@ def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
         options.methods = known
     for stream in options.streams:
         names = ", ".join(protocol.streams)
-        require(stream in protocol.streams, "--streams", stream, f"of {names}")
+        require(stream in protocol.streams, "--streams", stream, f"one of {names}")
     for method in options.methods:
-        require(method in known, "METHOD", method, f"of {', '.join(known)}")
+        require(method in known, "METHOD", method, f"one of {', '.join(known)}")
     alone = len(options.methods) == 1
     require(alone or not options.name, "--name", options.name, "with one method")
     require(alone or not options.settings, "METHOD", options.settings, "one method")

@@ -147,6 +147,21 @@ def test_run_leaves_the_files_of_the_contract(
     assert (run.folder / "config.yaml").read_text().startswith("# python -m")
 
 
+def test_all_that_a_test_may_measure_stands_beside_the_same_numbers(
+    strategy: str, run_small: Runner
+) -> None:
+    ahead = ["evaluation=prequential", "partition.validation=0.2"]
+    plain = run_small(strategy, *ahead)
+    metrics = "metrics=[balanced_accuracy,macro_f1,calibration,worst_tenth]"
+    run = run_small(strategy, *ahead, metrics, folder="measured")
+    for row, without in zip(run.rounds, plain.rounds, strict=True):
+        assert row["loss"] == without["loss"]
+        assert row["failures"] == without["failures"]
+        assert 0 <= row["balanced_accuracy"] <= 1
+        assert 0 <= row["validation_accuracy"] <= 1
+        assert row["macro_f1"] <= 1
+
+
 def test_learning_happens(strategy: str, run_small: Runner) -> None:
     run = run_small(strategy, "drift.rounds=[]", "rounds=8")
     first, last = run.rounds[0], run.rounds[-1]
