@@ -4,6 +4,7 @@
     python -m simulations.track ifca fielding            # run two methods
     python -m simulations.track my_method strategy.tau=2 --name my_method_2
     python -m simulations.track --all --streams concept label
+    python -m simulations.track fedavg --first-seed 100 --name fedavg_again
     python -m simulations.track --page docs/track        # write the page of all rows
 
 A method's learning rate is tuned for each stream, on validation samples and one seed;
@@ -41,7 +42,9 @@ from simulations.tracking.rows import (
     ROWS,
     StreamResult,
     TrackRow,
+    read_row,
     read_rows,
+    row_path,
     write_row,
 )
 
@@ -106,6 +109,23 @@ class Track:
         """Return the name of a method's row."""
         return str(self.options.name or method)
 
+    def overrides(self, method: str) -> list[str]:
+        """Return what a method's row changes beyond the protocol."""
+        return [f"strategy={method}", *self.options.settings]
+
+    def require_same(self, method: str) -> None:
+        """Refuse a row that exists and is of other settings or seeds."""
+        path = row_path(self.folder / "rows", self.name(method))
+        if not path.exists():
+            return
+        row = read_row(path, self.protocol)
+        first = self.options.first_seed
+        if row.overrides != self.overrides(method) or row.first_seed != first:
+            what = " ".join(row.overrides)
+            raise ConfigError(
+                f"{path} is of {what} from seed {row.first_seed} on; use another --name"
+            )
+
     def compose(self, entry: Entry) -> None:
         """Compose the runs that tune a method, or note why it has none here."""
         try:
@@ -125,7 +145,8 @@ class Track:
             return
         # Of equal ones the smallest.
         entry.rate = max(sorted(known), key=known.__getitem__)
-        for seed in range(self.protocol.seeds):
+        first = self.options.first_seed
+        for seed in range(first, first + self.protocol.seeds):
             entry.jobs.append(self.job(entry, entry.rate, seed))
 
     def result(self, entry: Entry) -> StreamResult | None:
@@ -201,6 +222,7 @@ def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
     add("--all", action="store_true", help="all methods that there are")
     add("--streams", nargs="+", default=list(protocol.streams), metavar="STREAM")
     add("--name", help="of the row, if it is not the method's")
+    add("--first-seed", type=int, default=0, metavar="N", help="of the track's seeds")
     add("--output", type=Path, default=Path("outputs/track"))
     add("--data-dir", type=Path, help="where the datasets are")
     add("--download", action="store_true", help="fetch missing data by torchvision")
@@ -220,14 +242,18 @@ def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
     alone = len(options.methods) == 1
     require(alone or not options.name, "--name", options.name, "with one method")
     require(alone or not options.settings, "METHOD", options.settings, "one method")
-    named = options.name or not options.settings
-    require(bool(named), "--name", options.name, "a name for a row of other settings")
+    as_usual = not options.settings and not options.first_seed
+    words = "a name for a row of other settings or seeds"
+    require(bool(options.name or as_usual), "--name", options.name, words)
+    require(options.first_seed >= 0, "--first-seed", options.first_seed, "at least 0")
     return options
 
 
 def run_track(track: Track) -> Iterator[Entry]:
     """Carry out what is not finished; yield each method on each stream."""
     options = track.options
+    for method in options.methods:
+        track.require_same(method)
     entries = [
         Entry(method, stream)
         for method in options.methods
@@ -257,9 +283,11 @@ def make_rows(track: Track, entries: Sequence[Entry]) -> dict[str, TrackRow]:
         if result is None:
             continue
         name = track.name(entry.method)
-        overrides = [f"strategy={entry.method}", *track.options.settings]
+        overrides = track.overrides(entry.method)
         version = track.protocol.version
-        row = found.setdefault(name, TrackRow(name, version, overrides, provenance))
+        first = track.options.first_seed
+        new = TrackRow(name, version, overrides, provenance, first)
+        row = found.setdefault(name, new)
         row.streams[entry.stream] = result
     for row in found.values():
         write_row(row, track.folder / "rows", track.protocol)

@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from cfl_flower.analysis.leads import find_lead
+from cfl_flower.analysis.leads import Lead, find_lead, find_leads
 from cfl_flower.analysis.ranks import average_ranks, critical_difference, indistinct
 from cfl_flower.analysis.tables import new_table
 from cfl_flower.environment.files import write_atomically
@@ -22,14 +22,24 @@ from simulations.tracking.rows import StreamResult, TrackRow
 REFERENCES = ("local", "oracle")
 """Rows that are no rivals: clients alone, and the true clusters."""
 
+BASELINE = "fedavg"
+"""The row of which the others are ahead or behind."""
+
+MARKS = (
+    f"▲, ▼: ahead of {BASELINE} and behind it, by the paired t-test over the seeds "
+    "with Holm's correction for the rows of a stream (5%)."
+)
+
 Rows = Mapping[str, TrackRow]
 
 COLOURS = ("#332288", GREY)
 """Of what stands out, and of the others."""
 
 
-def cell(result: StreamResult | None) -> str:
+def cell(result: StreamResult | None, lead: Lead | None = None) -> str:
     """Write the mean score of a method on a stream with its interval, in percent.
+
+    A lead over the baseline that its test does not reject is marked.
 
     Examples
     --------
@@ -39,9 +49,30 @@ def cell(result: StreamResult | None) -> str:
     if result is None:
         return "-"
     mean = f"{100 * result.mean:.1f}"
-    lead = find_lead((score, 0.0) for score in result.scores)
-    half = lead.half_width if lead else None
-    return mean if half is None else f"{mean} ± {100 * half:.1f}"
+    spread = find_lead((score, 0.0) for score in result.scores)
+    half = spread.half_width if spread else None
+    written = mean if half is None else f"{mean} ± {100 * half:.1f}"
+    if lead is None or not lead.holds:
+        return written
+    return f"{written} {'▲' if lead.mean > 0 else '▼'}"
+
+
+def leads_on(rows: Rows, stream: str) -> dict[str, Lead]:
+    """Return the leads of rows over the baseline on a stream, paired by seed."""
+    if BASELINE not in rows or stream not in rows[BASELINE].streams:
+        return {}
+    base = rows[BASELINE].streams[stream].scores
+    pairs = {
+        name: zip(row.streams[stream].scores, base, strict=True)
+        for name, row in rows.items()
+        if name != BASELINE and stream in row.streams
+    }
+    return find_leads(pairs)
+
+
+def is_rival(row: TrackRow) -> bool:
+    """Return whether a row is ranked: no reference, and no repetition of another."""
+    return row.name not in REFERENCES and not row.first_seed
 
 
 def ranks_of(rows: Rows, protocol: Protocol) -> tuple[dict[str, float], list[str]]:
@@ -49,7 +80,7 @@ def ranks_of(rows: Rows, protocol: Protocol) -> tuple[dict[str, float], list[str
 
     Streams that nobody has yet do not count.
     """
-    rivals = {name: row for name, row in rows.items() if name not in REFERENCES}
+    rivals = {name: row for name, row in rows.items() if is_rival(row)}
     begun = [
         stream
         for stream in protocol.ranked
@@ -71,9 +102,13 @@ def score_table(rows: Rows, protocol: Protocol) -> Table:
     columns = [*protocol.streams, "rank", "MB", "min"]
     found = new_table(f"the track, version {protocol.version}, in %", columns)
     ordered = sorted(rows, key=lambda name: (ranks.get(name, 1e9), name))
+    leads = {stream: leads_on(rows, stream) for stream in protocol.streams}
     for name in ordered:
         row = rows[name]
-        cells = [cell(row.streams.get(stream)) for stream in protocol.streams]
+        cells = [
+            cell(row.streams.get(stream), leads[stream].get(name))
+            for stream in protocol.streams
+        ]
         rank = f"{ranks[name]:.1f}" if name in ranks else "-"
         results = row.streams.values()
         sent = fmean(fmean(each.megabytes) for each in results)
@@ -95,6 +130,26 @@ def say_ranks(rows: Rows, protocol: Protocol) -> str:
     )
 
 
+def say_repetitions(rows: Rows) -> str:
+    """Say how far rows of other seeds are from the baseline that they repeat."""
+    lines: list[str] = []
+    for name, row in rows.items():
+        if not row.first_seed or f"strategy={BASELINE}" != " ".join(row.overrides):
+            continue
+        leads = {stream: leads_on(rows, stream).get(name) for stream in row.streams}
+        found = {stream: lead for stream, lead in leads.items() if lead is not None}
+        if not found:
+            continue
+        most = max(found, key=lambda stream: abs(found[stream].mean))
+        held = [stream for stream, lead in found.items() if lead.holds]
+        lines.append(
+            f"`{name}` is {BASELINE} from seed {row.first_seed} on. It is ahead or "
+            f"behind on {', '.join(held) or 'none'} of {len(found)} streams. Its "
+            f"largest difference is {100 * found[most].mean:+.1f} points, on `{most}`."
+        )
+    return "\n".join(lines)
+
+
 def show(rows: Rows, protocol: Protocol, console: Console, markdown: bool) -> None:
     """Print the table."""
     if not rows:
@@ -105,7 +160,8 @@ def show(rows: Rows, protocol: Protocol, console: Console, markdown: bool) -> No
         table.box = box.MARKDOWN
         console.width = 1000
     console.print(table, markup=False)
-    console.print(say_ranks(rows, protocol), highlight=False, soft_wrap=True)
+    for line in (MARKS, say_ranks(rows, protocol)):
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def rank_chart(ranks: Mapping[str, float], difference: float) -> Chart:
@@ -192,9 +248,12 @@ rows in `simulations/tracking/rows` by `cfl-flower track --page docs/track`.
 {ranks}
 
 {pictures}
+{marks}
 `local` (every client alone) and `oracle` (the true clusters) are references and have no
 rank. MB: sent up and down in a run, the mean over streams. min: what all runs of the
 row took, one after the other, tuning included. `-`: no result.
+
+{repetitions}
 
 {missing}
 
@@ -268,6 +327,8 @@ def write_page(rows: Rows, protocol: Protocol, folder: Path) -> list[Path]:
         table=markdown(score_table(rows, protocol)),
         ranks=say_ranks(rows, protocol),
         missing=say_missing(rows, protocol),
+        marks=MARKS,
+        repetitions=say_repetitions(rows),
     )
     files = {"README.md": text}
     if ranks:

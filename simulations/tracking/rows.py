@@ -56,6 +56,8 @@ class TrackRow:
     """What was changed beyond the protocol, the strategy included."""
     provenance: dict[str, str | None]
     """The commit and the versions that wrote the row."""
+    first_seed: int = 0
+    """Other than 0 in a row that repeats a method with other seeds."""
     streams: dict[str, StreamResult] = field(default_factory=dict)
 
 
@@ -85,6 +87,11 @@ def read_row(path: Path, protocol: Protocol) -> TrackRow:
     return row
 
 
+def row_path(folder: Path, name: str) -> Path:
+    """Return where a row of this name is."""
+    return folder / f"{name}.json"
+
+
 def read_rows(folder: Path, protocol: Protocol) -> dict[str, TrackRow]:
     """Read all rows of a folder, by their names."""
     rows = [read_row(path, protocol) for path in sorted(folder.glob("*.json"))]
@@ -94,7 +101,7 @@ def read_rows(folder: Path, protocol: Protocol) -> dict[str, TrackRow]:
 def write_row(row: TrackRow, folder: Path, protocol: Protocol) -> Path:
     """Write a row; a stream that it lacks stays as it was in the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{row.name}.json"
+    path = row_path(folder, row.name)
     streams = dict(row.streams)
     if path.exists():
         streams = {**read_row(path, protocol).streams, **streams}

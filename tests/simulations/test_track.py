@@ -13,7 +13,13 @@ from simulations import track
 from simulations.tracking import protocol as protocols
 from simulations.tracking.page import ranks_of, write_page
 from simulations.tracking.protocol import Protocol, load_protocol
-from simulations.tracking.rows import ROWS, read_row, read_rows
+from simulations.tracking.rows import (
+    ROWS,
+    StreamResult,
+    TrackRow,
+    read_row,
+    read_rows,
+)
 
 DOCS = Path(__file__).parents[2] / "docs" / "track"
 
@@ -96,6 +102,9 @@ def test_a_row_of_other_settings_needs_a_name_and_keeps_other_streams(
     assert rows_of(folder)["plain_mean"]["streams"].keys() == {"still"}
     assert track.main([*named, "--streams", "moved"]) == 0
     assert rows_of(folder)["plain_mean"]["streams"].keys() == {"still", "moved"}
+    other = ["fedavg", "--name", "plain_mean", "--streams", "moved"]
+    assert track.main([*other, "--output", str(folder), "-q"]) == 2
+    assert "use another --name" in capsys.readouterr().err
 
 
 def test_a_method_that_cannot_run_says_why(
@@ -114,6 +123,7 @@ def test_a_method_that_cannot_run_says_why(
         (["nonsense"], "METHOD=nonsense"),
         (["fedavg", "--streams", "moon"], "--streams=moon"),
         (["fedavg", "ifca", "--name", "both"], "--name=both"),
+        (["fedavg", "--first-seed", "5"], "--name=None"),
     ],
 )
 def test_bad_input_is_refused(
@@ -165,6 +175,30 @@ def test_a_row_that_does_not_fit_is_refused(
     path.write_text(json.dumps({**ROW, **change}))
     with pytest.raises(ConfigError, match=words):
         read_row(path, load_protocol())
+
+
+def make_row(name: str, scores: list[float], first_seed: int = 0) -> TrackRow:
+    result = ROW["streams"]["moved"] | {"scores": scores}
+    overrides = ["strategy=fedavg"] if first_seed else [f"strategy={name}"]
+    fields = {**ROW, "name": name, "overrides": overrides, "first_seed": first_seed}
+    return TrackRow(**{**fields, "streams": {"moved": StreamResult(**result)}})
+
+
+def test_leads_are_marked_and_a_repetition_has_none_and_no_rank(folder: Path) -> None:
+    made = [
+        make_row("fedavg", [0.50, 0.61, 0.70]),
+        make_row("better", [0.60, 0.71, 0.81]),
+        make_row("worse", [0.30, 0.41, 0.49]),
+        make_row("again", [0.61, 0.52, 0.66], first_seed=3),
+    ]
+    rows = {row.name: row for row in made}
+    protocol = load_protocol()
+    page = write_page(rows, protocol, folder)[0].read_text()
+    assert "| better | 70.7 ± 26.1 ▲ | - | 1.0 |" in page
+    assert "| worse | 40.0 ± 23.7 ▼ | - | 3.0 |" in page
+    assert "| again | 59.7 ± 17.6 | - | - |" in page
+    assert "from seed 3 on. It is ahead or behind on none of 1 streams" in page
+    assert "difference is -0.7 points, on `moved`" in page
 
 
 def test_the_page_in_docs_is_what_the_rows_say(tmp_path: Path) -> None:
