@@ -98,6 +98,12 @@ def method_rules(method: type[ClusteredStrategy], config: RunConfig) -> Iterator
         f"random or oort with {name}, which has no representations",
     )
     yield Rule(
+        supports.selection or not config.devices.come_and_go,
+        "devices.joins, devices.leaves or devices.presence",
+        name,
+        "a method that selects participants",
+    )
+    yield Rule(
         supports.selection or not selection.learns,
         "selection",
         names["selection"],

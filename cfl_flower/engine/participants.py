@@ -21,8 +21,8 @@ class Participants:
 
     def __init__(self, context: RoundContext) -> None:
         self._context = context
-        self.eligible: Callable[[], BoolArray] | None = None
-        """Returns which clients a stage of the engine lets take part, shape (n,)."""
+        self.eligible: list[Callable[[], BoolArray]] = []
+        """Each returns which clients a stage of the engine lets take part, (n,)."""
         self.forget()
 
     def forget(self) -> None:
@@ -46,8 +46,8 @@ class Participants:
             strata = np.zeros_like(strata)
             sizes = np.array([len(strata)])
         can_train = self.with_samples()
-        if self.eligible is not None:
-            can_train &= self.eligible()
+        for allowed in self.eligible:
+            can_train &= allowed()
         if not can_train.all():
             sizes = np.bincount(strata[can_train], minlength=len(sizes))
             strata = np.where(can_train, strata, -1)

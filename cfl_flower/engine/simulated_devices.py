@@ -14,7 +14,7 @@ import json
 import math
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -23,8 +23,9 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.data.reading.files import intact, table
+from cfl_flower.engine.presence import Moves, Presence, draw_presence, read_presence
 from cfl_flower.seeding import generator, key
-from cfl_flower.settings import Positive, require, settings
+from cfl_flower.settings import Fraction, Positive, require, settings
 from cfl_flower.types import PASSES, BoolArray, ClientId, FloatArray, IntArray, Result
 
 COLUMNS = ("computation", "communication")
@@ -72,14 +73,51 @@ class Devices:
     over_commitment: Annotated[float, Field(ge=1)] = 1.0
     """Of an M that is drawn, so many times as many clients are asked in all, and the
     first to finish are kept, as many as were wanted of each cluster."""
+    joins: list[int] = field(default_factory=list)
+    """The rounds in which clients join, in groups of the same size."""
+    joining: Fraction = 0.25
+    """The share of all clients that join, where there are such rounds."""
+    leaves: list[int] = field(default_factory=list)
+    """The rounds from which on groups of clients are there no more."""
+    leaving: Fraction = 0.25
+    """The share of all clients that leave, where there are such rounds."""
+    presence: str | None = None
+    """A csv of who is there when, absolute or below `data_dir`: ``client``, and the
+    rounds from which (``first``) to which (``last``); instead of joins and leaves."""
+
+    @property
+    def come_and_go(self) -> bool:
+        """Whether some clients are there in some rounds only."""
+        return bool(self.joins or self.leaves or self.presence)
+
+    def __post_init__(self) -> None:
+        for name in ("joins", "leaves"):
+            rounds = getattr(self, name)
+            later = all(each > 1 for each in rounds)
+            require(later, f"devices.{name}", rounds, "rounds from 2 on")
+        share = self.joining * bool(self.joins) + self.leaving * bool(self.leaves)
+        words = "below 1 in all, so that somebody is there in every round"
+        require(share < 1, "devices.joining + devices.leaving", share, words)
+        alone = not self.presence or not (self.joins or self.leaves)
+        require(alone, "devices.presence", self.presence, "no joins and leaves with it")
+
+    def open_presence(self, clients: int, seed: int, data_dir: str = "") -> Presence:
+        """Return who is there when, or raise `ConfigError`."""
+        if self.presence is None:
+            joins = Moves(self.joins, self.joining)
+            leaves = Moves(self.leaves, self.leaving)
+            return draw_presence(clients, joins, leaves, seed)
+        return read_presence(Path(data_dir, self.presence).expanduser(), clients)
 
     def check(self, data_dir: str = "") -> None:
-        """Raise `ConfigError` if the file of devices cannot be read."""
+        """Raise `ConfigError` if a file cannot be read."""
+        allowed = "a file that is there, absolute or below data_dir"
+        for name in ("path", "presence"):
+            if (given := getattr(self, name)) is not None:
+                path = Path(data_dir, given).expanduser()
+                require(path.is_file(), f"devices.{name}", path, allowed)
         if self.path is not None:
-            path = Path(data_dir, self.path).expanduser()
-            allowed = "a file that is there, absolute or below data_dir"
-            require(path.is_file(), "devices.path", path, allowed)
-            read_devices(path)
+            read_devices(Path(data_dir, self.path).expanduser())
 
     def over_commit(
         self, shares: IntArray, sizes: IntArray, rng: np.random.Generator

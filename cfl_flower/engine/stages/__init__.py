@@ -7,6 +7,7 @@ from pathlib import Path
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
+from cfl_flower.engine.stages.absent_clients import AbsentClients
 from cfl_flower.engine.stages.group_means import GroupMeans
 from cfl_flower.engine.stages.over_commitment import OverCommitment
 from cfl_flower.engine.stages.participant_losses import ParticipantLosses
@@ -33,10 +34,19 @@ def make_stages(
         if sent is None:
             raise ConfigError("privacy= needs a method that says what its clients send")
         guard = PrivacyGuard(config, sent)
-        participants.eligible = lambda: guard.within_budget(context.state)
+        participants.eligible.append(lambda: guard.within_budget(context.state))
         if not context.fleet.simulated:
             guard.asked = Asked(Path(config.output_dir), config.resume)
+    absent = None
+    if config.devices.come_and_go and context.fleet.simulated:
+        presence = config.devices.open_presence(
+            config.clients, config.seed, config.data_dir
+        )
+        absent = AbsentClients(presence)
+        participants.eligible.append(lambda: absent.among(context))
     return [
+        # Who is not there is asked nothing, whatever the method planned.
+        *([absent] if absent else []),
         # A method that wants single results gets its group's mean.
         *([GroupMeans()] if sums else []),
         # Who may take part; the mean gets its noise, and every client's loss is noted.

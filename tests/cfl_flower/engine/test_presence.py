@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfl_flower.engine.presence import Moves, draw_presence, read_presence
+from cfl_flower.engine.simulated_devices import Devices
+from cfl_flower.errors import ConfigError
+
+ROUNDS = st.lists(st.integers(2, 20), max_size=4, unique=True)
+
+
+@given(st.integers(1, 60), ROUNDS, ROUNDS, st.floats(0, 0.5), st.floats(0, 0.49))
+def test_as_many_come_and_go_as_the_settings_say(
+    count: int, joins: list[int], leaves: list[int], joining: float, leaving: float
+) -> None:
+    presence = draw_presence(count, Moves(joins, joining), Moves(leaves, leaving), 3)
+    come = round(joining * count) if joins else 0
+    gone = round(leaving * count) if leaves else 0
+    there = [presence.there(number) for number in range(1, 22)]
+    assert there[0].sum() == count - come
+    assert there[-1].sum() == count - gone
+    for number, (before, after) in enumerate(pairwise(there), 2):
+        assert (~before & after).any() <= (number in joins)
+        assert (before & ~after).any() <= (number in leaves)
+    assert (presence.joined() > 1).sum() == come
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("client,first\n0,1\n", "no column last"),
+        ("client,first,last\n0,1,5\n9,1,5\n", "a client is none of 0 to 3"),
+        ("client,first,last\n0,1,5\n1,5,4\n", "ends before it begins"),
+        ("client,first,last\n0,0,5\n", "begins before round 1"),
+        ("client,first,last\n0,2,5\n", "nobody is there in round 1"),
+        ("client,first,last\n", "nobody is there in round 1"),
+        ("client,first,last\n0,one,5\n", "invalid literal"),
+    ],
+)
+def test_a_wrong_trace_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said) as caught:
+        read_presence(path, 4)
+    assert "trace.csv cannot be read" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"joins": [1]}, r"devices.joins=\[1\] is not allowed; use rounds from 2 on"),
+        ({"joins": [2], "leaves": [3], "joining": 0.8}, "devices.joining"),
+        ({"joins": [2], "presence": "a.csv"}, "devices.presence"),
+    ],
+)
+def test_wrong_settings_are_one_line(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Devices(**settings)  # type: ignore[arg-type]
