@@ -12,8 +12,9 @@ The references fedavg, local (below) and oracle (above) run, too, unless `--bare
 given. Leads are over fedavg; reference=METHOD names another of the methods. Beside the
 runs are a page (report.html) and its tables as CSV and LaTeX. A run that fails does not
 hide the others. With an output_dir, the same command continues after an interruption,
-and repeats nothing that is finished. Exit codes are those of
-`simulations.run`; 1 also if a run failed.
+and repeats nothing that is finished. With `--submit slurm` it submits what is not
+finished as an array of jobs, and ends; without it, it shows the tables then. Exit codes
+are those of `simulations.run`; 1 also if a run failed.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from cfl_flower.runs.reading import (
 )
 from simulations.batch.jobs import Job, at_once, carry_out
 from simulations.batch.processes import prepare
+from simulations.batch.submission import JOBS, add_options, submit, without_options
 from simulations.engines.superlink import APP, PROJECT
 from simulations.run import check_machine, refuse_nothing
 from simulations.shell.terminal import Parser, command, make_error_console, program
@@ -119,7 +121,7 @@ def by_settings(overrides: Sequence[str]) -> list[list[str]]:
     return found
 
 
-def make_jobs(overrides: Sequence[str]) -> list[Job]:
+def make_jobs(overrides: Sequence[str], submitted: bool = False) -> list[Job]:
     """Compose every run before the first starts, or raise a `ConfigError`."""
     lines = [shlex.join([*line, "resume=true"]) for line in by_settings(overrides)]
     composed = compose_plain_sweep("\n".join(lines))
@@ -141,7 +143,7 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
         make_error_console().print(line, style="yellow", soft_wrap=True, markup=False)
     configs = place(checked)
     for config in configs:
-        check_machine(config)
+        check_machine(config, submitted)
         refuse_other_settings(config)
         # What is broken there would end the comparison after all other runs.
         read_finished(config)
@@ -193,16 +195,19 @@ def root_of(jobs: Sequence[Job]) -> Path:
     return Path(os.path.commonpath([job.folder.parent for job in jobs]))
 
 
-def announce(jobs: Sequence[Job], arguments: Sequence[str]) -> None:
-    """Say where the runs are, and what goes on with them after an interruption."""
+def announce(
+    jobs: Sequence[Job],
+    arguments: Sequence[str],
+    next_step: str = "after an interruption they go on by",
+) -> None:
+    """Say where the runs are, and by what command they go on, or are shown."""
     root = str(root_of(jobs))
     console = make_error_console()
     warnings = dict.fromkeys(line for job in jobs for line in job.config.warnings())
     for warning in warnings:
         console.print(warning, style="yellow", soft_wrap=True)
     console.print(
-        f"{len(jobs)} runs in {root}; after an interruption they go on by\n"
-        f"  {again(jobs, arguments)}",
+        f"{len(jobs)} runs in {root}; {next_step}\n  {again(jobs, arguments)}",
         highlight=False,
         markup=False,
         soft_wrap=True,
@@ -260,6 +265,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_overrides()
     parser.add_argument("--bare", action="store_true", help="run no references")
     parser.add_many_runs()
+    add_options(parser)
     return parser.parse_overrides(arguments)
 
 
@@ -291,8 +297,16 @@ def main(arguments: Sequence[str]) -> int:
     overrides = overrides if asked.bare else with_marks(overrides)
     overrides = with_folder(overrides, FOLDER, always=True)
     prepare()
-    jobs = make_jobs(overrides)
+    jobs = make_jobs(overrides, bool(asked.submit))
     check_reference(jobs, reference)
+    if asked.submit:
+        folder = root_of(jobs) / JOBS
+        sent = submit(jobs, folder, asked.submit, asked.resource, asked.jobs)
+        words = (
+            f"{sent} jobs submitted to {asked.submit}, logs in {folder}; when they end"
+        )
+        announce(jobs, without_options(arguments), f"{words}, the tables are shown by")
+        return 0
     if asked.verbosity is not Verbosity.QUIET:
         announce(jobs, arguments)
     try:

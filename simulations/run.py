@@ -43,6 +43,7 @@ from cfl_flower.runs.directory import (
     refuse_other_run,
     repeat_command,
 )
+from cfl_flower.runs.reading import finished
 from cfl_flower.settings import require
 from simulations.choices import show
 from simulations.engines.choice import engine_of, workers_of
@@ -104,10 +105,11 @@ def refuse_nothing(overrides: Sequence[str]) -> None:
             )
 
 
-def check_machine(config: RunConfig) -> None:
+def check_machine(config: RunConfig, submitted: bool = False) -> None:
     """Require what a run needs here: a folder, its data, and GPUs if it asks for some.
 
-    Raises `ConfigError`. A Ray cluster may have GPUs that this machine does not have.
+    Raises `ConfigError`. A cluster may have GPUs that this machine does not have; a run
+    that is finished needs none.
     """
     import torch
 
@@ -116,7 +118,11 @@ def check_machine(config: RunConfig) -> None:
     check_output_dir(config)
     elsewhere = engine_of(config) == "ray" and "RAY_ADDRESS" in os.environ
     require(
-        not config.gpus_per_worker or elsewhere or torch.cuda.is_available(),
+        not config.gpus_per_worker
+        or elsewhere
+        or submitted
+        or torch.cuda.is_available()
+        or finished(config) is not None,
         "gpus_per_worker",
         config.gpus_per_worker,
         "0: PyTorch finds no CUDA device on this machine",
