@@ -19,6 +19,7 @@ from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.stream import HALF, Stream, say_share
+from cfl_flower.environment.energy import EnergyMeter
 from cfl_flower.environment.memory import keep_free_memory, rare_collections
 from cfl_flower.errors import CflError, FailedRunsError, one_line
 from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
@@ -123,6 +124,8 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
         if changed:
             warn(f"warning: {changed}")
         callbacks = make_callbacks(config, directory, checkpoint, console)
+        energy = EnergyMeter()
+        callbacks.append(lambda *_: energy.read())
         timeline = config.timeline if stream else None
         if timeline:
             directory.write_concepts(timeline)
@@ -132,7 +135,8 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
             strategy.engine.run(state, done)
         warn_of_divergence(config, strategy.run.record.loss, warn)
         data = stream.fingerprint() if stream else None
-        directory.write_summary(data, share)
+        # What was needed before a resume is not known.
+        directory.write_summary(data, share, None if done else energy.read())
         if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
 

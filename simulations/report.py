@@ -54,7 +54,7 @@ PAGE = Path(__file__).parent / "reporting" / "report.html"
 ROUND_COLUMNS = (
     *("round", "accuracy", "accuracy_mean", "loss", "num_clusters", "drifted", "moved"),
     *("reclustered", "participants", "bytes_up", "bytes_down", "seconds"),
-    *("virtual_seconds", "heterogeneity", "ari"),
+    *("virtual_seconds", "joules", "heterogeneity", "ari"),
     *MEASURED,
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cfl_flower.communication.fleet import Fleet
@@ -47,6 +49,8 @@ class RoundContext:
         """The plan of the phase, as all stages left it."""
         self.late: dict[ClientId, float] = {}
         """Who finished too late to count, and after how many seconds."""
+        self._computing: list[float] = []
+        self.note_energy([])
 
     @property
     def number(self) -> int:
@@ -68,6 +72,16 @@ class RoundContext:
         """
         every: int = self.config.system.checkpoint_every
         return max(self.done, (self.number - 2) // every * every)
+
+    def note_energy(self, tasks: Iterable[tuple[ClientId, float]]) -> None:
+        """Note what simulated devices need for so many forward passes of a sample."""
+        watts = self.config.devices.watts
+        if watts is None or not self.fleet.simulated:
+            return
+        for client, passes in tasks:
+            self._computing.append(self.clock.device_of(client).seconds(passes, 0))
+        # Exact: results come in another order with another number of workers.
+        self.record.measures["joules"] = watts * math.fsum(self._computing)
 
     def advance_clock(self, clients: list[ClientId] | None = None) -> None:
         """Let virtual time pass until the slowest of some, or of all, is done."""

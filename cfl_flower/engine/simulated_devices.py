@@ -84,6 +84,9 @@ class Devices:
     presence: str | None = None
     """A csv of who is there when, absolute or below `data_dir`: ``client``, and the
     rounds from which (``first``) to which (``last``); instead of joins and leaves."""
+    watts: Positive | None = None
+    """What a device needs while it computes; with it each round notes its ``joules``,
+    watts times the computing seconds of all tasks that gave a result."""
 
     @property
     def come_and_go(self) -> bool:
@@ -95,7 +98,8 @@ class Devices:
             rounds = getattr(self, name)
             later = all(each > 1 for each in rounds)
             require(later, f"devices.{name}", rounds, "rounds from 2 on")
-        share = self.joining * bool(self.joins) + self.leaving * bool(self.leaves)
+        share = self.joining if self.joins else 0.0
+        share += self.leaving if self.leaves else 0.0
         words = "below 1 in all, so that somebody is there in every round"
         require(share < 1, "devices.joining + devices.leaving", share, words)
         alone = not self.presence or not (self.joins or self.leaves)

@@ -329,7 +329,9 @@ class Uploads(Rounds):
 
     def _note_upload(self, row: int, result: Result) -> None:
         noted = self.method.describe_upload(row, result)
-        noted["passes"] = self._client_passes(result.num_examples)
+        passes = self._client_passes(result.num_examples)
+        noted["passes"] = passes
+        self.context.note_energy([(result.client, passes)])
         metrics = result.metrics
         if tested := int(metrics.get("before_tested", 0)):
             noted["before"] = int(metrics["before_correct"]) / tested

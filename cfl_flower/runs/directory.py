@@ -26,7 +26,12 @@ from cfl_flower.runs.reading import (
     refuse_links_out,
     refuse_other_settings,
 )
-from cfl_flower.runs.record import ClientRow, RoundRecord, device_seconds
+from cfl_flower.runs.record import (
+    ClientRow,
+    RoundRecord,
+    device_joules,
+    device_seconds,
+)
 from cfl_flower.settings import locate
 from cfl_flower.types import Json
 
@@ -150,12 +155,16 @@ class RunDirectory:
             write_atomically(path, lines.encode())
 
     def write_summary(
-        self, data: str | None = None, arriving: float | None = None
+        self,
+        data: str | None = None,
+        arriving: float | None = None,
+        machine_joules: float | None = None,
     ) -> dict[str, Json]:
         """Write `summary.json` from the rounds on disk, and return it.
 
         ``data`` is the `Stream.fingerprint` of all clients' data, if known, and
-        ``arriving`` the share of the training samples that ever arrive, if not all do.
+        ``arriving`` the share of the training samples that ever arrive, if not all do,
+        and ``machine_joules`` what this machine needed, where that was measured.
         """
         config = self._config
         rounds = read_lines(self.path / "rounds.jsonl")
@@ -189,6 +198,10 @@ class RunDirectory:
             summary["epsilon"] = rounds[-1]["epsilon"]
         if arriving is not None:
             summary["arriving"] = arriving
+        if (joules := device_joules(rounds)) is not None:
+            summary["joules"] = joules
+        if machine_joules is not None:
+            summary["machine_joules"] = machine_joules
         text = json.dumps(summary, indent=2) + "\n"
         write_atomically(self.path / "summary.json", text.encode())
         return summary
