@@ -14,8 +14,8 @@ COUNTED = ("package", "dram")
 class EnergyMeter:
     """Adds up the energy of the whole machine since it was made.
 
-    A counter begins anew after some minutes under full load: it is to be read more
-    often than that.
+    A counter begins anew after ten minutes or more under full load: it is to be read
+    more often than that.
     """
 
     def __init__(self, folder: Path = POWERCAP) -> None:
@@ -28,8 +28,13 @@ class EnergyMeter:
             except (OSError, ValueError):
                 continue
 
-    def read(self) -> float | None:
-        """Return the joules up to now; None where the kernel does not show them."""
+    @property
+    def joules(self) -> float | None:
+        """Up to the last reading; None where the kernel does not show them."""
+        return self._microjoules / 1e6 if self._last else None
+
+    def read(self) -> None:
+        """Read the counters."""
         for zone, last in self._last.items():
             now = _read(zone, "energy_uj")
             passed = now - last
@@ -37,7 +42,6 @@ class EnergyMeter:
                 passed += _read(zone, "max_energy_range_uj")
             self._microjoules += passed
             self._last[zone] = now
-        return self._microjoules / 1e6 if self._last else None
 
 
 def _read(zone: Path, name: str) -> int:
