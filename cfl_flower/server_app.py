@@ -136,7 +136,8 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
         warn_of_divergence(config, strategy.run.record.loss, warn)
         data = stream.fingerprint() if stream else None
         # What was needed before a resume is not known.
-        directory.write_summary(data, share, None if done else energy.joules)
+        joules = None if done else energy.joules
+        directory.write_summary(data, arriving=share, machine_joules=joules)
         if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
 

@@ -41,7 +41,7 @@ from cfl_flower.runs.reading import (
 )
 from simulations.batch.jobs import Job, at_once, carry_out
 from simulations.batch.processes import prepare
-from simulations.batch.submission import JOBS, add_options, submit, without_options
+from simulations.batch.submission import add_options, submit, without_options
 from simulations.engines.superlink import APP, PROJECT
 from simulations.run import check_machine, refuse_nothing
 from simulations.shell.terminal import Parser, command, make_error_console, program
@@ -195,19 +195,16 @@ def root_of(jobs: Sequence[Job]) -> Path:
     return Path(os.path.commonpath([job.folder.parent for job in jobs]))
 
 
-def announce(
-    jobs: Sequence[Job],
-    arguments: Sequence[str],
-    next_step: str = "after an interruption they go on by",
-) -> None:
+def announce(jobs: Sequence[Job], arguments: Sequence[str], sent: str = "") -> None:
     """Say where the runs are, and by what command they go on, or are shown."""
     root = str(root_of(jobs))
+    words = sent or "after an interruption they go on by"
     console = make_error_console()
     warnings = dict.fromkeys(line for job in jobs for line in job.config.warnings())
     for warning in warnings:
         console.print(warning, style="yellow", soft_wrap=True)
     console.print(
-        f"{len(jobs)} runs in {root}; {next_step}\n  {again(jobs, arguments)}",
+        f"{len(jobs)} runs in {root}; {words}\n  {again(jobs, arguments)}",
         highlight=False,
         markup=False,
         soft_wrap=True,
@@ -300,12 +297,8 @@ def main(arguments: Sequence[str]) -> int:
     jobs = make_jobs(overrides, bool(asked.submit))
     check_reference(jobs, reference)
     if asked.submit:
-        folder = root_of(jobs) / JOBS
-        sent = submit(jobs, folder, asked.submit, asked.resource, asked.jobs)
-        words = (
-            f"{sent} jobs submitted to {asked.submit}, logs in {folder}; when they end"
-        )
-        announce(jobs, without_options(arguments), f"{words}, the tables are shown by")
+        sent = submit(jobs, root_of(jobs), asked)
+        announce(jobs, without_options(arguments), sent)
         return 0
     if asked.verbosity is not Verbosity.QUIET:
         announce(jobs, arguments)

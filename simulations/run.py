@@ -108,8 +108,7 @@ def refuse_nothing(overrides: Sequence[str]) -> None:
 def check_machine(config: RunConfig, submitted: bool = False) -> None:
     """Require what a run needs here: a folder, its data, and GPUs if it asks for some.
 
-    Raises `ConfigError`. A cluster may have GPUs that this machine does not have; a run
-    that is finished needs none.
+    Raises `ConfigError`. A cluster may have GPUs that this machine does not have.
     """
     import torch
 
@@ -117,12 +116,9 @@ def check_machine(config: RunConfig, submitted: bool = False) -> None:
 
     check_output_dir(config)
     elsewhere = engine_of(config) == "ray" and "RAY_ADDRESS" in os.environ
+    gpus = config.gpus_per_worker and not (submitted or elsewhere or finished(config))
     require(
-        not config.gpus_per_worker
-        or elsewhere
-        or submitted
-        or torch.cuda.is_available()
-        or finished(config) is not None,
+        not gpus or torch.cuda.is_available(),
         "gpus_per_worker",
         config.gpus_per_worker,
         "0: PyTorch finds no CUDA device on this machine",

@@ -10,7 +10,7 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.engine.simulated_devices import VirtualClock
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import ClientId, Plan
+from cfl_flower.types import PASSES, ClientId, Plan, Result
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -73,13 +73,15 @@ class RoundContext:
         every: int = self.config.system.checkpoint_every
         return max(self.done, (self.number - 2) // every * every)
 
-    def note_energy(self, tasks: Iterable[tuple[ClientId, float]]) -> None:
-        """Note what simulated devices need for so many forward passes of a sample."""
+    def note_energy(self, results: Iterable[Result]) -> None:
+        """Note what simulated devices needed to compute some results."""
         watts = self.config.devices.watts
         if watts is None or not self.fleet.simulated:
             return
-        for client, passes in tasks:
-            self._computing.append(self.clock.device_of(client).seconds(passes, 0))
+        for result in results:
+            passes = float(result.telemetry.get(PASSES, 0))
+            device = self.clock.device_of(result.client)
+            self._computing.append(device.seconds(passes, 0))
         # Exact: results come in another order with another number of workers.
         self.record.measures["joules"] = watts * math.fsum(self._computing)
 

@@ -12,7 +12,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.environment.memory import return_free_memory
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.types import PASSES, ClientId, Plan, Result
+from cfl_flower.types import ClientId, Plan, Result
 
 Reader: TypeAlias = Callable[[Result], Result]
 """Returns a result with its report, or raises `InvalidResultError`."""
@@ -120,7 +120,4 @@ class Delivery:
             record.bytes_down += results.bytes_down
         if context.fleet.simulated:
             context.clock.note(results, results.traffic)
-            context.note_energy(
-                (result.client, float(result.telemetry.get(PASSES, 0)))
-                for result in results
-            )
+            context.note_energy(results)

@@ -85,8 +85,7 @@ class Devices:
     """A csv of who is there when, absolute or below `data_dir`: ``client``, and the
     rounds from which (``first``) to which (``last``); instead of joins and leaves."""
     watts: Positive | None = None
-    """What a device needs while it computes; with it each round notes its ``joules``,
-    watts times the computing seconds of all tasks that gave a result."""
+    """What a device needs while it computes; with it rounds note their ``joules``."""
 
     @property
     def come_and_go(self) -> bool:

@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-
-POWERCAP = Path("/sys/class/powercap")
-"""Where Linux shows them; since 2020 mostly to root alone."""
-
-COUNTED = ("package", "dram")
-"""Zones by the beginning of their names: a package has its cores in it."""
 
 
 class EnergyMeter:
-    """Adds up the energy of the whole machine since it was made.
+    """Adds up what the machine needs; counters begin anew after some minutes."""
 
-    A counter begins anew after ten minutes or more under full load: it is to be read
-    more often than that.
-    """
+    joules: float | None = None
+    """Up to the last reading; None where the kernel does not show them."""
 
-    def __init__(self, folder: Path = POWERCAP) -> None:
-        self._microjoules = 0
+    def __init__(self, folder: Path = Path("/sys/class/powercap")) -> None:
         self._last: dict[Path, int] = {}
-        for zone in sorted(folder.glob("intel-rapl:*")):
-            try:
-                if (zone / "name").read_text().startswith(COUNTED):
-                    self._last[zone] = _read(zone, "energy_uj")
-            except (OSError, ValueError):
-                continue
-
-    @property
-    def joules(self) -> float | None:
-        """Up to the last reading; None where the kernel does not show them."""
-        return self._microjoules / 1e6 if self._last else None
+        for zone in folder.glob("intel-rapl:*"):
+            name = (zone / "name").read_text()
+            counter = zone / "energy_uj"
+            # A package has its cores in it.
+            if name.startswith(("package", "dram")) and os.access(counter, os.R_OK):
+                self._last[zone] = int(counter.read_text())
+                self.joules = 0.0
 
     def read(self) -> None:
         """Read the counters."""
         for zone, last in self._last.items():
-            now = _read(zone, "energy_uj")
-            passed = now - last
-            if passed < 0:
-                passed += _read(zone, "max_energy_range_uj")
-            self._microjoules += passed
+            now = int((zone / "energy_uj").read_text())
+            passed = (now - last) % int((zone / "max_energy_range_uj").read_text())
+            self.joules = (self.joules or 0.0) + passed / 1e6
             self._last[zone] = now
-
-
-def _read(zone: Path, name: str) -> int:
-    return int((zone / name).read_text())

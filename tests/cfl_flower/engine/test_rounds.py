@@ -64,8 +64,9 @@ def test_watts_add_the_energy_of_computing_and_change_nothing_else(
     plain = run_small(*asked)
     zone = tmp_path / "intel-rapl:0"
     zone.mkdir()
-    (zone / "name").write_text("package-0")
-    (zone / "energy_uj").write_text("5")
+    for name, text in {"name": "package-0", "energy_uj": "5"}.items():
+        (zone / name).write_text(text)
+    (zone / "max_energy_range_uj").write_text("9")
     meter = partial(EnergyMeter, tmp_path)
     monkeypatch.setattr("cfl_flower.server_app.EnergyMeter", meter)
     run = run_small(*asked, "devices.watts=2", folder="energy")

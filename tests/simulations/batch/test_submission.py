@@ -62,7 +62,7 @@ def test_slurm_is_asked_for_an_array_of_jobs_with_these_resources(
     for wrong in ("slurm_partitio=long", "timeout_min=soon"):
         assert main([*asked, "--submit=slurm", f"--resource={wrong}"]) == 2
         said = capsys.readouterr().err
-        assert said.startswith("cfl-flower error: --resource: ")
+        assert said.startswith("cfl-flower error: --submit=slurm: ")
         assert said.count("\n") == 1
 
 
