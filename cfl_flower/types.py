@@ -41,6 +41,7 @@ class Task:
     """What one client is asked to do in one phase."""
 
     client: ClientId
+    """Who is asked."""
     models: tuple[int, ...] = ()
     """Which of the plan's models the client receives, in the order of its
     ``parameters``. Empty when it needs none."""
@@ -72,6 +73,7 @@ class Plan:
     """The tasks of one phase and the models they share."""
 
     tasks: list[Task]
+    """Who is asked what."""
     models: list[Vector] = field(default_factory=list)
     """Each distinct model once, whatever the number of clients that receive it."""
     config: dict[str, Scalar] = field(default_factory=dict)
@@ -107,10 +109,13 @@ class Result:
     """A client's valid answer to a task."""
 
     client: ClientId
+    """Who answered."""
     num_examples: int
     """Samples trained on, tested, or held by a client that is new; else 0."""
     arrays: list[Vector] = field(default_factory=list)
+    """What the client returned first: for plain training, the trained model."""
     loss: float | None = None
+    """The mean cross-entropy of a test; None in other phases."""
     metrics: dict[str, Scalar] = field(default_factory=dict)
     """What the method's client adds; bytes are float32 representations."""
     report: Any = None
@@ -124,6 +129,7 @@ class Failure:
     """A task without a valid result."""
 
     client: ClientId
+    """Whose result is missing."""
     phase: str
     """``query``, ``train`` or ``evaluate``."""
     reason: str

@@ -15,22 +15,24 @@ ROOT = Path(__file__).parents[1]
 
 PAGES = ("*.md", "docs/**/*.md", "docs/**/*.ipynb", "simulations/deploy/*.md")
 PICTURES = ("docs/**/*.svg", "docs/**/*.png")
+ASSETS = ("docs/site.css", "docs/iframe-worker.js")
 
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#|mailto:)([^)#\s]*)(#[^)]*)?\)")
 
 
 def on_config(config: Any) -> Any:
-    """Copy pages and pictures to where mkdocs takes them from."""
+    """Copy pages, pictures, style and script to where mkdocs takes them from."""
     target = Path(config.docs_dir)
     shutil.rmtree(target, ignore_errors=True)
-    for pattern in (*PAGES, *PICTURES):
+    for pattern in (*PAGES, *PICTURES, *ASSETS):
         for path in ROOT.glob(pattern):
             copy = target / path.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
     methods = sorted(target.glob("docs/methods/[!R]*.md"))
     (section,) = (each["Methods"] for each in config.nav if "Methods" in each)
-    section += [{path.stem: str(path.relative_to(target))} for path in methods]
+    pages = [{path.stem: str(path.relative_to(target))} for path in methods]
+    section.append({"Each method": pages})
     return config
 
 
