@@ -23,9 +23,9 @@ def test_every_table_and_figure_has_a_line_with_evidence() -> None:
         assert name.partition("_")[0] in PAPERS
 
 
-def test_readme_and_the_page_of_peers_have_the_scoreboards_counts() -> None:
+def test_pages_that_advertise_reproduction_have_the_scoreboards_counts() -> None:
     states = [state for _, _, state, _ in lines()]
-    for name in ("README.md", "docs/peers.md"):
+    for name in ("README.md", "docs/peers.md", "docs/how-to/reproduce.md"):
         text = " ".join((CONF.parent / name).read_text().split())
         (whole,) = re.findall(r"(\d+) tables and figures", text)
         (full,) = re.findall(r"(\d+) (?:are )?reproduced", text)
