@@ -17,6 +17,7 @@ PAGES = ("*.md", "docs/**/*.md", "docs/**/*.ipynb", "simulations/deploy/*.md")
 PICTURES = ("docs/**/*.svg", "docs/**/*.png")
 ASSETS = ("docs/site.css", "docs/iframe-worker.js")
 
+OUTSIDE = re.compile(r"<(?:script|link|img)\b[^>]*\b(?:src|href)=\"(https?:[^\"]*)")
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#|mailto:)([^)#\s]*)(#[^)]*)?\)")
 
 
@@ -46,3 +47,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         return match.group() if there.is_file() else name
 
     return LINK.sub(keep, markdown)
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Refuse a page that loads anything from another server."""
+    if found := OUTSIDE.findall(output):
+        raise ValueError(f"{page.file.src_uri} loads {', '.join(found)}")
+    return output
