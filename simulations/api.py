@@ -49,7 +49,9 @@ from simulations.report import render
 from simulations.reporting import figures
 from simulations.reporting import tables as report_tables
 from simulations.reporting.streams import (
-    Picture,
+    Picture as PagePicture,
+)
+from simulations.reporting.streams import (
     Stream,
     divide,
     question,
@@ -60,6 +62,17 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = ["Comparison", "Run", "compare", "load", "run"]
+
+
+class Picture(PagePicture):
+    """A figure: a notebook shows it, and papers print it."""
+
+    def save(self, folder: str | Path, **form: Any) -> None:
+        """Write it as PDF, SVG and PNG (300 dpi) into a folder, made if need be.
+
+        ``width``, ``font`` and ``size`` are those of `figures.Format`.
+        """
+        figures.Format(**form).save(self.figure, folder, self.name)
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,9 +193,15 @@ class Comparison:
         found = [table for each in self.streams for table in each.tables]
         return [_to_frame(table) for table in [*found, *swept_tables(self.streams)]]
 
-    def plot(self, key: str = "accuracy", stream: int = 0) -> Picture:
-        """Draw a column of `rounds`: a line per method, its seeds' mean and spread."""
-        return _plot(self.streams[stream], key)
+    def plot(
+        self, key: str = "accuracy", stream: int = 0, methods: Sequence[str] = ()
+    ) -> Picture:
+        """Draw a column of `rounds`: a line per method, its seeds' mean and spread.
+
+        ``methods`` are those that are shown, by default all; ``"fedavg=FedAvg"`` gives
+        one another name.
+        """
+        return _plot(self.streams[stream], key, methods)
 
     def report(self, output: str | Path) -> list[Path]:
         """Write a page on all runs, with its tables beside it; return the paths."""
@@ -318,8 +337,10 @@ def _literal(value: object) -> str:
     return text if re.fullmatch(r"[A-Za-z_][\w./-]*", text) else quoted(text)
 
 
-def _plot(stream: Stream, key: str) -> Picture:
-    known = [line for line in stream.begun if len(line.series(key)[0])]
+def _plot(stream: Stream, key: str, methods: Sequence[str] = ()) -> Picture:
+    names = figures.read_names(methods, [line.label for line in stream.begun])
+    lines = figures.choose(stream.begun, names) if names else stream.begun
+    known = [line for line in lines if len(line.series(key)[0])]
     if not known:
         rows = [line.runs[0].rounds[-1] for line in stream.begun]
         numbers = {

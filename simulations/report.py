@@ -7,8 +7,9 @@ A folder is that of a run, or has runs below it. Seeds of a method share a colou
 line, and pictures of clients are of the first of them; different streams of data are
 tabs. The page needs nothing beside itself, not even for its charts to tell values. Next
 to it are its tables for other programs, as CSV with a line for each run, and as LaTeX;
-``--figures`` names a folder for the pictures, as PDF and SVG; ``--reference`` the
-method that leads are over. Exit codes as `simulations.run`.
+``--figures`` names a folder for the pictures, as PDF, SVG and PNG; ``--reference`` the
+method that leads are over. ``--methods`` and the options below it are for papers: they
+say what the pictures and the LaTeX have. Exit codes as `simulations.run`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -29,6 +30,7 @@ from markupsafe import Markup
 from cfl_flower.analysis.drift_metrics import MEASURED
 from cfl_flower.analysis.reference import REFERENCE_METHOD
 from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
+from cfl_flower.analysis.sweeps import measure_sweep
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
@@ -36,7 +38,7 @@ from cfl_flower.types import Json
 from simulations.reporting import tables as report_tables
 from simulations.reporting.charts import DARK
 from simulations.reporting.client_pictures import own_pictures
-from simulations.reporting.figures import Line
+from simulations.reporting.figures import COLUMNS, Format, Line, choose, read_names
 from simulations.reporting.findings import overview
 from simulations.reporting.streams import (
     Picture,
@@ -44,8 +46,8 @@ from simulations.reporting.streams import (
     divide,
     question,
     slug,
-    swept_tables,
 )
+from simulations.reporting.tables import Latex
 from simulations.shell.terminal import Parser, command, writable
 
 PAGE = Path(__file__).parent / "reporting" / "report.html"
@@ -80,7 +82,9 @@ class Page:
     latex: str
     pictures: Sequence[Picture]
 
-    def write(self, output: Path, figures: Path | None = None) -> list[Path]:
+    def write(
+        self, output: Path, figures: Path | None = None, form: Format | None = None
+    ) -> list[Path]:
         """Write the page with its tables beside it, and its pictures into a folder.
 
         Returns what was written. Raises `ConfigError` where that is impossible.
@@ -90,10 +94,11 @@ class Page:
         ok = output.suffix not in (".csv", ".tex")
         require(ok, "--output", output, "a name that ends in .html")
         if figures:
+            form = form or Format()
             with writable("--figures", figures, "name a folder of your own"):
                 figures.mkdir(parents=True, exist_ok=True)
                 for picture in self.pictures:
-                    picture.save(figures)
+                    form.save(picture.figure, figures, picture.name)
         with writable("--output", output, "name a file in a folder of your own"):
             output.parent.mkdir(parents=True, exist_ok=True)
             paths = [output, output.with_suffix(".csv"), output.with_suffix(".tex")]
@@ -103,11 +108,17 @@ class Page:
         return paths
 
 
-def render(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> Page:
+def render(
+    runs: Sequence[SavedRun],
+    reference: str = REFERENCE_METHOD,
+    methods: Sequence[str] = (),
+    latex: Latex | None = None,
+) -> Page:
     """Return the page of runs; leads are over the method ``reference``.
 
-    `ConfigError` if their data contradict each other, or nothing can be compared with
-    the reference.
+    Files of pictures and LaTeX are of some ``methods`` (`read_names`), or of all.
+    `ConfigError` if the data of runs contradict each other, or nothing can be compared
+    with the reference.
     """
     streams = divide(runs, reference)
     # Of one seed of each method: a page with those of all takes minutes to draw.
@@ -119,8 +130,19 @@ def render(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> Page:
         undefined=StrictUndefined,
     )
     environment.filters |= {"slug": slug, "number": _cell, "yaml": _to_yaml}
-    swept = swept_tables(streams)
-    tables = [table for stream in streams for table in stream.tables]
+    lines = [line for stream in streams for line in stream.lines]
+    swept = measure_sweep([run for line in lines for run in line.runs])
+    tables = [
+        (table, report_tables.numbers_of(stream.rows))
+        for stream in streams
+        for table in stream.tables
+    ]
+    rows = [name for table, _ in swept for name, *_ in report_tables.lines(table)]
+    chosen = read_names(methods, [*(line.label for line in lines), *rows])
+    printed = replace(latex or Latex(), names=chosen)
+    compared = (replace(each, lines=choose(each.lines, chosen)) for each in streams)
+    own = zip(lines, pictures.values(), strict=True)
+    kept = [some for line, some in own if not chosen or line.label in chosen]
     html = environment.get_template(PAGE.name).render(
         title=question(streams),
         streams=streams,
@@ -130,15 +152,15 @@ def render(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> Page:
         lines=report_tables.lines,
         measured=measured,
         overview=overview((stream.difference, stream.rows) for stream in streams),
-        swept=swept,
+        swept=[table for table, _ in swept],
         dark=DARK,
         script=script(),
     )
     return Page(
         html,
         report_tables.to_csv((stream.title, stream.rows) for stream in streams),
-        report_tables.to_latex([*tables, *swept]),
-        [*chain.from_iterable([s.pictures for s in streams] + [*pictures.values()])],
+        report_tables.to_latex([*tables, *swept], printed),
+        [*chain.from_iterable([*(each.pictures for each in compared), *kept])],
     )
 
 
@@ -171,8 +193,19 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser("report", __doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="FOLDER")
     parser.add_argument("--output", type=Path, default=Path("report.html"))
-    parser.add_argument("--figures", type=Path, help="a folder for PDF and SVG files")
+    parser.add_argument("--figures", type=Path, help="a folder for their files")
     parser.add_argument("--reference", metavar="METHOD", default=REFERENCE_METHOD)
+    add = parser.add_argument_group("figures and LaTeX").add_argument
+    words = "those that are shown, and what they are called"
+    add("--methods", nargs="+", default=[], metavar="METHOD[=NAME]", help=words)
+    words = f"of figures: {', '.join(COLUMNS)} (columns) or inches"
+    add("--width", default=Format.width, help=words)
+    add("--font", default=Format.font, help="of figures")
+    add("--size", type=float, default=Format.size, help="points of their letters")
+    words = "those that tables have, by their headings"
+    add("--columns", nargs="+", default=[], metavar="COLUMN", help=words)
+    add("--caption", default=Latex.caption, help="of the first table, in LaTeX")
+    add("--label", default=Latex.label, help="of the first table")
     return parser.parse_args(arguments)
 
 
@@ -180,6 +213,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
     asked = parse(arguments)
+    form = Format(asked.width, asked.font, asked.size)
+    latex = Latex(asked.columns, asked.caption, asked.label)
     folders = [found for folder in asked.runs for found in find_runs(folder)]
     runs = [load_run(folder) for folder in folders]
     if not any(run.rounds for run in runs):
@@ -187,8 +222,8 @@ def main(arguments: Sequence[str]) -> None:
             f"{runs[0].folder} has no finished round: {runs[0].failure}; fix it, and "
             "repeat its command"
         )
-    page = render(runs, asked.reference)
-    paths = page.write(asked.output, asked.figures)
+    page = render(runs, asked.reference, asked.methods, latex)
+    paths = page.write(asked.output, asked.figures, form)
     print(f"saved in {', '.join(map(str, paths))}")
 
 

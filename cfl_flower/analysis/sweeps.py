@@ -18,6 +18,11 @@ MOST_KEYS = 3
 
 Rounds = Sequence[Mapping[str, Json]]
 
+Seeds = dict[int, float | None]
+"""A number of a method with each seed."""
+Numbers = dict[str, dict[str, Seeds]]
+"""What a table shows the means of, by heading and method."""
+
 
 def mean_accuracy(rounds: Rounds, key: str = "accuracy") -> float | None:
     """Return the mean of an accuracy over the rounds, of all clients' in its absence.
@@ -48,6 +53,11 @@ def sweep_tables(runs: Sequence[SavedRun]) -> list[Table]:
     The runs are of any methods, seeds and data: those of a column saw the same ones.
     No table if only methods, their own settings and seeds differ.
     """
+    return [table for table, _ in measure_sweep(runs)]
+
+
+def measure_sweep(runs: Sequence[SavedRun]) -> list[tuple[Table, Numbers]]:
+    """Return the tables of a sweep, each with the numbers that it shows means of."""
     configs = [run.resolved for run in runs]
     columns = [_settings(config, own=False) for config in configs]
     swept = differing(columns)
@@ -55,27 +65,33 @@ def sweep_tables(runs: Sequence[SavedRun]) -> list[Table]:
         return []
     labels = [_label(column, swept) for column in columns]
     headings = list(dict.fromkeys(labels))
-    cells: dict[str, dict[str, list[Rounds]]] = {}
+    cells: dict[str, dict[str, dict[int, Rounds]]] = {}
     for run, label in zip(runs, labels, strict=True):
         by_label = cells.setdefault(_method(run.resolved, configs), {})
-        by_label.setdefault(label, []).append(run.rounds if run.complete else ())
+        seeds = by_label.setdefault(label, {})
+        seeds[run.resolved["seed"]] = run.rounds if run.complete else ()
     done = [run.rounds for run in runs if run.complete]
     attacked = any("accuracy_honest" in rounds[-1] for rounds in done)
     tables = []
     for title, measure in (MEASURES | (ATTACKED if attacked else {})).items():
         table = new_table(f"{title}, in %, by {', '.join(swept)}", headings)
+        numbers: Numbers = {heading: {} for heading in headings}
         for name, row in cells.items():
-            found = (_cell(row.get(heading, ()), measure) for heading in headings)
+            for heading, seeds in row.items():
+                numbers[heading][name] = {
+                    seed: measure(rounds) if rounds else None
+                    for seed, rounds in seeds.items()
+                }
+            found = (_cell(numbers[heading].get(name)) for heading in headings)
             table.add_row(name, *found)
-        tables.append(table)
+        tables.append((table, numbers))
     return tables
 
 
-def _cell(seeds: Sequence[Rounds], measure: Callable[[Rounds], float | None]) -> str:
+def _cell(seeds: Seeds | None) -> str:
     if not seeds:
         return "-"
-    values = [measure(rounds) if rounds else None for rounds in seeds]
-    return mean_and_deviation(values, 100, ".1f") or FAILED
+    return mean_and_deviation(list(seeds.values()), 100, ".1f") or FAILED
 
 
 def differing(settings: Sequence[Mapping[str, Json]]) -> list[str]:

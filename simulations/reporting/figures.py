@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
+from math import sqrt
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import vl_convert
 
 from cfl_flower.analysis.saved import SavedRun
+from cfl_flower.settings import require
 from cfl_flower.types import FloatArray
-from simulations.reporting.charts import GREY, Chart, Spec, layer, number, rounds_axis
+from simulations.reporting.charts import (
+    CONFIG,
+    GREY,
+    WIDTH,
+    Chart,
+    Spec,
+    layer,
+    number,
+    rounds_axis,
+)
 
 # Lines on white need contrast: 3 to 1 for the first seven.
 LINES = (
@@ -27,6 +41,66 @@ GAP = 0.06
 """Between the labels of lines, as a share of the axes' height."""
 MARGIN = 0.04
 """Above and below the lines, as a share of what they span."""
+
+COLUMNS = {"single": 3.5, "double": 7.16}
+"""Inches of a column and of both, in journals of the IEEE; Nature's are 3.5 and 7.2."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """How charts are printed."""
+
+    width: str | float = "double"
+    """One of `COLUMNS`, or inches."""
+    font: str = CONFIG["font"]
+    """A family of fonts; after commas others that take its place if it is missing."""
+    size: float = 8.0
+    """Points of its letters."""
+
+    def __post_init__(self) -> None:
+        """Raise a `ConfigError` for what is not printed."""
+        allowed = f"{', '.join(COLUMNS)} or inches from 2 to 20"
+        require(2 <= self.inches <= 20, "width", self.width, allowed)
+        require(5 <= self.size <= 14, "size", self.size, "points from 5 to 14")
+
+    @property
+    def inches(self) -> float:
+        """The width in inches; 0 if it is none."""
+        try:
+            return float(COLUMNS.get(str(self.width), self.width))
+        except ValueError:
+            return 0.0
+
+    def save(self, chart: Chart, folder: str | Path, name: str) -> None:
+        """Write a chart as PDF, SVG and PNG into a folder, made if it is not there.
+
+        All of it is as much smaller or larger than in a page as its letters are.
+        `ConfigError` for a font that is not on this machine.
+        """
+        points = 72 * self.inches
+        scale = self.size / CONFIG["axis"]["titleFontSize"]
+        width = points / scale
+        height = chart.height * sqrt(width / WIDTH)
+        still = [each for each in chart.layers if "params" not in each]
+        spec = {**chart.spec, "layer": still, "width": width, "height": height}
+        spec["config"] = {**CONFIG, "font": self.font}
+        svg = vl_convert.vegalite_to_svg(spec)
+
+        def sized(unit: str) -> str:
+            size = f'width="{points:g}{unit}" height="{scale * height:g}{unit}"'
+            return re.sub(r'width="[\d.]+" height="[\d.]+"', size, svg, count=1)
+
+        # What makes the other files takes a pixel for a point.
+        pdf = vl_convert.svg_to_pdf(sized(""))
+        # Words would be left out without a word.
+        known = "serif, sans-serif, monospace or what `fc-list : family` lists"
+        require(b"/BaseFont" in pdf, "font", self.font, known)
+        path = Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_suffix(".pdf").write_bytes(pdf)
+        path.with_suffix(".svg").write_text(sized("pt"), encoding="utf-8")
+        png = vl_convert.svg_to_png(sized(""), ppi=300)
+        path.with_suffix(".png").write_bytes(png)
 
 
 @dataclass(frozen=True)
@@ -69,6 +143,33 @@ class Line:
 
 Lines = Sequence[Line]
 Row: TypeAlias = dict[str, Any]
+
+
+def choose(lines: Lines, names: Mapping[str, str]) -> list[Line]:
+    """Return the lines of methods as they are named, in the order of names, or all."""
+    if not names:
+        return list(lines)
+    found = {line.label: line for line in lines}
+    return [replace(found[each], label=names[each]) for each in names if each in found]
+
+
+def read_names(words: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
+    """Read METHOD or METHOD=NAME: which methods are shown, and what they are called.
+
+    Examples
+    --------
+    >>> read_names(["ifca", "fedavg=FedAvg"], ["fedavg", "ifca", "local"])
+    {'ifca': 'ifca', 'fedavg': 'FedAvg'}
+    """
+    allowed = f"some of {', '.join(dict.fromkeys(labels))}, or METHOD=NAME of one"
+    found = {}
+    for word in words:
+        # Labels have settings, and so the sign, too.
+        fits = [label for label in labels if f"{word}=".startswith(f"{label}=")]
+        require(bool(fits), "methods", word, allowed)
+        label = max(fits, key=len)
+        found[label] = word[len(label) + 1 :] or label
+    return found
 
 
 def curves(lines: Lines, key: str, label: str, percent: bool = False) -> Chart:
@@ -162,17 +263,18 @@ def _draw(lines: Lines, rows: Sequence[Row], x: Spec, axis: Row) -> list[Spec]:
         layer("area", {**band, "color": colour}, opacity=0.15) for _ in range(several)
     ]
     place = {"x": x, "y": y, "color": colour}
-    found.append(layer("line", {**place, "strokeDash": dashes}, strokeWidth=2))
+    style = {"color": colour, "strokeDash": dashes}
+    found.append(layer("line", {**place, **style}, strokeWidth=2))
     ends = {row["method"]: {**row} for row in rows}
     if len(ends) > 1:
-        found += _label(list(ends.values()), x, domain, colour)
+        found += _label(list(ends.values()), x, domain, style)
     return [*found, _tell(place, axis["title"])]
 
 
 def _label(
-    ends: Sequence[Row], x: Spec, domain: tuple[float, float], colour: Spec
+    ends: Sequence[Row], x: Spec, domain: tuple[float, float], style: Spec
 ) -> list[Spec]:
-    """Name each line where it ends, the names apart from each other."""
+    """Name each line where it ends, beside a piece of it, the names apart."""
     low, high = domain
     ends = sorted(ends, key=lambda end: end["mean"])
     heights = [(end["mean"] - low) / (high - low) for end in ends]
@@ -180,11 +282,15 @@ def _label(
         end["place"] = low + place * (high - low)
     y = number("mean", domain)
     right = {"value": "width"}
-    leader = {"x": x, "y": y, "x2": right, "y2": {"field": "place"}, "color": colour}
-    name = {"x": right, "y": {**y, "field": "place"}, "text": {"field": "method"}}
+    there = {"x": right, "y": {**y, "field": "place"}}
+    leader = {"x": x, "y": y, "x2": right, "y2": {"field": "place"}}
+    leader["color"] = style["color"]
+    sample = {**there, "x2": right, **style}
+    name = {**there, "text": {"field": "method"}}
     return [
-        layer("rule", leader, ends, x2Offset=12, strokeWidth=1, strokeDash=[1, 2]),
-        layer("text", name, ends, align="left", baseline="middle", dx=16),
+        layer("rule", leader, ends, x2Offset=10, strokeWidth=1, strokeDash=[1, 2]),
+        layer("rule", sample, ends, xOffset=10, x2Offset=26, strokeWidth=2),
+        layer("text", name, ends, align="left", baseline="middle", dx=30),
     ]
 
 
@@ -214,6 +320,8 @@ def _tell(place: Spec, what: str) -> Spec:
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:
     """Move ascending heights as far apart as a gap, and as little as that takes.
 
+    They stay between 0 and 1 as far as there is room.
+
     Examples
     --------
     >>> spread_out([0.1, 0.5, 0.5], 0.2)
@@ -224,4 +332,5 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
     steps = gap * np.arange(len(heights))
     # Heights less their steps must not fall: the nearest such sequence is isotonic.
     found = isotonic_regression(np.array(heights) - steps).x
+    found = np.clip(found, 0.0, max(0.0, 1.0 - steps[-1]))
     return [round(float(each), 6) for each in found + steps]

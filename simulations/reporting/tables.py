@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from rich.table import Table
 
 from cfl_flower.analysis.comparison import Rows
-from cfl_flower.analysis.drift_metrics import Score
+from cfl_flower.analysis.drift_metrics import Score, mean_of_known
+from cfl_flower.analysis.leads import find_leads
+from cfl_flower.analysis.sweeps import Numbers, Seeds
+from cfl_flower.analysis.tables import ACCURACIES, MEASURES
+from cfl_flower.settings import require
 
 LATEX = {
     **{special: f"\\{special}" for special in "%_&#${}"},
@@ -23,8 +27,28 @@ LATEX = {
 }
 """What TeX would take for a command of its own, and how it is shown."""
 
+LOWER = ("rounds to recover", "calibration error", "forgetting")
+"""Columns of which the smallest number is the best."""
+
+BOLD = (
+    "Bold: the best, and those over which it has no lead (p above 5% in the t-test "
+    "paired by seed, with Holm's correction; three seeds or more)."
+)
+"""Stands below a table with several in a column."""
+
 FORMULA = re.compile(r"[=+\-@\t\r]")
 """What a cell begins with that spreadsheets compute."""
+
+
+def numbers_of(rows: Rows) -> Numbers:
+    """Return the accuracies and measures of a comparison, as its tables name them."""
+    return {
+        heading: {
+            label: {each.run.resolved["seed"]: number(each.score) for each in row}
+            for label, row in rows.items()
+        }
+        for heading, number, *_ in (*ACCURACIES, *MEASURES)
+    }
 
 
 def headings(table: Table) -> list[str]:
@@ -38,29 +62,96 @@ def lines(table: Table) -> list[tuple[str, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def to_latex(tables: Iterable[Table]) -> str:
-    """Write tables for the packages booktabs and caption, each with its title."""
-    found = []
-    for table in tables:
-        head, *body = [headings(table), *lines(table)]
-        rows = [" & ".join(map(_escape, row)) + r" \\" for row in (head, *body)]
+@dataclass(frozen=True)
+class Latex:
+    """What is written for LaTeX."""
+
+    columns: Sequence[str] = ()
+    """Headings of those that are kept; all if there is none."""
+    caption: str = ""
+    """Of the first table, in LaTeX; by default its title, as of the others."""
+    label: str = "tab:comparison"
+    """Of the first table; behind that of another one is its number."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The methods that are kept, and what they are called; all if there is none."""
+
+
+def to_latex(tables: Iterable[tuple[Table, Numbers]], latex: Latex) -> str:
+    """Write tables for the package booktabs, the best of their numbers in bold.
+
+    Beside it are those over which it has no lead. A table without any of the chosen
+    columns and methods is left out. `ConfigError` for a column of no table.
+    """
+    every = list(tables)
+    known = dict.fromkeys(name for table, _ in every for name in headings(table)[1:])
+    for name in latex.columns:
+        require(name in known, "columns", name, f"some of {', '.join(known)}")
+    found: list[str] = []
+    label = latex.label
+    for table, numbers in every:
+        first, *head = headings(table)
+        columns = [name for name in latex.columns or head if name in head]
+        cells = {row[0]: dict(zip(head, row[1:], strict=True)) for row in lines(table)}
+        rows = {each: cells[each] for each in latex.names or cells if each in cells}
+        if not columns or not rows:
+            continue
+        notes = str(table.caption).splitlines() if table.caption else []
+        names = [_escape(latex.names.get(each, each)) for each in rows]
+        grid = [[_escape(first), *names]]
+        for name in columns:
+            column = {each: row[name] for each, row in rows.items()}
+            best = _best(name, column, numbers.get(name, {}))
+            notes += [BOLD] if len(best) > 1 and BOLD not in notes else []
+            shown = [
+                rf"\textbf{{{_escape(cell)}}}" if each in best else _escape(cell)
+                for each, cell in column.items()
+            ]
+            grid.append([_escape(name), *shown])
+        title, *body = [" & ".join(row) + r" \\" for row in zip(*grid, strict=True)]
+        words = _escape(str(table.title))
+        caption = words if found else latex.caption or words
         found += [
             r"\begin{table}",
-            rf"\caption{{{_escape(str(table.title))}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
-            *(r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"),
+            r"\centering",
+            rf"\caption{{{caption}}}",
+            rf"\label{{{label}}}",
+            rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
+            *(r"\toprule", title, r"\midrule", *body, r"\bottomrule"),
             r"\end{tabular}",
-            *_notes(table),
+            *(rf"\par\footnotesize {_escape(line)}" for line in notes),
             r"\end{table}",
             "",
         ]
+        label = f"{latex.label}-{found.count('') + 1}"
     return "\n".join(found)
 
 
-def _notes(table: Table) -> list[str]:
-    """Return what stands below a table, a paragraph for each line of it."""
-    lines = str(table.caption).splitlines() if table.caption else []
-    return [rf"\par\footnotesize {_escape(line)}" for line in lines]
+def _best(
+    heading: str, cells: Mapping[str, str], numbers: Mapping[str, Seeds]
+) -> set[str]:
+    """Return the method with the best mean, and those over which it has no lead.
+
+    Oracle, which knows the clusters, is no rival. Leads themselves have a sign.
+    """
+    rivals = [
+        name
+        for name in numbers
+        if cells.get(name, "-")[0].isdigit() and not re.match(r"oracle\b", name)
+    ]
+    if len(rivals) < 2:
+        return set()
+    sign = -1 if heading in LOWER else 1
+    best = max(
+        rivals, key=lambda name: sign * (mean_of_known(numbers[name].values()) or 0)
+    )
+    pairs = {
+        name: [(numbers[best].get(seed), own) for seed, own in numbers[name].items()]
+        for name in rivals
+        if name != best
+    }
+    leads = find_leads(pairs)
+    level = {name for name, lead in leads.items() if lead.p and not lead.holds}
+    return level | {name for name in rivals if cells[name] == cells[best]}
 
 
 def _escape(text: str) -> str:

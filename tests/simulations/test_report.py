@@ -176,8 +176,13 @@ def test_pictures_come_as_files_too(
     assert main([*asked, "--figures", str(tmp_path / "pictures")]) == 0
     assert "page.html" in capsys.readouterr().out
     names = {path.name for path in (tmp_path / "pictures").iterdir()}
-    assert {"accuracy.pdf", "accuracy.svg", "fielding-failures.svg"} <= names
-    assert (tmp_path / "pictures" / "accuracy.pdf").read_bytes().startswith(b"%PDF")
+    assert {"accuracy.pdf", "accuracy.svg", "fielding-failures.png"} <= names
+    asked += ["--figures", str(tmp_path / "some"), "--methods", "fielding=Ours (new)"]
+    assert main([*asked, "--columns", "final", "--label", "tab:ours"]) == 0
+    assert not list((tmp_path / "some").glob("fedavg*"))
+    latex = (tmp_path / "new" / "page.tex").read_text()
+    assert re.search(r"strategy & final .*\n.*\nOurs \(new\) & [\d.]+ ", latex)
+    assert r"\label{tab:ours}" in latex
 
 
 def test_a_run_is_read_as_it_was(folders: list[Path]) -> None:

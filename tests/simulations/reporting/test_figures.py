@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+from PIL import Image
 
 from cfl_flower.analysis.saved import SavedRun, load_run
+from cfl_flower.errors import ConfigError
 from simulations.reporting.charts import DARK, Spec
-from simulations.reporting.figures import DASHES, LINES, Line, accuracy, traffic
+from simulations.reporting.figures import (
+    DASHES,
+    LINES,
+    Format,
+    Line,
+    accuracy,
+    read_names,
+    traffic,
+)
 from tests.conftest import Runner
 
 
@@ -68,3 +80,44 @@ def test_file_of_a_chart_has_no_points_that_wait_for_a_pointer(run: SavedRun) ->
     assert len(marks(chart.spec, "point")) == 1
     assert "mark-line" in chart.svg
     assert "mark-symbol" not in chart.svg
+
+
+@pytest.mark.parametrize(("width", "points"), [("single", 252), (5.5, 396)])
+def test_a_printed_chart_has_the_width_the_fonts_and_the_dots_of_paper(
+    width: str | float, points: int, run: SavedRun, tmp_path: Path
+) -> None:
+    chart = accuracy([Line("one", [run], 0), Line("two", [run], 1)])
+    Format(width, size=7).save(chart, tmp_path / "new", "accuracy")
+    pdf = (tmp_path / "new" / "accuracy.pdf").read_bytes()
+    assert f"/MediaBox [0 0 {points} ".encode() in pdf
+    assert b"/FontFile" in pdf  # its fonts are in it
+    assert f'width="{points}pt"' in (tmp_path / "new" / "accuracy.svg").read_text()
+    with Image.open(tmp_path / "new" / "accuracy.png") as png:
+        assert png.width == pytest.approx(points / 72 * 300, abs=1)
+        assert png.info["dpi"] == pytest.approx((300, 300), abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"width": "triple"}, "width=triple is not allowed; use single, double or"),
+        ({"width": 1}, "width=1 is not allowed"),
+        ({"size": 40}, "size=40 is not allowed; use points from 5 to 14"),
+        ({"font": "No such font"}, "font=No such font is not allowed; use serif"),
+    ],
+)
+def test_what_is_not_printed_is_one_line(
+    wrong: dict[str, Any], said: str, run: SavedRun, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Format(**wrong).save(accuracy([Line("one", [run], 0)]), tmp_path, "x")
+    assert not any(tmp_path.iterdir())
+
+
+def test_methods_are_named_by_the_longest_label_that_fits() -> None:
+    known = ["ifca clusters=3", "ifca", "fedavg"]
+    words = ["ifca clusters=3=Ours", "ifca=IFCA", "fedavg"]
+    found = {"ifca clusters=3": "Ours", "ifca": "IFCA", "fedavg": "fedavg"}
+    assert read_names(words, known) == found
+    with pytest.raises(ConfigError, match="methods=fedprox is not allowed; use some"):
+        read_names(["fedprox"], known)

@@ -1,0 +1,71 @@
+"""Tables for LaTeX: what is kept of them, and what is bold."""
+
+from __future__ import annotations
+
+import pytest
+from rich.table import Table
+
+from cfl_flower.analysis.sweeps import Numbers
+from cfl_flower.analysis.tables import new_table
+from cfl_flower.errors import ConfigError
+from simulations.reporting.tables import Latex, to_latex
+
+ROWS = {
+    "fedavg": ("50.0 ± 1.0", "4"),
+    "ifca": ("70.1 ± 4.0", "2"),
+    "ours": ("71.0 ± 1.0", "never"),
+    "oracle": ("90.0 ± 0.0", "1"),
+}
+NUMBERS: Numbers = {
+    "final": {
+        "fedavg": {0: 49.0, 1: 50.0, 2: 51.0},
+        "ifca": {0: 66.1, 1: 70.1, 2: 74.1},
+        "ours": {0: 70.0, 1: 71.0, 2: 72.0},
+        "oracle": {0: 90.0, 1: 90.0, 2: 90.0},
+    },
+    "rounds to recover": {
+        "fedavg": {0: 4.0},
+        "ifca": {0: 2.0},
+        "ours": {0: None},
+        "oracle": {0: 1.0},
+    },
+}
+
+
+def made(title: str = "50% of A_1") -> Table:
+    table = new_table(title, NUMBERS, "a note")
+    for name, cells in ROWS.items():
+        table.add_row(name, *cells)
+    return table
+
+
+def test_bold_is_the_best_and_what_three_seeds_do_not_tell_from_it() -> None:
+    text = to_latex([(made(), NUMBERS)], Latex())
+    assert r"fedavg & 50.0 $\pm$ 1.0 & 4 \\" in text
+    assert r"ifca & \textbf{70.1 $\pm$ 4.0} & \textbf{2} \\" in text
+    assert r"ours & \textbf{71.0 $\pm$ 1.0} & never \\" in text
+    assert r"oracle & 90.0 $\pm$ 0.0 & 1 \\" in text
+    assert r"\caption{50\% of A\_1}" in text
+    assert r"\centering" in text
+    assert text.count(r"\par\footnotesize Bold: the best") == 1
+    assert r"\par\footnotesize a note" in text
+    # Two seeds tell nothing: the best alone.
+    two = {name: {0: 1.0 * len(name), 1: 2.0 * len(name)} for name in ROWS}
+    text = to_latex([(made(), {"final": two})], Latex())
+    assert text.count("textbf") == 1
+
+
+def test_columns_methods_and_the_first_table_are_the_users() -> None:
+    names = {"ours": "Ours (50%)", "fedavg": "FedAvg"}
+    latex = Latex(["final"], r"Our \emph{own}", "tab:x", names)
+    text = to_latex([(made(), NUMBERS), (made("more"), {})], latex)
+    first, second = text.split(r"\end{table}")[:2]
+    assert first.startswith("\\begin{table}\n\\centering\n\\caption{Our \\emph{own}}")
+    assert r"\label{tab:x}" in first
+    assert "strategy & final \\\\\n\\midrule\nOurs (50\\%) & \\textbf{71.0" in first
+    assert first.index("Ours") < first.index("FedAvg")
+    assert "ifca" not in text
+    assert r"\caption{more}" in second
+    assert r"\label{tab:x-2}" in second
+    with pytest.raises(ConfigError, match="columns=fnal is not allowed; use some of"):
+        to_latex([(made(), NUMBERS)], Latex(["fnal"]))
