@@ -123,13 +123,16 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
         changed = record_provenance(directory.path, config.resolved, done)
         if changed:
             warn(f"warning: {changed}")
-        callbacks = make_callbacks(config, directory, checkpoint, console)
-        energy = EnergyMeter()
-        callbacks.append(lambda *_: energy.read())
         timeline = config.timeline if stream else None
         if timeline:
             directory.write_concepts(timeline)
-        with open_logger(config, done, warn) as write:
+        drifts = timeline.changes if timeline else ()
+        name = config.names["strategy"]
+        progress = Progress(console, name, config.rounds, verbosity(), drifts)
+        callbacks = make_callbacks(config, directory, checkpoint, progress)
+        energy = EnergyMeter()
+        callbacks.append(lambda *_: energy.read())
+        with progress.open(), open_logger(config, done, warn) as write:
             callbacks.append(write)
             strategy = strategy_class(config, fleet, timeline, callbacks)
             strategy.engine.run(state, done)
@@ -162,13 +165,13 @@ def make_callbacks(
     config: RunConfig,
     directory: RunDirectory,
     checkpoint: Checkpoint,
-    console: Console,
+    progress: Progress,
 ) -> list[Callback]:
     """Return what happens around every round, in its order."""
     return [
         lambda record, rows, _: directory.append(record, rows),
         Checkpointer(checkpoint, config.system.checkpoint_every, config.rounds),
-        Progress(console, config.names["strategy"], config.rounds, verbosity()),
+        progress,
     ]
 
 

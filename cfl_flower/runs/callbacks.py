@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from statistics import fmean
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from rich.console import Console
+from rich.live import Live
 
 from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.runs.console import Verbosity, clock
+from cfl_flower.runs.console import Course, Verbosity, show_courses
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
 
@@ -42,24 +42,39 @@ class Checkpointer:
 
 @dataclass
 class Progress:
-    """Prints one line per round, and more if verbose."""
+    """Prints a line per round, and more if verbose; on a terminal one block of all."""
 
     console: Console
     strategy: str
     rounds: int
     verbosity: Verbosity = Verbosity.NORMAL
     """Quiet prints nothing; verbose adds sizes, bytes, scores and failures."""
-    _seconds: deque[float] = field(
-        default_factory=partial(deque, maxlen=101), init=False
-    )
-    """Of the last rounds, by which the remaining time is estimated."""
+    drifts: Sequence[int] = ()
+    """The rounds at whose start the data change."""
+
+    def __post_init__(self) -> None:
+        """Begin before the first round."""
+        self._course = Course(self.strategy, self.rounds, self.drifts)
+        self._block: Live | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Let the rounds of the body change one block, if there is a terminal."""
+        if self.verbosity is not Verbosity.NORMAL or not self.console.is_terminal:
+            yield
+            return
+        block = show_courses([self._course])
+        with Live(block, console=self.console, auto_refresh=False) as self._block:
+            yield
 
     def __call__(
         self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
     ) -> None:
-        """Print the round."""
-        if record.seconds is not None:
-            self._seconds.append(record.seconds)
+        """Show the round."""
+        self._course.rows.append(vars(record))
+        if self._block is not None:
+            self._block.update(show_courses([self._course]), refresh=True)
+            return
         if self.verbosity is Verbosity.QUIET:
             return
         lines = [self.line(record)]
@@ -83,7 +98,8 @@ class Progress:
             parts.append(f"failures {len(record.failures)}")
         if record.seconds is not None:
             parts.append(f"{record.seconds:.2f} s")
-        return "  ".join([*parts, *self._remaining(record.round)])
+        left = self._course.left()
+        return "  ".join([*parts, f"{left} left"] if left else parts)
 
     def details(self, record: RoundRecord) -> list[str]:
         """Return further lines on a round, of what was measured."""
@@ -98,10 +114,3 @@ class Progress:
         for (phase, reason), count in sorted(reasons.items()):
             found.append(f"    {count} failed to {phase}: {reason}")
         return found
-
-    def _remaining(self, server_round: int) -> list[str]:
-        """Estimate the remaining time from the rounds of this process."""
-        # The first round starts the workers.
-        known = [*self._seconds][1:]
-        left = self.rounds - server_round
-        return [f"{clock(left * fmean(known))} left"] if known and left else []

@@ -5,14 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from statistics import fmean
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from cfl_flower.errors import ERROR_MARK, CflError, one_line
+from cfl_flower.types import Json
 
 CONSOLE = "CFL_FLOWER_CONSOLE"
 """Environment variable: a file that gets the run's lines instead of stdout, which
@@ -23,6 +28,18 @@ DONE_MARK = "cfl-flower done"
 
 VERBOSITY = "CFL_FLOWER_VERBOSITY"
 """Environment variable: one of `Verbosity`, how much a run says."""
+
+
+BARS = "▁▂▃▄▅▆▇█"
+
+CURVE = 20
+"""Characters of a run's curve, at most; each is of as many rounds."""
+
+MOST_MARKS = 4
+"""Drifts that are marked in a curve; more would leave no room."""
+
+RECENT = 100
+"""Rounds by which the remaining time is estimated."""
 
 
 class Verbosity(StrEnum):
@@ -98,3 +115,61 @@ def clock(seconds: float) -> str:
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+@dataclass
+class Course:
+    """How far a run is, in a line of a terminal."""
+
+    label: str
+    rounds: int
+    drifts: Sequence[int] = ()
+    """The rounds at whose start the data change."""
+    rows: list[Mapping[str, Json]] = field(default_factory=list)
+    """Of the rounds that are done, as in `rounds.jsonl`."""
+
+    def left(self) -> str:
+        """Estimate the remaining time; empty if nothing is known or left."""
+        # The first round starts the workers.
+        times = [row["seconds"] for row in self.rows if row["seconds"] is not None][1:]
+        missing = self.rounds - self.rows[-1]["round"] if times else 0
+        return clock(missing * fmean(times[-RECENT:])) if missing else ""
+
+    def curve(self) -> Text:
+        """Draw the accuracy as bars, dots for rounds to come, and lines for drifts."""
+        size = -(-self.rounds // CURVE)
+        cells: list[list[float]] = [[] for _ in range(0, self.rounds, size)]
+        for row in self.rows:
+            if row["accuracy"] is not None:
+                cells[(row["round"] - 1) // size].append(row["accuracy"])
+        known = [fmean(cell) for cell in cells if cell]
+        marked = {(drift - 1) // size for drift in self.drifts}
+        found = Text()
+        for place, cell in enumerate(cells):
+            if place in marked and len(marked) <= MOST_MARKS:
+                found.append("│", "yellow")
+            if not cell:
+                found.append("·", "dim")
+                continue
+            span = (max(known) - min(known)) or 1.0
+            share = (fmean(cell) - min(known)) / span
+            found.append(BARS[round(share * (len(BARS) - 1))])
+        return found
+
+
+def show_courses(courses: Iterable[Course]) -> Table:
+    """Lay out how far runs are, a line for each."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("run", overflow="fold")
+    for heading in ("round", "accuracy", "clusters", "left"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    for course in courses:
+        last = course.rows[-1] if course.rows else {"round": 0}
+        accuracy = last.get("accuracy")
+        shown = "" if accuracy is None else f"{accuracy:.1%}"
+        done = f"{last['round']}/{course.rounds}"
+        clusters = str(last.get("num_clusters") or "")
+        name = Text(course.label)
+        table.add_row(name, done, shown, clusters, course.left(), course.curve())
+    return table

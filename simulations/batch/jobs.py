@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections import deque
@@ -13,7 +14,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -25,7 +27,7 @@ from rich.progress import (
 
 from cfl_flower.environment.machine import usable_cores
 from cfl_flower.errors import ERROR_MARK
-from cfl_flower.runs.console import Verbosity, clock
+from cfl_flower.runs.console import Course, Verbosity, clock, show_courses
 from cfl_flower.runs.directory import FAILURE
 from cfl_flower.runs.reading import finished
 from simulations.batch.processes import end, prepare, start
@@ -66,6 +68,15 @@ class Job:
             return (self.folder / "rounds.jsonl").read_bytes().count(b"\n")
         except FileNotFoundError:
             return 0
+
+    def follow(self, course: Course) -> None:
+        """Add the rounds that are on disk, and new, to the course of the run."""
+        path = self.folder / "rounds.jsonl"
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        done = [line for line in lines if line.endswith(b"\n")]
+        # A run that goes on drops rounds after its checkpoint.
+        del course.rows[len(done) :]
+        course.rows += map(json.loads, done[len(course.rows) :])
 
     def time(self) -> str:
         """Return how long its rounds took, once it is complete."""
@@ -118,12 +129,16 @@ class Watch:
     verbosity: Verbosity
     console: Console = field(default_factory=make_error_console)
     _read: dict[Path, int] = field(default_factory=dict, init=False)
-    _done: dict[str, int] = field(default_factory=dict, init=False)
+    _courses: dict[str, Course] = field(default_factory=dict, init=False)
     _reported: list[str] = field(default_factory=list, init=False)
+    _block: Live | None = field(default=None, init=False)
 
     @contextmanager
     def open(self) -> Iterator[None]:
         """Show the display while the runs go on."""
+        if self.verbosity is Verbosity.QUIET or not self.console.is_terminal:
+            yield
+            return
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -132,32 +147,35 @@ class Watch:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=self.console,
-            disable=self.verbosity is Verbosity.QUIET or not self.console.is_terminal,
             speed_estimate_period=600.0,
         )
-        with self._progress:
-            total = sum(job.config.rounds for job in self.jobs)
-            self._bar = self._progress.add_task(self.title, total=total)
-            self._done = {job.label: job.rounds() for job in self.jobs}
+        for job in self.jobs:
+            config = job.config
+            course = Course(job.label, config.rounds, config.timeline.changes)
+            job.follow(course)
+            self._courses[job.label] = course
+        total = sum(job.config.rounds for job in self.jobs)
+        self._bar = self._progress.add_task(self.title, total=total)
+        block = Live(self._progress, console=self.console, auto_refresh=False)
+        with block as self._block:
             yield
 
     def look(self, units: Sequence[Unit]) -> None:
         """Read how far the runs of the processes are, and tell which have ended."""
-        busy = []
         ended = []
+        busy = []
         for job in (job for unit in units for job in unit.jobs):
-            done = job.rounds()
-            total = job.config.rounds
-            self._done[job.label] = done
-            if 0 < done < total:
-                busy.append(f"{job.label} {done}/{total}")
-            elif done >= total and finished(job.config):
+            if job.rounds() >= job.config.rounds and finished(job.config):
                 ended.append(job)
-        words = "; ".join([self.title, *busy[:4]])
-        self._progress.update(
-            self._bar, completed=sum(self._done.values()), description=words
-        )
+            if self._block is not None:
+                job.follow(self._courses[job.label])
+                busy += [self._courses[job.label]] if job not in ended else []
+        if self._block is not None:
+            begun = show_courses(course for course in busy if course.rows)
+            done = sum(len(course.rows) for course in self._courses.values())
+            self._progress.update(self._bar, completed=done)
+            below = [begun] if begun.row_count else []
+            self._block.update(Group(self._progress, *below), refresh=True)
         if self.verbosity is Verbosity.VERBOSE:
             for unit in units:
                 self._relay(unit.log)
@@ -174,7 +192,7 @@ class Watch:
         end = f"failed: {reason}" if reason else f"done, {job.time()}"
         line = f"[{len(self._reported)}/{len(self.jobs)}] {job.label} {end}"
         style = "red" if reason else None
-        self._progress.console.print(line, style=style, markup=False, highlight=False)
+        self.console.print(line, style=style, markup=False, highlight=False)
 
     def _relay(self, log: Path) -> None:
         if not log.exists():
@@ -182,7 +200,7 @@ class Watch:
         with log.open(encoding="utf-8") as lines:
             lines.seek(self._read.get(log, 0))
             for line in lines.read().splitlines():
-                self._progress.console.print(line, markup=False, highlight=False)
+                self.console.print(line, markup=False, highlight=False)
             self._read[log] = lines.tell()
 
 

@@ -164,11 +164,12 @@ def read_names(words: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
     allowed = f"some of {', '.join(dict.fromkeys(labels))}, or METHOD=NAME of one"
     found = {}
     for word in words:
-        # Labels have settings, and so the sign, too.
-        fits = [label for label in labels if f"{word}=".startswith(f"{label}=")]
-        require(bool(fits), "methods", word, allowed)
-        label = max(fits, key=len)
-        found[label] = word[len(label) + 1 :] or label
+        label, _, name = word.rpartition("=")
+        if word in labels:  # which have the sign, too, where settings differ
+            label = word
+            name = word
+        require(label in labels, "methods", word, allowed)
+        found[label] = name
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,27 @@ def test_without_a_terminal_each_end_is_a_line_without_colours(tmp_path: Path) -
         watch.tell(two[0], "no [/b] valid result")
         watch.tell(two[0], "again")
     assert text.getvalue() == "[1/2] seed0 failed: no [/b] valid result\n"
+
+
+def test_on_a_terminal_the_runs_that_go_on_are_in_one_block(tmp_path: Path) -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=100, force_terminal=True, color_system=None)
+    (job, other) = make("seed=0,1", tmp_path)
+    job.folder.mkdir(parents=True)
+    rounds = job.folder / "rounds.jsonl"
+    row = {"accuracy": 0.5, "num_clusters": 3, "seconds": 1.0}
+    line = json.dumps({"round": 1, **row})
+    watch = Watch("title", [job, other], Verbosity.NORMAL, console)
+    with watch.open():
+        rounds.write_text(f"{line}\n{line}\n")
+        watch.look([Unit([job]), Unit([other])])
+        # It goes on from a checkpoint, and its last line is not yet whole.
+        rounds.write_text(f"{line}\n{line[:9]}")
+        watch.look([Unit([job]), Unit([other])])
+    *_, total, _, run, _ = text.getvalue().splitlines()
+    assert "title" in total
+    assert "1/4 rounds" in total
+    assert run.split() == ["seed0", "1/2", "50.0%", "3", "▁│·"]
 
 
 def test_a_run_says_its_rounds_before_it_is_said_to_be_done(tmp_path: Path) -> None:

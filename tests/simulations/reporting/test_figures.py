@@ -114,10 +114,11 @@ def test_what_is_not_printed_is_one_line(
     assert not any(tmp_path.iterdir())
 
 
-def test_methods_are_named_by_the_longest_label_that_fits() -> None:
+def test_a_label_with_settings_takes_a_name_as_others_do() -> None:
     known = ["ifca clusters=3", "ifca", "fedavg"]
     words = ["ifca clusters=3=Ours", "ifca=IFCA", "fedavg"]
     found = {"ifca clusters=3": "Ours", "ifca": "IFCA", "fedavg": "fedavg"}
     assert read_names(words, known) == found
+    assert read_names(known[:1], known) == {known[0]: known[0]}
     with pytest.raises(ConfigError, match="methods=fedprox is not allowed; use some"):
         read_names(["fedprox"], known)
