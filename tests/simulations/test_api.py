@@ -225,6 +225,10 @@ def test_a_comparison_has_its_scores_and_failures(tmp_path: Path) -> None:
     assert leads.index.tolist() == ["fedavg"]  # over fielding
     assert leads["final"].str.endswith(", two seeds").all()
     assert found.plot()._repr_svg_().count("fielding") >= 1
+    found.plot(methods=["fielding=Ours", "fedavg"]).save(tmp_path, width="single")
+    printed = (tmp_path / "accuracy.svg").read_text()
+    assert ">Ours<" in printed
+    assert 'width="252pt"' in printed
     asked = "2 methods under no drift on digits, 2 seeds"
     assert asked in found._repr_html_()
     assert repr(found) == f"Comparison({asked}: 4 runs, 0 failed)"
