@@ -15,8 +15,7 @@ from rich.console import Console
 
 from cfl_flower.analysis.comparison import compare
 from cfl_flower.communication.fleet import Fleet
-from cfl_flower.config.compose import RunConfig, compose_sweep
-from cfl_flower.config.overrides import OVERRIDES
+from cfl_flower.config.compose import RunConfig, compose_run_config
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.stream import HALF, Stream, say_share
 from cfl_flower.environment.energy import EnergyMeter
@@ -45,10 +44,10 @@ DIVERGED = 10
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run every run that the overrides describe; compare them if they are many."""
+    """Run every run that the run-config describes; compare them if they are many."""
     console = make_console()
     try:
-        configs = compose_sweep(str(context.run_config[OVERRIDES]))
+        configs = compose_run_config(context.run_config)
         if len(configs) == 1:
             execute(grid, configs[0], console)
         else:

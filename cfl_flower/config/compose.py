@@ -23,7 +23,7 @@ from cfl_flower.config.composition import (
     compose_plain_sweep,
     list_options,
 )
-from cfl_flower.config.overrides import parse
+from cfl_flower.config.overrides import in_flat_keys, parse, read_run_config
 from cfl_flower.config.system import System
 from cfl_flower.data.datasets.digits import Dataset
 from cfl_flower.data.reading.inferred import InferredDataset
@@ -181,6 +181,17 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
 def compose_sweep(text: str) -> list[RunConfig]:
     """Compose and check every run of `compose_plain_sweep`."""
     return [check_settings(run) for run in compose_plain_sweep(text)]
+
+
+def compose_run_config(run_config: Mapping[str, object]) -> list[RunConfig]:
+    """Compose and check every run that Flower's run-config describes.
+
+    A `ConfigError` names the keys as they are there.
+    """
+    try:
+        return compose_sweep(read_run_config(run_config))
+    except ConfigError as error:
+        raise ConfigError(in_flat_keys(str(error), run_config)) from error
 
 
 def check_settings(composition: Composition) -> RunConfig:

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cfl_flower.config.compose import RunConfig, compose_config, compose_sweep
+from cfl_flower.config.compose import (
+    RunConfig,
+    compose_config,
+    compose_run_config,
+    compose_sweep,
+)
 from cfl_flower.config.composition import GROUPS
 from cfl_flower.config.overrides import CONF, split
 from cfl_flower.errors import ConfigError
@@ -251,3 +256,17 @@ def test_equal_overrides_give_equal_true_concepts(config: RunConfig) -> None:
     for round in (1, 13, 25):
         one, two = (each.timeline.concepts(round) for each in (again, config))
         assert one.tolist() == two.tolist()
+
+
+def test_the_run_config_of_flower_is_checked_as_it_is_typed() -> None:
+    asked = {"overrides": "", "strategy": "ifca", "num-server-rounds": 5, "seed": "1,2"}
+    configs = compose_run_config(asked)
+    assert [config.seed for config in configs] == [1, 2]
+    assert {(each.names["strategy"], each.rounds) for each in configs} == {("ifca", 5)}
+    for key, value, said in (
+        ("num-server-rounds", 0, "num-server-rounds=0 is not allowed"),
+        ("local-epochs", "many", "local-epochs=many is not allowed"),
+        ("drift", "suden", "drift=suden is not allowed"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            compose_run_config({"overrides": "", key: value})

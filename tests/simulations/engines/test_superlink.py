@@ -382,4 +382,5 @@ def test_an_installed_wheel_runs_the_app_that_it_carries(
     assert len((folder / "rounds.jsonl").read_text().splitlines()) == 1
     copy = superlink.app_folder(tmp_path)
     names = {path.name for path in copy.iterdir()}
-    assert names == {"pyproject.toml", "cfl_flower", "strategies", "clients", "conf"}
+    packages = {"cfl_flower", "strategies", "clients", "conf"}
+    assert names == {"pyproject.toml", "LICENSE", *packages}
