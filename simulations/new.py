@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import keyword
 import sys
+import tomllib
 from collections.abc import Sequence
 from importlib.resources import files
 from importlib.util import find_spec
@@ -38,16 +39,6 @@ INSTALLED = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"
 PARTS = {"project": ("method", "project")}
 """The skeletons of a kind, if there are several."""
 
-FILES = {
-    "module.py.in": "{name}.py",
-    "settings.yaml.in": "conf/{group}/{name}.yaml",
-    "test.py.in": "test_{name}.py",
-    "pyproject.toml.in": "pyproject.toml",
-    "server_app.py.in": "server_app.py",
-    "client_app.py.in": "client_app.py",
-}
-"""The skeleton's files, and what they become."""
-
 
 def write_skeleton(kind: str, name: str, folder: Path) -> list[Path]:
     """Write a part of one's own into a folder; return its files.
@@ -69,16 +60,12 @@ def write_skeleton(kind: str, name: str, folder: Path) -> list[Path]:
         "class_name": "".join(word.title() for word in words),
         "title": " ".join(words).capitalize(),
     }
-    skeletons = files("simulations") / "skeletons"
-    sources = [skeletons / each for each in PARTS.get(kind, (kind,))]
-    texts = {
-        folder / place.format(group=group, name=name): Template(
-            (source / template).read_text(encoding="utf-8")
-        ).substitute(values)
-        for source in sources
-        for template, place in FILES.items()
-        if (source / template).is_file()
-    }
+    texts = {}
+    for part in PARTS.get(kind, (kind,)):
+        skeleton = files("simulations") / "skeletons" / f"{part}.toml"
+        for place, text in tomllib.loads(skeleton.read_text(encoding="utf-8")).items():
+            path = folder / Template(place).substitute(values)
+            texts[path] = Template(text).substitute(values)
     for path in texts:
         if path.exists():
             raise ConfigError(f"{path} is there already; choose another name")

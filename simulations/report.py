@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -24,7 +25,7 @@ from pathlib import Path
 
 import vl_convert
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from cfl_flower.analysis.drift_metrics import MEASURED
@@ -50,8 +51,8 @@ from simulations.reporting.streams import (
 from simulations.reporting.tables import Latex
 from simulations.shell.terminal import Parser, command, writable
 
-PAGE = Path(__file__).parent / "reporting" / "report.html"
-"""The page's template; what it does in a browser is beside it."""
+PARTS = Path(__file__).parent / "reporting"
+"""Where the page's template is, and what it does in a browser."""
 
 ROUND_COLUMNS = (
     *("round", "accuracy", "accuracy_mean", "loss", "num_clusters", "drifted", "moved"),
@@ -124,11 +125,7 @@ def render(
     # Of one seed of each method: a page with those of all takes minutes to draw.
     firsts = (next(names(stream, line)) for stream in streams for line in stream.lines)
     pictures = {name: own_pictures(name, run) for name, run in firsts}
-    environment = Environment(
-        loader=FileSystemLoader(PAGE.parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
     environment.filters |= {"slug": slug, "number": _cell, "yaml": _to_yaml}
     lines = [line for stream in streams for line in stream.lines]
     swept = measure_sweep([run for line in lines for run in line.runs])
@@ -143,7 +140,7 @@ def render(
     compared = (replace(each, lines=choose(each.lines, chosen)) for each in streams)
     own = zip(lines, pictures.values(), strict=True)
     kept = [some for line, some in own if not chosen or line.label in chosen]
-    html = environment.get_template(PAGE.name).render(
+    html = environment.from_string(part("report.html")).render(
         title=question(streams),
         streams=streams,
         names=names,
@@ -176,8 +173,13 @@ def measured(run: SavedRun) -> list[str]:
 @cache
 def script() -> Markup:
     """Return what a page does in a browser: Vega-Lite with all it needs, and ours."""
-    own = PAGE.with_suffix(".js").read_text(encoding="utf-8")
-    return Markup(vl_convert.javascript_bundle(own))
+    return Markup(vl_convert.javascript_bundle(part("report.js")))
+
+
+def part(name: str) -> str:
+    """Return a part of the page, from a file of a kind that Flower's hub accepts."""
+    text = tomllib.loads((PARTS / f"{name}.toml").read_text(encoding="utf-8"))["text"]
+    return str(text)
 
 
 def names(stream: Stream, line: Line) -> Iterator[tuple[str, SavedRun]]:
