@@ -21,11 +21,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
+from flwr.common.config import parse_config_args
 
-from cfl_flower.config.compose import compose_config, compose_sweep
+from cfl_flower.config.compose import compose_config, compose_run_config
 from cfl_flower.config.overrides import expand
 from cfl_flower.errors import ConfigError, NoConceptsError
 from simulations import (
@@ -90,22 +91,31 @@ def module(command: str) -> ModuleType:
 
 def test_every_command_is_one_that_is_checked() -> None:
     # `COLUMNS=160 flwr list` is Flower's command with a variable before it.
-    every = [words[1:] if "=" in words[0] else words for _, words in ALL]
-    found = {words[0] for words in every}
+    every = [(page, words[1:] if "=" in words[0] else words) for page, words in ALL]
+    found = {words[0] for _, words in every}
     known = {"python", "make", "flwr", "pip", "source", "export"}
     known.add(".venv/bin/pre-commit")
     assert found <= known
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
-    for words in every:
+    for page, words in every:
         if words[0] == "make":
             assert words[1] in targets
         elif words[:2] == ["python", "-m"]:
             assert shlex.join(words) in OURS
         elif words[:2] == ["flwr", "run"]:
-            (overrides,) = re.findall(r'^overrides="(.*)"$', words[-1])
-            assert len(compose_sweep(overrides)) == 1
+            assert compose_run_config(run_config(ROOT / page, words))
         elif words[0] == "flwr":
             assert " ".join(words[1:]).startswith(("list", "supernode list"))
+
+
+def run_config(page: Path, words: list[str]) -> dict[str, Any]:
+    """Return what `flwr run` takes from its command line, or from a file."""
+    if "--run-config" not in words:
+        return {}
+    typed = words[words.index("--run-config") + 1]
+    if typed.endswith(".toml"):
+        typed = str(page.parent / typed)
+    return parse_config_args([typed])
 
 
 def test_every_page_shows_commands() -> None:

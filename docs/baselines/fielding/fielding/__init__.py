@@ -1,0 +1,1 @@
+"""Fielding as a Flower baseline."""
