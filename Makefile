@@ -7,7 +7,9 @@ READY := .venv/.ready
 TOOLS := .venv/.tools
 SITE := .venv/.site
 
-.PHONY: run test test-fast test-devices test-gpu chaos check docs site mutate audit benchmark wheel lock clean help
+FLWR ?= 1.42.0
+
+.PHONY: run test test-fast test-devices test-gpu test-flwr chaos check docs site mutate audit benchmark wheel lock clean help
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -42,6 +44,14 @@ test-gpu: $(TOOLS)  ## The same numbers on a GPU; skipped where there is none (m
 
 test-fast: $(TOOLS)  ## Unit and contract tests, no Ray (three minutes)
 	$(BIN)/python -m pytest -m "not slow" --numprocesses auto
+
+test-flwr: $(TOOLS)  ## `flwr run`, Ray and devices' messages with another Flower: FLWR=1.42.0
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/flwr-$(FLWR) \
+	  flwr==$(FLWR)
+	PYTHONPATH=$(CURDIR)/build/flwr-$(FLWR) $(BIN)/python -m pytest \
+	  tests/cfl_flower/config tests/cfl_flower/communication tests/cfl_flower/test_*_app.py \
+	  tests/simulations/test_hub.py tests/simulations/test_new.py \
+	  tests/simulations/engines/test_superlink.py
 
 chaos: $(TOOLS)  ## Kill, freeze and damage runs for MINUTES=10; DEVICES=1 does so to SuperNodes
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0) \
