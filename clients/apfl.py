@@ -51,7 +51,8 @@ class APFLClient(ClusteredClient):
         centre = shared.weights.clone() if local.mu else None
         step_shared = stepper(shared.weights, shared.gradient, local)
         step_own = stepper(own, mixed.gradient, local)
-        models = [(shared, gradient_writer(shared)), (mixed, gradient_writer(mixed))]
+        writers = [gradient_writer(each, settings=local) for each in (shared, mixed)]
+        models = [(shared, writers[0]), (mixed, writers[1])]
         for model, _ in models:
             switch_mode(model, training=True)
         least = least_batch(shared, x)

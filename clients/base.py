@@ -10,7 +10,7 @@ Keeps: nothing; with ``strategy.local.buffers=local`` its running statistics.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from hashlib import blake2b
 from typing import Any, ClassVar, TypeAlias
 
@@ -73,11 +73,12 @@ class ClusteredClient(NumPyClient):
     def __init__(self, context: ClientContext) -> None:
         self.context = context
 
-    @property
+    @cached_property
     def local(self) -> LocalTraining:
-        """The local optimiser's settings."""
-        local: LocalTraining = self.context.settings.local
-        return local
+        """The local optimiser's settings, with the learning rate of this round."""
+        context = self.context
+        local: LocalTraining = context.settings.local
+        return local.in_round(context.round, context.stream.rounds)
 
     def rng(self, purpose: str, server_round: int | None = None) -> np.random.Generator:
         """Return this client's generator for a purpose in a round, or in the task's."""

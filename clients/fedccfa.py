@@ -118,8 +118,10 @@ class FedCCFAClient(DecoupledClient):
             return None
         device = self.context.model.vector.device
         if settings.alignment == "l2":
-            return aligned(distance(anchors, device), weight)
-        return aligned(contrast(anchors, settings.temperature, device), weight)
+            alignment = distance(anchors, device)
+        else:
+            alignment = contrast(anchors, settings.temperature, device)
+        return aligned(alignment, weight, self.local.label_smoothing)
 
     def adopt(self, arrays: list[Vector]) -> None:
         """Keep the means of this client's clusters instead of its own."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,9 +29,12 @@ def responsibilities(losses: Tensor, mixture: Tensor) -> Tensor:
     return torch.softmax(mixture.log()[:, None] - losses, dim=0)
 
 
-def weighted_cross_entropy(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+def weighted_cross_entropy(
+    module: nn.Module, x: Tensor, y: Tensor, smoothing: float = 0.0
+) -> Tensor:
     """Return the batch's mean of q_i l_i; ``y`` has label and q of a sample, (n, 2)."""
-    losses = cross_entropy(module(x), y[:, 0].long(), reduction="none")
+    options: Any = {"reduction": "none", "label_smoothing": smoothing}
+    losses = cross_entropy(module(x), y[:, 0].long(), **options)
     return (y[:, 1] * losses).mean()
 
 
@@ -50,13 +54,15 @@ class FedEMClient(ClusteredClient):
             return parameters, 0, {}
         shares = self.weigh(parameters, self.own(before=context.round), (x, y))
         context.state.save(context.round, {"mixture": shares.mean(1).cpu().numpy()})
+        smoothing = self.local.label_smoothing
+        loss = partial(weighted_cross_entropy, smoothing=smoothing)
         trained = []
         for number, (start, share) in enumerate(zip(parameters, shares, strict=True)):
             model, _ = self.train_from(
                 start,
                 samples=(x, torch.column_stack([y, share]).float()),
                 purpose=f"component-{number}",
-                loss=weighted_cross_entropy,
+                loss=loss,
             )
             trained.append(model)
         return trained, len(y), {}

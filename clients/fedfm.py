@@ -34,7 +34,8 @@ class FedFMClient(ClusteredClient):
         # The paper counts rounds from 0.
         if context.round - 1 >= settings.start and anchors.present.any():
             alignment = contrast(anchors, settings.temperature, x.device)
-            loss = aligned(alignment, settings.alignment_weight)
+            weight = settings.alignment_weight
+            loss = aligned(alignment, weight, self.local.label_smoothing)
         trained, _ = self.train_from(start, samples=(x, y), loss=loss)
         classes = context.stream.classes
         # The loaded model is the trained one.

@@ -54,7 +54,8 @@ class FedPACClient(DecoupledClient):
         loss = None
         if anchors.present.any():
             alignment = distance(anchors, x.device)
-            loss = aligned(alignment, context.settings.alignment_weight)
+            weight = context.settings.alignment_weight
+            loss = aligned(alignment, weight, self.local.label_smoothing)
         extractor = self.fit_extractor(received, own, (x, y), loss)
         context.state.save(context.round, {"classifier": own})
         model = self.load(self.split.join(extractor, own), context.round + 1)

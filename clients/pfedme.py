@@ -12,6 +12,7 @@ from cfl_flower.learning.testing import switch_mode
 from cfl_flower.learning.training import (
     TRAINING_PASSES,
     batches,
+    clip_gradient,
     gradient_writer,
     least_batch,
 )
@@ -34,13 +35,14 @@ class PFedMeClient(ClusteredClient):
         theta = model.weights
         gradient = model.gradient
         copy = model.weights.clone()
-        write_gradient = gradient_writer(model)
+        write_gradient = gradient_writer(model, settings=self.local)
         pull = settings.attraction
         rng = self.rng("batches")
         least = least_batch(model, x) if len(y) else 1
         for batch in batches(x, y, self.local, rng, least) if len(y) else ():
             for _ in range(settings.inner_steps):
                 write_gradient(*batch)
+                clip_gradient(gradient, self.local)
                 gradient.add_(theta - copy, alpha=pull)
                 theta.add_(gradient, alpha=-self.local.learning_rate)
             copy.add_(theta - copy, alpha=settings.outer_rate * pull)

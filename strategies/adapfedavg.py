@@ -20,7 +20,7 @@ from pydantic import Field
 
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Disclosure
-from cfl_flower.settings import settings
+from cfl_flower.settings import require, settings
 from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import Plan, Vector
 from clients.adapfedavg import RateRequest
@@ -37,6 +37,12 @@ class AdapFedAvgSettings(StrategySettings):
     """Memory of the moving average of the variance."""
     beta3: Annotated[float, Field(ge=0, lt=1)] = 0.7
     """Memory of the moving average of the ratio."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = not self.local.changes
+        allowed = "null, and no warmup: the server adapts the rate"
+        require(ok, "strategy.local.schedule", self.local.schedule, allowed)
 
 
 @dataclass

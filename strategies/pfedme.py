@@ -36,6 +36,10 @@ class PFedMeSettings(StrategySettings):
     tested: Literal["personal", "local"] = "personal"
     """A client is tested with its theta, or with its w after its last training."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.local.require_sgd("theta takes K steps of plain SGD")
+
 
 class PFedMe(ClusteredStrategy):
     """Algorithm 1, the server's part."""

@@ -37,8 +37,9 @@ class ScaffoldSettings(StrategySettings):
         super().__post_init__()
         rate = self.local.learning_rate
         momentum = self.local.momentum
-        allowed = "0: controls are mean gradients of plain SGD"
-        require(momentum == 0, "strategy.local.momentum", momentum, allowed)
+        why = "controls are mean gradients of plain SGD"
+        self.local.require_sgd(why)
+        require(momentum == 0, "strategy.local.momentum", momentum, f"0: {why}")
         require(rate > 0, "strategy.local.learning_rate", rate, "a number above 0")
 
 

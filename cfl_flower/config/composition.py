@@ -52,6 +52,9 @@ GROUPS = {
 SCHEDULE = "cfl_flower.data.worlds.drift.Schedule"
 """The class of several drifts, ``drift=[sudden,noise]``."""
 
+OF_CLASSES = ("local.optimizer", "local.schedule", "pretraining.optimizer")
+"""Settings of strategies that name a class, whose own are below ``…_settings``."""
+
 OPTIONS = "options"
 """Where an experiment has settings for single options of a group, such as a table's own
 ``options.strategy.fedprox.local.mu``: they hold where that option is chosen."""
@@ -187,6 +190,10 @@ def _apply(
     overrides: Sequence[Override], run: DictConfig, choices: Mapping[str, str]
 ) -> None:
     OmegaConf.set_struct(run, True)
+    for key in OF_CLASSES:
+        node = OmegaConf.select(run, f"strategy.{key}_settings")
+        if node is not None:
+            OmegaConf.set_struct(node, False)
     for override in overrides:
         try:
             ConfigLoaderImpl._apply_overrides_to_config([override], run)

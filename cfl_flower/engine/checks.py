@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.engine.stages.privacy_budget import PrivacyGuard
 from cfl_flower.errors import ConfigError, NoConceptsError
+from cfl_flower.learning.by_name import check_parts
 from cfl_flower.learning.outcomes import COUNTED
+from cfl_flower.learning.training import LocalTraining
 from cfl_flower.models import meta_network
 from cfl_flower.privacy.accounting import epsilon_of, require_accountant
 from cfl_flower.privacy.settings import LocalPrivacy
-from cfl_flower.settings import locate, require
+from cfl_flower.settings import locate, located, require
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -45,6 +47,7 @@ def check_method(method: type[ClusteredStrategy], config: RunConfig) -> None:
                 f"{method.__name__}.{name} would not be called; override {step}"
             )
     _require(method_rules(method, config))
+    check_training(config)
     if config.privacy.on:
         _require(privacy_rules(config, method.discloses))
         config.strategy.check_privacy()
@@ -116,6 +119,23 @@ def method_rules(method: type[ClusteredStrategy], config: RunConfig) -> Iterator
         getattr(own, "name", ""),
         "another one, or with privacy=central or local, which keep account",
     )
+
+
+def check_training(config: RunConfig) -> None:
+    """Raise `ConfigError` for local training that does not fit the data or rounds."""
+    dataset = config.dataset
+    scaling = getattr(dataset, "normalise", None)
+    scaled = scaling is not None or getattr(dataset, "standardise", False)
+    for name, training in vars(config.strategy).items():
+        if isinstance(training, LocalTraining):
+            with located(f"strategy.{name}"):
+                training.rates(config.rounds)
+                if training.augment:
+                    check_parts(training.augment, dataset.shape, scaled)
+    before = getattr(config.strategy, "pretraining", config.strategy.local)
+    changing = before is not config.strategy.local and before.changes
+    allowed = "null, and no warmup: the server trains before the first round"
+    require(not changing, "strategy.pretraining.schedule", before.schedule, allowed)
 
 
 def restart_rules(config: RunConfig) -> Iterator[Rule]:

@@ -80,8 +80,7 @@ def train_cohort(jobs: Iterable[TrainingJob]) -> None:
     for job in jobs:
         settings = job.settings
         # An optimiser's memory of all rows makes the same number of steps.
-        remembers = settings.momentum or settings.optimizer != "sgd"
-        steps = settings.count_steps(len(job.y)) if remembers else 0
+        steps = 0 if settings.plain_sgd else settings.count_steps(len(job.y))
         network = job.model.alike, job.x.shape[1:], job.part.start, job.part.stop
         kind = network, job.loss, job.correction is None, repr(settings), steps
         alike[kind].append(job)
@@ -91,7 +90,9 @@ def train_cohort(jobs: Iterable[TrainingJob]) -> None:
 
 def _train_in_memory(jobs: list[TrainingJob]) -> None:
     """Train together as many at a time as the device has memory for."""
-    if jobs[0].loss is not None or len(jobs) == 1:
+    settings = jobs[0].settings
+    mapped = jobs[0].loss is None and settings.plain_loss and not settings.augment
+    if len(jobs) == 1 or not mapped:
         for job in jobs:
             train_alone(job)
         return

@@ -8,7 +8,7 @@ regression on them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,8 +44,9 @@ def train_classifier(
     """Return the classifier after training on representations, the extractor frozen.
 
     ``classifier`` is the initial one, of shape (L * (D + 1),); ``representations`` and
-    ``y`` have shapes (n, D) and (n,).
+    ``y`` have shapes (n, D) and (n,), and are no images to augment.
     """
+    settings = replace(settings, augment=[])
     module = SoftmaxRegression(split.width, split.classes)
     alike = SoftmaxRegression, split.width, split.classes
     model = FlatModel(module, y.device, alike).load(classifier)
@@ -146,13 +147,14 @@ def distance(anchors: Anchors, device: torch.device) -> Alignment:
     return loss
 
 
-def aligned(alignment: Alignment, weight: float) -> Loss:
+def aligned(alignment: Alignment, weight: float, smoothing: float = 0.0) -> Loss:
     """Return the cross-entropy plus the weighted alignment: FedCCFA, eq. 9."""
 
     def loss(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         z = module.extractor(x)  # type: ignore[operator]
         logits = module.classifier(z)  # type: ignore[operator]
-        return cross_entropy(logits, y) + weight * alignment(z, y)
+        likelihood = cross_entropy(logits, y, label_smoothing=smoothing)
+        return likelihood + weight * alignment(z, y)
 
     return loss
 

@@ -1,29 +1,32 @@
 """Local training with torch, independent of Flower.
 
-SGD or Adam on f_i(w) + mu/2 ||w - a||^2, where the anchor a is the received model
-(FedProx, Li et al., 2020, eq. 2) or another one (Ditto, StoCFL).
+An optimiser of torch's on f_i(w) + mu/2 ||w - a||^2, where the anchor a is the received
+model (FedProx, Li et al., 2020, eq. 2) or another one (Ditto, StoCFL).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
+from inspect import signature
 from itertools import islice
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from cfl_flower.learning import by_name
 from cfl_flower.learning.dense_gradients import dense_gradient_writer, dense_layers
 from cfl_flower.learning.testing import BLOCK, switch_mode
 from cfl_flower.models import FlatModel
-from cfl_flower.settings import Count, NonNegative, require, settings
+from cfl_flower.settings import Count, NonNegative, Positive, require, settings
 from cfl_flower.types import Vector
 
 TRAINING_PASSES = 3
@@ -40,9 +43,11 @@ Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 class LocalTraining:
     """The local optimiser's settings, the same for every method."""
 
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    """Adam starts afresh in every round; its gradient has the proximal term and the
-    weight decay."""
+    optimizer: Annotated[str, AfterValidator(str.lower)] = "sgd"
+    """Name of a class of `torch.optim`: sgd, adam, adamw, nadam, rmsprop and others. It
+    starts afresh in every round; its gradient has the proximal term."""
+    optimizer_settings: dict[str, Any] = field(default_factory=dict)
+    """What else the class takes, such as `{nesterov: true}`."""
     epochs: Count = 10
     """E, passes over the client's data in each round; not used when `steps` is set."""
     steps: Count | None = None
@@ -54,10 +59,29 @@ class LocalTraining:
     pass always is. A batch of one sample is left out where BatchNorm cannot take it."""
     learning_rate: NonNegative = 0.1
     """eta, the step size."""
+    schedule: str | None = None
+    """How eta changes from round to round: cosine, step, or another class's name of
+    `torch.optim.lr_scheduler`. A round's rate follows from its number."""
+    schedule_settings: dict[str, Any] = field(default_factory=dict)
+    """What the class takes, in rounds, such as `{step_size: 10, gamma: 0.1}`; where it
+    asks for a length, that of the run is the default."""
+    warmup: Annotated[int, Field(ge=0)] = 0
+    """Rounds before the schedule, in which the rate rises to eta in equal steps."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Of SGD; Adam has moments of its own."""
+    """Of sgd and rmsprop; others have moments of their own."""
     weight_decay: NonNegative = 0.0
-    """Strength of the L2 penalty."""
+    """Strength of the L2 penalty; of adamw that of its decoupled decay."""
+    clip: Positive | None = None
+    """The largest norm of a batch's gradient; a longer one is shortened to it."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The share of a label that the cross-entropy spreads over all classes."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """Of forward passes in training; bf16 is torch's autocast, and faster on hardware
+    that has it. Weights, gradients and tests stay float32."""
+    augment: list[by_name.Part] = field(default_factory=list)
+    """Transforms of images, drawn anew for each sample of each batch: random_crop,
+    horizontal_flip or other classes of torchvision.transforms.v2, each a name or
+    `{name: settings}`."""
     mu: NonNegative = 0.0
     """Strength of the proximal term (FedProx)."""
     buffers: Literal["average", "local"] = "average"
@@ -65,24 +89,74 @@ class LocalTraining:
     client keeps its own, and returns those that it received."""
 
     def __post_init__(self) -> None:
-        ok = self.optimizer == "sgd" or not self.momentum
-        allowed = "0 with optimizer=adam, which has moments of its own"
+        if self.optimizer == "sgd" and not self.optimizer_settings:
+            return
+        cls = by_name.look_up(by_name.OPTIMIZERS, self.optimizer, "strategy.optimizer")
+        ok = not self.momentum or "momentum" in signature(cls).parameters
+        allowed = f"0 with optimizer={self.optimizer}, which has moments of its own"
         require(ok, "strategy.momentum", self.momentum, allowed)
+        given = self.optimizer_settings
+        kind = f"settings of torch's {cls.__name__}"
+        with by_name.refusing("strategy.optimizer_settings", given, kind):
+            stepper(torch.zeros(1), torch.zeros(1), self)
+
+    def require_sgd(self, why: str) -> None:
+        """Raise `ConfigError` for an optimiser that is not plain SGD."""
+        ok = self.optimizer == "sgd" and not self.optimizer_settings
+        allowed = f"sgd without optimizer_settings: {why}"
+        require(ok, "strategy.local.optimizer", self.optimizer, allowed)
+
+    @property
+    def plain_sgd(self) -> bool:
+        """Whether a step is the gradient times the rate and nothing else."""
+        alone = not (self.momentum or self.optimizer_settings)
+        return self.optimizer == "sgd" and alone
+
+    @property
+    def decay_in_gradient(self) -> bool:
+        """Whether the L2 penalty is added here, not by an optimiser in its own way."""
+        plain = self.optimizer in ("sgd", "adam") and not self.optimizer_settings
+        return plain or self.optimizer == "rprop"
+
+    @property
+    def plain_loss(self) -> bool:
+        """Whether the loss is the cross-entropy in float32, which has closed forms."""
+        return not self.label_smoothing and self.precision == "float32"
+
+    @property
+    def changes(self) -> bool:
+        """Whether the learning rate changes from round to round."""
+        return self.schedule is not None or self.warmup > 0
+
+    def rates(self, rounds: int) -> list[float]:
+        """Return the learning rate of each of the rounds of a run.
+
+        Raises `ConfigError` for a schedule that torch does not have or not take.
+        """
+        rate = self.learning_rate
+        first = min(self.warmup, rounds)
+        found = [rate * (each + 1) / (self.warmup + 1) for each in range(first)]
+        rest = rounds - first
+        if self.schedule is None:
+            given = self.schedule_settings
+            allowed = "{} without strategy.local.schedule"
+            require(not given, "strategy.schedule_settings", given, allowed)
+            return found + [rate] * rest
+        options = json.dumps(self.schedule_settings)
+        return found + by_name.scheduled_rates(self.schedule, options, rate, rest)
+
+    def in_round(self, number: int, rounds: int) -> LocalTraining:
+        """Return the settings of a round, counted from 1, with the rate it has."""
+        if not self.changes:
+            return self
+        rate = self.rates(rounds)[min(max(number, 1), rounds) - 1]
+        return replace(self, learning_rate=rate, schedule=None, warmup=0)
 
     def count_batches(self, samples: int, least: int = 1) -> int:
         """Return the mini-batches of one pass over the data.
 
         ``least`` is the fewest samples of which the network can take a step:
         `least_batch`.
-
-        Examples
-        --------
-        >>> LocalTraining(batch_size=10).count_batches(21)
-        3
-        >>> LocalTraining(batch_size=10).count_batches(21, least=2)
-        2
-        >>> LocalTraining(batch_size=10, last_batch="drop").count_batches(29)
-        2
         """
         whole, rest = divmod(samples, self.batch_size)
         kept = rest >= least and (self.last_batch == "keep" or whole == 0)
@@ -136,7 +210,10 @@ def batches(
     """
     in_a_pass = settings.count_batches(y.shape[0], least)
     total = settings.count_steps(y.shape[0], least)
-    return islice(_endless_batches(x, y, settings.batch_size, in_a_pass, rng), total)
+    drawn = islice(_endless_batches(x, y, settings.batch_size, in_a_pass, rng), total)
+    if not settings.augment:
+        return drawn
+    return ((by_name.augmented(settings.augment, some, rng), of) for some, of in drawn)
 
 
 def _endless_batches(
@@ -154,22 +231,42 @@ def _endless_batches(
 
 
 def gradient_writer(
-    model: FlatModel, loss: Loss | None = None
+    model: FlatModel, loss: Loss | None = None, settings: LocalTraining | None = None
 ) -> Callable[[Tensor, Tensor], None]:
     """Return the function of a batch that writes its gradient to ``model.gradient``.
 
-    Of the mean cross-entropy, or of another loss. Dense networks have a closed form,
-    which takes a third of autograd's time.
+    Of the mean cross-entropy, with the label smoothing of ``settings``, or of another
+    loss; in their precision. Dense networks have a closed form in float32, which takes
+    a third of autograd's time.
     """
-    layers = dense_layers(model.module) if loss is None else None
+    layers = closed_form(model, loss, settings)
     if layers is not None:
         return dense_gradient_writer(layers)
-    return partial(_write_by_autograd, model, loss or mean_cross_entropy)
+    smoothing = 0.0 if settings is None else settings.label_smoothing
+    loss = loss or partial(mean_cross_entropy, smoothing=smoothing)
+    if settings is not None and settings.precision == "bf16":
+        loss = partial(_in_bf16, loss)
+    return partial(_write_by_autograd, model, loss)
 
 
-def mean_cross_entropy(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+def closed_form(
+    model: FlatModel, loss: Loss | None, settings: LocalTraining | None
+) -> list[nn.Linear] | None:
+    """Return the layers of a network whose gradient has a closed form, else None."""
+    plain = loss is None and (settings is None or settings.plain_loss)
+    return dense_layers(model.module) if plain else None
+
+
+def mean_cross_entropy(
+    module: nn.Module, x: Tensor, y: Tensor, smoothing: float = 0.0
+) -> Tensor:
     """Return the loss of plain training."""
-    return cross_entropy(module(x), y)
+    return cross_entropy(module(x), y, label_smoothing=smoothing)
+
+
+def _in_bf16(loss: Loss, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    with torch.autocast(x.device.type, torch.bfloat16):
+        return loss(module, x, y)
 
 
 def _write_by_autograd(model: FlatModel, loss: Loss, x: Tensor, y: Tensor) -> None:
@@ -260,7 +357,7 @@ def train_alone(job: TrainingJob) -> None:
     model = job.model
     switch_mode(model, training=True)
     least = least_batch(model, job.x)
-    layers = dense_layers(model.module) if job.loss is None else None
+    layers = closed_form(model, job.loss, job.settings)
     # What torch notes for autograd is a sixth of a closed form's step.
     with torch.no_grad() if layers is None else torch.inference_mode():
         step = _step_taker(job, layers)
@@ -278,11 +375,11 @@ def _step_taker(
     gradient = job.model.gradient[job.part]
     centre = job.centre()
     whole = len(weights) == len(job.model.weights)
-    plain = settings.optimizer == "sgd" and not settings.momentum
-    added = settings.weight_decay or settings.mu or correction is not None
-    if layers is not None and whole and plain and not added:
+    changed = settings.clip or settings.weight_decay or settings.mu
+    kept = not changed and correction is None
+    if layers is not None and whole and settings.plain_sgd and kept:
         return dense_gradient_writer(layers, settings.learning_rate)
-    write_gradient = gradient_writer(job.model, job.loss)
+    write_gradient = gradient_writer(job.model, job.loss, settings)
     update = stepper(weights, gradient, settings)
 
     def step(x: Tensor, y: Tensor) -> None:
@@ -300,13 +397,24 @@ def add_penalties(
     centre: Tensor | None,
     correction: Tensor | None,
 ) -> None:
-    """Add to a gradient all that is not the loss's, in place; all have one shape."""
-    if settings.weight_decay:
+    """Clip a gradient and add all that is not the loss's, in place.
+
+    All have one shape, that of one model's weights or of a row for each of k models.
+    """
+    clip_gradient(gradient, settings)
+    if settings.weight_decay and settings.decay_in_gradient:
         gradient.add_(weights, alpha=settings.weight_decay)
     if correction is not None:
         gradient.add_(correction)
     if centre is not None:
         gradient.add_(weights - centre, alpha=settings.mu)
+
+
+def clip_gradient(gradient: Tensor, settings: LocalTraining) -> None:
+    """Shorten a gradient, or each row of several, as torch's `clip_grad_norm_` does."""
+    if settings.clip is not None:
+        norms = gradient.norm(dim=-1, keepdim=True)
+        gradient.mul_((settings.clip / (norms + 1e-6)).clamp(max=1.0))
 
 
 def pretrain(
@@ -343,12 +451,17 @@ def stepper(
 ) -> Callable[[], object]:
     """Return a function that takes one optimiser step in place from the gradient."""
     rate = settings.learning_rate
-    momentum = settings.momentum
-    if settings.optimizer == "sgd" and not momentum:
+    if settings.plain_sgd:
         # A small network's step takes a tenth of the time of torch's optimiser.
         return partial(weights.add_, gradient, alpha=-rate)
+    options: dict[str, Any] = {}
+    if settings.momentum:
+        options["momentum"] = settings.momentum
+    if not settings.decay_in_gradient:
+        options["weight_decay"] = settings.weight_decay
     # The whole network as one tensor: one operation per step, not one per layer.
     weights.grad = gradient
-    if settings.optimizer == "adam":
-        return torch.optim.Adam([weights], rate).step
-    return torch.optim.SGD([weights], rate, momentum).step
+    cls = by_name.look_up(by_name.OPTIMIZERS, settings.optimizer, "strategy.optimizer")
+    optimizer = cls([weights], rate, **options, **settings.optimizer_settings)
+    step: Callable[[], object] = optimizer.step
+    return step

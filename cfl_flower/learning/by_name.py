@@ -1,0 +1,139 @@
+"""Optimisers, schedules and transforms of torch and torchvision, by their names.
+
+`AdamW` may be written `adamw`, `RandomCrop` `random_crop`, `StepLR` `step`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib import import_module
+from inspect import isclass, signature
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, lr_scheduler
+
+from cfl_flower.seeding import seed_torch
+from cfl_flower.settings import known_names, require
+
+Part: TypeAlias = str | dict[str, Any]
+"""A name, or a mapping from one name to its settings."""
+
+# Of which a step is number by number, as all weights are one vector here.
+STEPS = "Adadelta Adagrad Adam AdamW Adamax ASGD NAdam RAdam RMSprop Rprop SGD"
+OPTIMIZERS: dict[str, Any] = {
+    name: getattr(torch.optim, name) for name in STEPS.split()
+}
+
+# What is made of functions or other schedules, or needs a loss, is no setting.
+RATES = """ConstantLR CosineAnnealingLR CosineAnnealingWarmRestarts CyclicLR LinearLR
+    ExponentialLR MultiStepLR OneCycleLR PolynomialLR StepLR"""
+SCHEDULES = {name: getattr(lr_scheduler, name) for name in RATES.split()}
+
+
+def look_up(known: Mapping[str, Any], name: str, key: str) -> Any:
+    """Return what has a name among ``known``, or raise `ConfigError` for a setting."""
+    plain = {each.lower(): found for each, found in known.items()}
+    wanted = name.lower().replace("_", "")
+    written = (wanted, f"random{wanted}", f"{wanted}lr", f"{wanted}annealinglr")
+    found = next((plain[each] for each in written if each in plain), None)
+    hint = known_names(name, known)
+    if len(known) > 20:
+        hint = hint.partition("known here")[0] + "see torchvision.transforms.v2"
+    require(found is not None, key, name, f"another name; {hint}")
+    return found
+
+
+@contextmanager
+def refusing(key: str, value: object, allowed: str) -> Iterator[None]:
+    """Raise `ConfigError`, with what is allowed, for whatever the body raises."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - what torch raises differs
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        require(False, key, value, f"{allowed} ({reason})")
+
+
+@lru_cache(maxsize=64)
+def scheduled_rates(name: str, options: str, rate: float, rounds: int) -> list[float]:
+    """Return the learning rate of each of some rounds, the first one first.
+
+    ``options`` are the settings of the schedule as JSON. Raises `ConfigError`.
+    """
+    cls = look_up(SCHEDULES, name, "strategy.schedule")
+    lengths = {"T_max", "total_iters", "total_steps"} & signature(cls).parameters.keys()
+    found = []
+    # Momentum, as some schedules move it, too; what becomes of it is not used.
+    optimizer = SGD([torch.zeros(1)], rate, momentum=0.9)
+    kind = f"settings of torch's {cls.__name__} that keep the rate above 0"
+    with refusing("strategy.schedule_settings", options, kind):
+        schedule = cls(
+            optimizer, **(dict.fromkeys(lengths, rounds) | json.loads(options))
+        )
+        for _ in range(rounds):
+            found.append(float(optimizer.param_groups[0]["lr"]))
+            optimizer.step()
+            schedule.step()
+        if min(found, default=1.0) <= 0:
+            raise ValueError(f"a rate is {min(found):g}")
+    return found
+
+
+def check_parts(parts: Sequence[Part], shape: tuple[int, ...], scaled: bool) -> None:
+    """Raise `ConfigError` for transforms that do not fit inputs, be they ``scaled``."""
+    key = "strategy.augment"
+    allowed = f"[] with inputs of shape {shape}, which are no images"
+    require(len(shape) == 3, key, parts, allowed)
+    for each in _transforms(json.dumps(parts), shape):
+        name = type(each).__name__
+        geometry = type(each).__module__.endswith("._geometry")
+        fits = geometry or name == "RandomErasing"
+        allowed = "crops, flips and other geometry: inputs are no pixels from 0 to 1"
+        require(fits or not scaled, key, name, allowed)
+        kind = f"a transform of one image that keeps its shape, {shape}"
+        with refusing(key, name, kind), torch.random.fork_rng(devices=[]):
+            found = each(torch.zeros(shape))
+            if found.shape != shape:
+                raise ValueError(f"it gives {tuple(found.shape)}")
+
+
+def augmented(
+    parts: Sequence[Part], images: Tensor, rng: np.random.Generator
+) -> Tensor:
+    """Return images, (n, c, h, w), each transformed by draws of its own."""
+    transform = nn.Sequential(*_transforms(json.dumps(parts), images.shape[1:]))
+    with torch.random.fork_rng(devices=[images.device] if images.is_cuda else []):
+        # Torch's own generator is what transforms draw from.
+        seed_torch(int(rng.integers(2**63)))
+        return torch.stack([transform(image) for image in images])
+
+
+@lru_cache(maxsize=64)
+def _transforms(parts: str, shape: tuple[int, ...]) -> list[Any]:
+    """Return torchvision's transforms; what they need of a size is the images' own."""
+    # Mends torchvision's import beside a CPU-only torch; seconds.
+    from cfl_flower.data.reading import vision  # noqa: F401, PLC0415
+
+    library = import_module("torchvision.transforms.v2")
+    known = {name: each for name, each in vars(library).items() if isclass(each)}
+    found = []
+    for part in json.loads(parts):
+        named = part if isinstance(part, dict) else {part: {}}
+        allowed = "one name for each transform"
+        require(len(named) == 1, "strategy.augment", part, allowed)
+        ((name, options),) = named.items()
+        cls = look_up(known, name, "strategy.augment")
+        own: dict[str, Any] = {}
+        if "size" in signature(cls).parameters:
+            own["size"] = list(shape[1:])
+        if cls is library.RandomCrop:
+            own["padding"] = shape[1] // 8  # 4 of 32, as is usual for CIFAR.
+        kind = f"settings of torchvision's {cls.__name__}"
+        with refusing("strategy.augment", part, kind):
+            found.append(cls(**(own | options)))
+    return found

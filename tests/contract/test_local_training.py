@@ -1,0 +1,105 @@
+"""Every setting of local training with every method: it works or is refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cfl_flower.config.compose import compose_config
+from cfl_flower.environment.plugins import CONF
+from cfl_flower.errors import ConfigError
+from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import Runner
+from tests.contract.test_strategies import _KilledError, _killing_app
+
+EVERYTHING = {
+    "strategy.local.optimizer": "adamw",
+    "strategy.local.learning_rate": "0.01",
+    "strategy.local.schedule": "cosine",
+    "strategy.local.warmup": "1",
+    "strategy.local.clip": "1",
+    "strategy.local.label_smoothing": "0.1",
+    "strategy.local.precision": "bf16",
+    "strategy.local.augment": "[random_crop]",
+    "strategy.local.last_batch": "drop",
+}
+
+REFUSED = {
+    "scaffold": ("optimizer", "sgd without optimizer_settings: controls are mean"),
+    "pfedme": ("optimizer", "sgd without optimizer_settings: theta takes K steps"),
+    "adapfedavg": ("schedule", "null, and no warmup: the server adapts the rate"),
+}
+"""The setting that a method cannot work with; it does with all others."""
+
+QUICK = {"fedavg", "scaffold", "fedccfa"}
+
+METHODS = [
+    pytest.param(path.stem, marks=[] if path.stem in QUICK else pytest.mark.slow)
+    for path in sorted((CONF / "strategy").glob("*.yaml"))
+]
+
+SMALL = ["model=mlp", "model.hidden=8", "rounds=2", "drift.rounds=[2]"]
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("method", METHODS)
+def test_all_settings_with_every_method(method: str, run_small: Runner) -> None:
+    chosen = dict(EVERYTHING)
+    if method in REFUSED:
+        name, words = REFUSED[method]
+        key = f"strategy.local.{name}"
+        one = f"{key}={chosen.pop(key)}"
+        with pytest.raises(ConfigError, match=f"^{re.escape(one)}.*{words}"):
+            compose_config([f"strategy={method}", one])
+        if name == "schedule":
+            del chosen["strategy.local.warmup"]
+    options = [f"{key}={value}" for key, value in chosen.items()]
+    run = run_small(f"strategy={method}", *SMALL, *options)
+    assert not run.failures
+    plain = run_small(f"strategy={method}", *SMALL, folder="plain")
+    assert run.numbers != plain.numbers
+    clocks = [[row["virtual_seconds"] for row in each.rounds] for each in (run, plain)]
+    # Dropped batches are all that costs a device less.
+    assert all(0 < own <= other for own, other in zip(*clocks, strict=True))
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedccfa"])
+def test_rates_and_draws_are_the_same_on_any_nodes_and_when_resumed(
+    method: str, run_small: Runner
+) -> None:
+    options = [f"strategy={method}", "model=mlp", "strategy.local.schedule=cosine"]
+    options += ["strategy.local.augment=[random_crop,horizontal_flip]"]
+    whole = run_small(*options, folder="whole", grid=InProcessGrid([{}, {}, {}]))
+    with pytest.raises(_KilledError):
+        run_small(*options, grid=InProcessGrid([{}], _killing_app(7)))
+    assert run_small(*options, "resume=true").numbers == whole.numbers
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ("optimizer=lbfgs", "optimizer=lbfgs .*known here: Adadelta"),
+        ("optimizer=adamw strategy.local.momentum=0.9", "momentum=0.9 .*use 0 with"),
+        ("optimizer_settings={nesterov:true}", "Nesterov momentum requires"),
+        ("optimizer_settings={lr:1}", "multiple values for argument 'lr'"),
+        ("optimizer_settings.beta=1", "settings of torch's SGD"),
+        ("schedule=LambdaLR", "schedule=LambdaLR .*known here: ConstantLR"),
+        ("schedule=step", r"schedule_settings=\{\} .*'step_size'"),
+        ("schedule_settings={step_size:1}", "use {} without strategy.local.schedule"),
+        ("augment=[flip]", "augment=flip .*see torchvision"),
+        ("augment=[five_crop]", "one image that keeps its shape"),
+        ("augment=[mix_up]", "a transform of one image"),
+        ("augment=[{random_crop:{pad:1}}]", "settings of torchvision's RandomCrop"),
+        ("augment=[random_crop] dataset=synthetic", r"\(60,\), which are no images"),
+        ("precision=fp16", "use float32 or bf16"),
+        ("clip=0", "clip=0 .*above 0"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_before_training(
+    overrides: str, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words) as error:
+        compose_config(["strategy=fedavg", *f"strategy.local.{overrides}".split()])
+    assert str(error.value).startswith("strategy.local.")
+    assert "\n" not in str(error.value)
