@@ -132,10 +132,9 @@ def check_training(config: RunConfig) -> None:
                 training.rates(config.rounds)
                 if training.augment:
                     check_parts(training.augment, dataset.shape, scaled)
-    before = getattr(config.strategy, "pretraining", config.strategy.local)
-    changing = before is not config.strategy.local and before.changes
-    allowed = "null, and no warmup: the server trains before the first round"
-    require(not changing, "strategy.pretraining.schedule", before.schedule, allowed)
+                ok = name == "local" or not training.changes
+                allowed = "null, and no warmup: the server trains before all rounds"
+                require(ok, "strategy.schedule", training.schedule, allowed)
 
 
 def restart_rules(config: RunConfig) -> Iterator[Rule]:

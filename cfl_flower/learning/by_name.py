@@ -61,10 +61,7 @@ def refusing(key: str, value: object, allowed: str) -> Iterator[None]:
 
 @lru_cache(maxsize=64)
 def scheduled_rates(name: str, options: str, rate: float, rounds: int) -> list[float]:
-    """Return the learning rate of each of some rounds, the first one first.
-
-    ``options`` are the settings of the schedule as JSON. Raises `ConfigError`.
-    """
+    """Return the rate of each round; ``options`` are the schedule's, as JSON."""
     cls = look_up(SCHEDULES, name, "strategy.schedule")
     lengths = {"T_max", "total_iters", "total_steps"} & signature(cls).parameters.keys()
     found = []
@@ -72,9 +69,8 @@ def scheduled_rates(name: str, options: str, rate: float, rounds: int) -> list[f
     optimizer = SGD([torch.zeros(1)], rate, momentum=0.9)
     kind = f"settings of torch's {cls.__name__} that keep the rate above 0"
     with refusing("strategy.schedule_settings", options, kind):
-        schedule = cls(
-            optimizer, **(dict.fromkeys(lengths, rounds) | json.loads(options))
-        )
+        given = dict.fromkeys(lengths, rounds) | json.loads(options)
+        schedule = cls(optimizer, **given)
         for _ in range(rounds):
             found.append(float(optimizer.param_groups[0]["lr"]))
             optimizer.step()
@@ -91,8 +87,8 @@ def check_parts(parts: Sequence[Part], shape: tuple[int, ...], scaled: bool) -> 
     require(len(shape) == 3, key, parts, allowed)
     for each in _transforms(json.dumps(parts), shape):
         name = type(each).__name__
-        geometry = type(each).__module__.endswith("._geometry")
-        fits = geometry or name == "RandomErasing"
+        # These change where pixels are; RandomErasing is in the second.
+        fits = type(each).__module__.endswith(("._geometry", "._augment"))
         allowed = "crops, flips and other geometry: inputs are no pixels from 0 to 1"
         require(fits or not scaled, key, name, allowed)
         kind = f"a transform of one image that keeps its shape, {shape}"

@@ -129,10 +129,7 @@ class LocalTraining:
         return self.schedule is not None or self.warmup > 0
 
     def rates(self, rounds: int) -> list[float]:
-        """Return the learning rate of each of the rounds of a run.
-
-        Raises `ConfigError` for a schedule that torch does not have or not take.
-        """
+        """Return the rate of each round of a run, or raise `ConfigError`."""
         rate = self.learning_rate
         first = min(self.warmup, rounds)
         found = [rate * (each + 1) / (self.warmup + 1) for each in range(first)]

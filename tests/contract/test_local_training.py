@@ -22,7 +22,6 @@ EVERYTHING = {
     "strategy.local.label_smoothing": "0.1",
     "strategy.local.precision": "bf16",
     "strategy.local.augment": "[random_crop]",
-    "strategy.local.last_batch": "drop",
 }
 
 REFUSED = {
@@ -60,8 +59,9 @@ def test_all_settings_with_every_method(method: str, run_small: Runner) -> None:
     plain = run_small(f"strategy={method}", *SMALL, folder="plain")
     assert run.numbers != plain.numbers
     clocks = [[row["virtual_seconds"] for row in each.rounds] for each in (run, plain)]
-    # Dropped batches are all that costs a device less.
-    assert all(0 < own <= other for own, other in zip(*clocks, strict=True))
+    if method in {"fedavg", "fedasync", "fedbuff", "local_async", "scaffold"}:
+        # What passes a device makes is what its time follows from, and nothing else.
+        assert clocks[0] == clocks[1]
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedccfa"])
@@ -92,6 +92,7 @@ def test_rates_and_draws_are_the_same_on_any_nodes_and_when_resumed(
         ("augment=[mix_up]", "a transform of one image"),
         ("augment=[{random_crop:{pad:1}}]", "settings of torchvision's RandomCrop"),
         ("augment=[random_crop] dataset=synthetic", r"\(60,\), which are no images"),
+        ("clip=1 strategy=ccfl strategy.pretraining.warmup=1", "before all rounds"),
         ("precision=fp16", "use float32 or bf16"),
         ("clip=0", "clip=0 .*above 0"),
     ],
@@ -101,5 +102,5 @@ def test_what_does_not_fit_is_one_line_before_training(
 ) -> None:
     with pytest.raises(ConfigError, match=words) as error:
         compose_config(["strategy=fedavg", *f"strategy.local.{overrides}".split()])
-    assert str(error.value).startswith("strategy.local.")
+    assert str(error.value).startswith(("strategy.local.", "strategy.pretraining."))
     assert "\n" not in str(error.value)
