@@ -106,7 +106,8 @@ def assert_same(jobs: list[TrainingJob], expected: list[Tensor]) -> None:
         {"epochs": 2, "momentum": 0.5},
         {"steps": 5, "optimizer": "adam", "learning_rate": 0.01},
         {"epochs": 1, "batch_size": 1000},
-        {"epochs": 2, "last_batch": "drop"},
+        {"epochs": 2, "last_batch": "drop", "clip": 0.1},
+        {"steps": 5, "optimizer": "adamw", "weight_decay": 0.1, "clip": 0.1},
     ],
 )
 @pytest.mark.parametrize("of", [Mclr(), Mlp(hidden=16), FedCcfaCnn()])
