@@ -48,8 +48,8 @@ from simulations.compare import (
 from simulations.report import render
 from simulations.reporting import figures
 from simulations.reporting import tables as report_tables
+from simulations.reporting.charts import Picture
 from simulations.reporting.streams import (
-    Picture,
     Stream,
     divide,
     question,

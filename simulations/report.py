@@ -34,18 +34,11 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 from cfl_flower.types import Json
 from simulations.reporting import tables as report_tables
-from simulations.reporting.charts import DARK
+from simulations.reporting.charts import COLOURS, DARK, Picture, ink, slug
 from simulations.reporting.client_pictures import own_pictures
-from simulations.reporting.figures import Line
+from simulations.reporting.figures import LINES, Line
 from simulations.reporting.findings import overview
-from simulations.reporting.streams import (
-    Picture,
-    Stream,
-    divide,
-    question,
-    slug,
-    swept_tables,
-)
+from simulations.reporting.streams import Stream, divide, question, swept_tables
 from simulations.shell.terminal import Parser, command, writable
 
 PAGE = Path(__file__).parent / "reporting" / "report.html"
@@ -131,7 +124,7 @@ def render(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> Page:
         measured=measured,
         overview=overview((stream.difference, stream.rows) for stream in streams),
         swept=swept,
-        dark=DARK,
+        dark={ink(each): DARK.get(each, each) for each in (*COLOURS, *LINES)} | DARK,
         script=script(),
     )
     return Page(

@@ -6,13 +6,14 @@ import base64
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import vl_convert
+from markupsafe import Markup
 from PIL import Image, ImageColor
 
 from cfl_flower.settings import require
@@ -25,15 +26,19 @@ Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
 WIDTH = 600
 """Of a file, in pixels of 1/96 inch; in a page a chart is as wide as there is room."""
+PAPER = 670
+"""The width of A4 within its margins, in pixels."""
+HALF = 325
+"""That of a column of two."""
 FORMATS = (".png", ".svg", ".pdf")
 GRADIENT = "gradient_0"
 """The id of the legend's colours in a picture that has some."""
 LEAST_PIXELS = 600
 """Of an image: what is scaled up in a page or by a printer is blurred."""
-# Paul Tol's "muted" scheme, which colour-blind readers can tell apart.
+# Paul Tol's "muted" scheme, which colour-blind readers can tell apart, and two more.
 COLOURS = (
     *("#332288", "#CC6677", "#117733", "#DDCC77", "#88CCEE"),
-    *("#882255", "#44AA99", "#999933", "#AA4499", "#DDDDDD"),
+    *("#882255", "#44AA99", "#999933", "#AA4499", "#6699CC", "#661100", "#DDDDDD"),
 )
 # Vega's schemes of these names, which it has for legends.
 CIVIDIS = (
@@ -45,7 +50,7 @@ BLUES = (
     *("#4592c6", "#3181bd", "#206fb2", "#125ca4", "#0a4a90"),
 )
 GREY = "#767676"
-"""Of axes and marks of drifts: enough contrast on a light ground and on a dark one."""
+"""Of references, axes and drifts: enough contrast on light and on dark grounds."""
 DARK = {
     "#332288": "#9a8cf0",
     "#CC6677": "#e5808f",
@@ -55,6 +60,7 @@ DARK = {
     "#999933": "#b9b94e",
     "#2E8B7B": "#4fbfab",
     "#44AA99": "#4fbfab",
+    "#661100": "#c9704f",
 }
 """What colours of marks are on a dark ground; others are as they are."""
 CONFIG: Spec = {
@@ -88,6 +94,10 @@ class Chart:
     """In pixels, its axes and labels included."""
     tells: bool = True
     """Whether its values are shown where a pointer is."""
+    params: Sequence[Spec] = ()
+    """What a script may set."""
+    width: int = WIDTH
+    """Of a file, and on paper."""
 
     @cached_property
     def spec(self) -> Spec:
@@ -104,14 +114,79 @@ class Chart:
 
     def _with(self, layers: Sequence[Spec]) -> Spec:
         return {
-            "width": WIDTH,
+            "width": self.width,
             "height": self.height,
             "autosize": {"type": "fit", "contains": "padding"},
             "background": "white",
             "config": CONFIG,
             "data": {"values": list(self.rows)},
+            "params": list(self.params),
             "layer": list(layers),
         }
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of the page, and the name of its file."""
+
+    name: str
+    caption: str
+    figure: Chart = field(repr=False)
+    title: str = ""
+    """What stands above it where many are side by side."""
+
+    @property
+    def chart(self) -> Chart | None:
+        """The figure, if it can tell its values; an image cannot."""
+        return self.figure if self.figure.tells else None
+
+    @cached_property
+    def svg(self) -> Markup:
+        """The figure as an element that says what it shows."""
+        label = Markup.escape(self.caption)
+        element = f'<svg role="img" aria-label="{label}"'
+        drawn = self.figure.svg.replace("<svg", element, 1)
+        # Hundredths of a pixel are not seen.
+        short = re.sub(r"(\.\d\d)\d+", r"\1", drawn)
+        # In a page with others its id is its own.
+        return Markup(short.replace(GRADIENT, f"{self.name}-{GRADIENT}"))
+
+    def save(self, folder: str | Path) -> None:
+        """Write it as PDF and as SVG into a folder, made if it is not there."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for kind in ("pdf", "svg"):
+            save(self.figure.svg, Path(folder, f"{self.name}.{kind}"))
+
+    def _repr_svg_(self) -> str:
+        """Show it in a notebook."""
+        return self.svg
+
+
+def slug(name: str) -> str:
+    """Return a name as anchors and files have it."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def ink(colour: str) -> str:
+    """Return a colour as text has it on white: as dark as that takes to be read.
+
+    Its contrast is at least 4.5 to 1 (WCAG 2.2, success criterion 1.4.3).
+
+    Examples
+    --------
+    >>> ink("#332288"), ink("#DDCC77")
+    ('#332288', '#7f7544')
+    """
+    rgb = np.array(ImageColor.getrgb(colour))
+    while True:
+        shares = rgb / 255
+        linear = np.where(
+            shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4
+        )
+        luminance = float(linear @ (0.2126, 0.7152, 0.0722))
+        if 1.05 / (luminance + 0.05) >= 4.5:
+            return "#" + "".join(f"{round(each):02x}" for each in rgb)
+        rgb = rgb * 0.96
 
 
 def check_format(output: Path) -> None:

@@ -14,6 +14,7 @@ from simulations.reporting.charts import (
     CIVIDIS,
     COLOURS,
     Chart,
+    Picture,
     Spec,
     gradient,
     image,
@@ -21,16 +22,17 @@ from simulations.reporting.charts import (
     number,
     place,
     rounds_axis,
+    slug,
     spans,
     tooltip_of,
 )
 from simulations.reporting.figures import MOST_MARKS
-from simulations.reporting.streams import Picture, slug
+from simulations.reporting.rivers import colour, match_clusters, true_groups
 
 MOST_BARS = 6000
 """In a chart; of more clients than that leaves room for, every k-th is shown."""
-MOST_SIZES = 20
-"""Clusters whose sizes are drawn."""
+APART = 1000
+"""What numbers of clusters are multiplied by, so that one of a colour can be added."""
 COLOUR: Spec = {"field": "colour", "type": "nominal", "scale": None}
 ABOVE: Any = {"align": "left", "dy": -7}
 NO_LABELS: Any = {"labels": False, "ticks": False, "domain": False, "grid": False}
@@ -39,11 +41,13 @@ NO_LABELS: Any = {"labels": False, "ticks": False, "domain": False, "grid": Fals
 def own_pictures(name: str, run: SavedRun) -> list[Picture]:
     """Return the figures of one run; what was not measured has none."""
     count = sum(len(row["failures"]) for row in run.rounds)
-    # One cluster of all, or one for each client, are better said than drawn.
-    most = max((len(row["cluster_sizes"]) for row in run.rounds), default=0)
     wanted: list[tuple[Any, Callable[[SavedRun], Chart], str]] = [
-        (run.tests, membership, "the cluster of each client, by colour"),
-        (1 < most <= MOST_SIZES, cluster_sizes, "clients in each cluster"),
+        (
+            run.tests,
+            membership,
+            "the cluster of each client, in the colour of the true concept of most of "
+            "its clients",
+        ),
         (run.tests, client_accuracy, "accuracy of each client in each round"),
         (
             run.distances is not None,
@@ -66,9 +70,11 @@ def membership(run: SavedRun) -> Chart:
     Clients of one concept lie together; devices with data of their own have none.
     """
     clusters = run.table("cluster")
-    panels = {"cluster": clusters}
+    # A number and its colour in one, as a bar is of one of each.
+    panels = {"cluster": clusters * APART + match_clusters(run)}
     if not run.on_own_data:
-        panels = {"true concept": run.concepts().astype(float), **panels}
+        concepts = run.concepts() * APART + true_groups(run)
+        panels = {"true concept": concepts, **panels}
     # The last key decides first: the earliest concept, then later ones, then clusters.
     keys = [column for panel in panels.values() for column in np.nan_to_num(panel).T]
     order = np.lexsort(keys[::-1])
@@ -110,7 +116,6 @@ def _panel(
     axes: Spec,
 ) -> list[Spec]:
     """Draw a bar for every stay of a client with one number, NaN apart."""
-    places = {value: place for place, value in enumerate(np.unique(table))}
     bars = [
         {
             "round": first + 0.5 + shift,
@@ -119,8 +124,8 @@ def _panel(
             "below": place + 1,
             "client": str(run.clients[client]),
             "rounds": _from_to(first + 1, last + 1),
-            "value": int(value),
-            "colour": COLOURS[places[value] % len(COLOURS)],
+            "value": int(value // APART),
+            "colour": colour(value % APART),
         }
         for place, client in enumerate(shown)
         for first, last, value in spans(table[client])
@@ -144,37 +149,6 @@ def _mark_drifts(run: SavedRun, x: Spec, shift: int = 0) -> Spec:
     drifts = run.drifts if len(run.drifts) <= MOST_MARKS else []
     rows = [{"round": server_round - 0.5 + shift} for server_round in drifts]
     return layer("rule", {"x": x}, rows, color="white", strokeDash=[2, 2])
-
-
-def cluster_sizes(run: SavedRun) -> Chart:
-    """Draw how many clients each cluster has over the rounds."""
-    done = [row["round"] for row in run.rounds]
-    sizes = np.zeros((max(len(row["cluster_sizes"]) for row in run.rounds), len(done)))
-    for column, row in enumerate(run.rounds):
-        sizes[: len(row["cluster_sizes"]), column] = row["cluster_sizes"]
-    tops = sizes.cumsum(axis=0)
-    most = tops[-1].max()
-    rows = [
-        {
-            "round": done[first] - 0.5,
-            "end": done[last] + 0.5,
-            "bottom": tops[cluster, first] - size[first],
-            "top": tops[cluster, first],
-            "cluster": cluster,
-            "clients": int(size[first]),
-            "rounds": _from_to(done[first], done[last]),
-            "colour": COLOURS[cluster % len(COLOURS)],
-        }
-        for cluster, size in enumerate(sizes)
-        for first, last, _ in spans(tops[cluster] * (most + 1) + size)
-        if size[first]
-    ]
-    x = rounds_axis(done[0] - 0.5, done[-1] + 0.5)
-    y = number("bottom", (0, most), title="clients in each cluster", grid=False)
-    bar = {"x": x, "x2": {"field": "end"}, "y": y, "y2": {"field": "top"}}
-    tooltip = tooltip_of(cluster="cluster", clients="clients", rounds="rounds")
-    bars = layer("rect", {**bar, "color": COLOUR, "tooltip": tooltip})
-    return Chart(rows, [bars, _mark_drifts(run, x)], 260)
 
 
 def failures(run: SavedRun) -> Chart:

@@ -2,12 +2,60 @@
 
 // Charts tell their values from when they come into sight. Until then, on paper and where
 // no script runs, they are as they were drawn when the page was written.
-function draw(chart) {
-  const spec = JSON.parse(chart.nextElementSibling.textContent);
+async function draw(chart) {
+  const data = chart.nextElementSibling;
+  const live = document.createElement("div");
+  live.className = "live";
+  live.style.minHeight = chart.style.minHeight;
   const description = chart.firstElementChild.getAttribute("aria-label");
-  vegaEmbed(chart, { ...spec, width: "container", description }, {
+  chart.after(live);
+  const spec = { ...JSON.parse(data.textContent), width: "container", description };
+  const { view } = await vegaEmbed(live, spec, {
     actions: false, defaultStyle: false, renderer: "svg",
     tooltip: { disableDefaultStyle: true },
+  });
+  if (spec.params.some(each => each.name === "isolated")) follow_methods(chart, view);
+}
+
+// A method that is clicked, or whose name is pointed at, is set off in all charts of its
+// data. A second click, or Escape, ends that.
+const views = new WeakMap();  // of each section
+const chosen = new WeakMap();
+function isolate(section, method) {
+  for (const view of views.get(section) ?? []) view.signal("isolated", method).runAsync();
+}
+function pin(section, method) {
+  const now = chosen.get(section) === method ? null : method;
+  chosen.set(section, now);
+  for (const button of section.querySelectorAll(".methods button")) {
+    button.setAttribute("aria-pressed", button.value === now);
+  }
+  isolate(section, now);
+}
+function follow_methods(chart, view) {
+  const section = chart.closest("section");
+  views.set(section, [...views.get(section) ?? [], view]);
+  const method = item => item?.datum?.datum?.method ?? item?.datum?.method;
+  view.addEventListener("click", (_, item) => method(item) && pin(section, method(item)));
+  view.addEventListener("pointerover", (_, item) => {
+    if (item?.mark.marktype === "text" && method(item)) isolate(section, method(item));
+  });
+  view.addEventListener("pointerout", (_, item) => {
+    if (item?.mark.marktype === "text") isolate(section, chosen.get(section) ?? null);
+  });
+  view.signal("isolated", chosen.get(section) ?? null).runAsync();
+}
+for (const group of document.querySelectorAll(".methods")) {
+  const section = group.closest("section");
+  group.hidden = false;
+  for (const button of group.children) {
+    button.addEventListener("click", () => pin(section, button.value));
+    button.addEventListener("pointerenter", () => isolate(section, button.value));
+    button.addEventListener("pointerleave",
+      () => isolate(section, chosen.get(section) ?? null));
+  }
+  section.addEventListener("keydown", event => {
+    if (event.key === "Escape" && chosen.get(section)) pin(section, chosen.get(section));
   });
 }
 const sight = new IntersectionObserver(found => {
@@ -29,8 +77,9 @@ function choose(tab) {
     panel(each).hidden = each !== tab;
   }
 }
-function follow() {  // a link to what is in another tab
+function follow() {  // a link to what is in another tab, or folded
   const aim = document.getElementById(location.hash.slice(1));
+  if (aim?.tagName === "DETAILS") aim.open = true;
   const tab = tabs.find(each => panel(each).contains(aim));
   if (!tab || !panel(tab).hidden) return;
   choose(tab);
@@ -55,9 +104,19 @@ for (const tab of tabs) {
 if (tabs.length) {
   tabs[0].parentElement.setAttribute("role", "tablist");
   choose(tabs[0]);
-  follow();
-  addEventListener("hashchange", follow);
 }
+follow();
+addEventListener("hashchange", follow);
+
+// What is folded is unfolded on paper.
+let folded = [];
+addEventListener("beforeprint", () => {
+  folded = [...document.querySelectorAll(".folded:not([open])")];
+  for (const each of folded) each.open = true;
+});
+addEventListener("afterprint", () => {
+  for (const each of folded) each.open = false;
+});
 
 // A click on a heading sorts the table by that column, a second one the other way.
 for (const button of document.querySelectorAll("th button")) {

@@ -9,7 +9,7 @@ import pytest
 
 from cfl_flower.analysis.saved import SavedRun, load_run
 from simulations.reporting import client_pictures
-from simulations.reporting.client_pictures import cluster_sizes, failures, membership
+from simulations.reporting.client_pictures import failures, membership
 from tests.conftest import Runner
 
 
@@ -58,10 +58,6 @@ def test_of_very_many_clients_some_are_drawn(
     assert "(one of" in title
 
 
-def test_sizes_and_failures_add_up(run: SavedRun) -> None:
-    bars = cluster_sizes(run).rows
-    for row in run.rounds:
-        now = [bar for bar in bars if bar["round"] < row["round"] < bar["end"]]
-        assert [bar["clients"] for bar in now] == [n for n in row["cluster_sizes"] if n]
+def test_failures_add_up(run: SavedRun) -> None:
     count = sum(len(row["failures"]) for row in run.rounds)
     assert sum(bar["results"] for bar in failures(run).rows) == count
