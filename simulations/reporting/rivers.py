@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from PIL import ImageColor
 
 from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.types import FloatArray, IntArray
@@ -38,8 +39,22 @@ STEPS = tuple(step / 6 for step in range(7))
 
 
 def colour(number: float) -> str:
-    """Return the colour of a number of `match_clusters`; the last is for more."""
-    return COLOURS[min(int(number), len(COLOURS) - 1)]
+    """Return the colour of a number of `match_clusters`.
+
+    After those of charts come light ones; all further numbers have the last.
+
+    Examples
+    --------
+    >>> colour(0), colour(11), colour(99)
+    ('#332288', '#7d72b3', '#DDDDDD')
+    """
+    *own, last = COLOURS
+    if number < len(own):
+        return own[int(number)]
+    if number < 2 * len(own):
+        rgb = ImageColor.getrgb(own[int(number) - len(own)])
+        return "#" + "".join(f"{round(92 + 0.64 * each):02x}" for each in rgb)
+    return last
 
 
 def true_groups(run: SavedRun) -> FloatArray:
