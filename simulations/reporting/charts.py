@@ -31,8 +31,6 @@ PAPER = 670
 HALF = 325
 """That of a column of two."""
 FORMATS = (".png", ".svg", ".pdf")
-GRADIENT = "gradient_0"
-"""The id of the legend's colours in a picture that has some."""
 LEAST_PIXELS = 600
 """Of an image: what is scaled up in a page or by a printer is blurred."""
 # Paul Tol's "muted" scheme, which colour-blind readers can tell apart, and two more.
@@ -109,8 +107,13 @@ class Chart:
         """The chart as it is before anything points at it."""
         still = [layer for layer in self.layers if "params" not in layer]
         drawn = vl_convert.vegalite_to_svg(self._with(still))
-        # It counts the gradients of a process: the same chart is the same text.
-        return re.sub(r"gradient_\d+", GRADIENT, drawn)
+        # It counts what has an id in a process: the same chart is the same text.
+        numbers: dict[str, int] = {}
+
+        def renumber(found: re.Match[str]) -> str:
+            return f"{found[1]}{numbers.setdefault(found[2], len(numbers))}"
+
+        return re.sub(r'((?:id="|url\(#)(?:clip|gradient_))(\d+)', renumber, drawn)
 
     def _with(self, layers: Sequence[Spec]) -> Spec:
         return {
@@ -148,8 +151,8 @@ class Picture:
         drawn = self.figure.svg.replace("<svg", element, 1)
         # Hundredths of a pixel are not seen.
         short = re.sub(r"(\.\d\d)\d+", r"\1", drawn)
-        # In a page with others its id is its own.
-        return Markup(short.replace(GRADIENT, f"{self.name}-{GRADIENT}"))
+        # In a page with others its ids are its own.
+        return Markup(re.sub(r'((?:id="|url\(#))', rf"\g<1>{self.name}-", short))
 
     def save(self, folder: str | Path) -> None:
         """Write it as PDF and as SVG into a folder, made if it is not there."""

@@ -103,7 +103,7 @@ def _rounds_of_panels(last: int, apart: int, panels: int) -> Spec:
     shown = f"format(datum.value > {apart} ? datum.value - {apart} : datum.value, 'd')"
     domain = (0.5, last + (panels - 1) * apart + 0.5)
     axis: Any = {"values": values, "labelExpr": shown, "labelOverlap": False}
-    axis |= {"title": "round", "grid": False, "domain": False}
+    axis |= {"tickCount": len(values), "title": "round", "grid": False, "domain": False}
     return number("round", domain, **axis)
 
 
@@ -162,7 +162,7 @@ def failures(run: SavedRun) -> Chart:
     scale = {"domain": reasons, "range": list(COLOURS)}
     below = {"orient": "bottom", "title": None, "columns": 1, "labelLimit": 500}
     done = [row["round"] for row in run.rounds]
-    axis = {"labelAngle": 0, "title": "round"}
+    axis = {"labelAngle": 0, "title": "round", "labelOverlap": True}
     bar = {
         "x": {"field": "round", "scale": {"domain": done}, "axis": axis},
         "y": {

@@ -29,6 +29,7 @@ from simulations.reporting.charts import (
 from simulations.reporting.figures import MOST_MARKS, Line, Lines, spread_out
 from simulations.reporting.findings import BOUNDS
 
+PERCENT: Spec = {"format": ".0%", "tickMinStep": 0.01}
 ISOLATED: Spec = {"name": "isolated", "value": None}
 MOST_BANDS = 4
 """Methods whose spreads are shown together; of more, that of the isolated one."""
@@ -51,7 +52,7 @@ def find_leaders(lines: Lines) -> list[str]:
     return [line.label for line in rivals]
 
 
-def set_off(usual: str, on: float = 1.0, off: float = 0.3) -> Spec:
+def set_off(usual: str, on: float = 1.0, off: float = 0.35) -> Spec:
     """Return the opacity of marks: of the isolated method, else of the usual ones."""
     test = f"isolated === null ? {usual} : datum.method === isolated"
     return {"condition": {"test": test, "value": on}, "value": off}
@@ -87,7 +88,7 @@ def over_rounds(
     x = rounds_axis(first, last)
     axis: Spec = {"title": title}
     if percent:
-        axis |= {"format": ".0%"}
+        axis |= PERCENT
     if key == "num_clusters":
         axis |= {"format": "d", "tickMinStep": 1}
     if small:
@@ -108,7 +109,7 @@ def _domain(
     """Return what axis the means of rows fit on, or their bands."""
     low = min(row["low" if bands else "mean"] for row in rows)
     high = max(row["high" if bands else "mean"] for row in rows)
-    room = 0.04 * (high - low) or 0.5
+    room = 0.04 * (high - low) or 0.05 * abs(high) or 0.5
     if percent:
         return max(low - room, 0.0), min(high + room, 1.0)
     return low - room, high + room
@@ -361,7 +362,7 @@ def cost(lines: Lines, rows: Rows) -> Chart | None:
     means = [entry["mean"] for entry in found]
     room = 0.08 * (max(means) - min(means)) or 0.05
     domain = (min(means) - room, min(max(means) + room, 1.0))
-    y = number("mean", domain, title="accuracy at the end", format=".0%")
+    y = number("mean", domain, title="accuracy at the end", **PERCENT)
     height = 300
     _place_names(senders, span, domain, wide, LINE_OF_TEXT / (height - 50))
     told = tooltip_of(method="method", said="sent", shown="accuracy at the end")
@@ -376,14 +377,9 @@ def cost(lines: Lines, rows: Rows) -> Chart | None:
     for entry in still:
         entry["said"] = f"{entry['method']}, which sends nothing"
     edge = {**front[-1], "sent": span[1]}
+    steps = {"interpolate": "step-after", "color": GREY, "opacity": 0.5}
     layers = [
-        layer(
-            "line",
-            {"x": x, "y": y},
-            [*front, edge],
-            interpolate="step-after",
-            color=GREY,
-        ),
+        layer("line", {"x": x, "y": y}, [*front, edge], **steps),
         layer("rule", across, still, strokeDash=[2, 2]),
         layer("text", silent, still, align="right", dy=-6, fontSize=11),
         layer("point", dot, [e for e in senders if e["front"]], filled=True, size=130),

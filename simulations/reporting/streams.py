@@ -106,7 +106,9 @@ class Stream:
         """The accuracy of all methods over the rounds."""
         title = "accuracy over all samples"
         chart = comparisons.over_rounds(self.begun, "accuracy", title, True, 360, PAPER)
-        caption = "Accuracy over all samples, the mean over the seeds"
+        caption = "Accuracy over all samples"
+        if self.seeds > 1:
+            caption += ", the mean over the seeds"
         if comparisons.find_shades(self.begun):
             caption += "; shaded: the data changed"
         return self._picture("main", f"{caption}.", chart)

@@ -139,7 +139,7 @@ def drawn(browser: webdriver.Chrome, selector: str) -> WebElement:
 def check_isolation(browser: webdriver.Chrome) -> None:
     """Set one method off by its button, and end that by a key."""
     chart = drawn(browser, ".chart")
-    lines = ".mark-line path[opacity='0.3']"
+    lines = ".mark-line path[opacity='0.35']"
     button = browser.find_element(By.CSS_SELECTOR, ".methods button[value=fielding]")
     for act, pressed, faint in (
         (button.click, "true", 1),
