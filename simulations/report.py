@@ -34,10 +34,9 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 from cfl_flower.types import Json
 from simulations.reporting import tables as report_tables
-from simulations.reporting.charts import COLOURS, DARK, Picture, ink, slug
+from simulations.reporting.charts import DARK, INK, Picture, slug
 from simulations.reporting.client_pictures import own_pictures
-from simulations.reporting.figures import LINES, Line
-from simulations.reporting.findings import overview
+from simulations.reporting.figures import Line
 from simulations.reporting.streams import Stream, divide, question, swept_tables
 from simulations.shell.terminal import Parser, command, writable
 
@@ -122,9 +121,8 @@ def render(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> Page:
         headings=report_tables.headings,
         lines=report_tables.lines,
         measured=measured,
-        overview=overview((stream.difference, stream.rows) for stream in streams),
         swept=swept,
-        dark={ink(each): DARK.get(each, each) for each in (*COLOURS, *LINES)} | DARK,
+        dark={INK[each]: DARK.get(each, each) for each in INK} | DARK,
         script=script(),
     )
     return Page(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -61,6 +61,14 @@ DARK = {
     "#661100": "#c9704f",
 }
 """What colours of marks are on a dark ground; others are as they are."""
+INK = {
+    "#CC6677": "#b45a69",
+    "#999933": "#787828",
+    "#2E8B7B": "#2a8071",
+    "#88CCEE": "#50788c",
+    "#DDCC77": "#7d7343",
+}
+"""What colours of lines are as letters: as dark as WCAG asks for on white, 4.5 to 1."""
 CONFIG: Spec = {
     "font": "Helvetica, Arial, sans-serif",
     "view": {"stroke": None},
@@ -170,28 +178,6 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def ink(colour: str) -> str:
-    """Return a colour as text has it on white: as dark as that takes to be read.
-
-    Its contrast is at least 4.5 to 1 (WCAG 2.2, success criterion 1.4.3).
-
-    Examples
-    --------
-    >>> ink("#332288"), ink("#DDCC77")
-    ('#332288', '#7f7544')
-    """
-    rgb = np.array(ImageColor.getrgb(colour))
-    while True:
-        shares = rgb / 255
-        linear = np.where(
-            shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4
-        )
-        luminance = float(linear @ (0.2126, 0.7152, 0.0722))
-        if 1.05 / (luminance + 0.05) >= 4.5:
-            return "#" + "".join(f"{round(each):02x}" for each in rgb)
-        rgb = rgb * 0.96
-
-
 def check_format(output: Path) -> None:
     """Raise a `ConfigError` for a file of an unknown kind."""
     known = output.suffix.lower() in FORMATS
@@ -266,17 +252,3 @@ def rounds_axis(first: float, last: float) -> Spec:
 def tooltip_of(**titles: str) -> list[Spec]:
     """Return what a mark shows when it is pointed at: fields, and their titles."""
     return [{"field": field, "title": title} for field, title in titles.items()]
-
-
-def spans(row: FloatArray) -> Iterator[tuple[int, int, float]]:
-    """Yield first place, last place and value where a row keeps one; NaN is none.
-
-    Examples
-    --------
-    >>> [tuple(map(int, found)) for found in spans(np.array([7, 7, np.nan, 2, 7]))]
-    [(0, 1, 7), (3, 3, 2), (4, 4, 7)]
-    """
-    cuts = np.flatnonzero(np.diff(row) != 0) + 1
-    for part in np.split(np.arange(len(row)), cuts):
-        if not np.isnan(row[part[0]]):
-            yield int(part[0]), int(part[-1]), float(row[part[0]])

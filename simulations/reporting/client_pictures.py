@@ -1,15 +1,14 @@
-"""Pictures of one run: who was in which cluster, whose result failed, who did well."""
+"""Pictures of one run: whose result failed, who did well, whose classifiers differ."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from cfl_flower.analysis.saved import SavedRun
-from cfl_flower.types import FloatArray
 from simulations.reporting.charts import (
     CIVIDIS,
     COLOURS,
@@ -23,18 +22,10 @@ from simulations.reporting.charts import (
     place,
     rounds_axis,
     slug,
-    spans,
     tooltip_of,
 )
 from simulations.reporting.figures import MOST_MARKS
-from simulations.reporting.rivers import colour, match_clusters, true_groups
 
-MOST_BARS = 6000
-"""In a chart; of more clients than that leaves room for, every k-th is shown."""
-APART = 1000
-"""What numbers of clusters are multiplied by, so that one of a colour can be added."""
-COLOUR: Spec = {"field": "colour", "type": "nominal", "scale": None}
-ABOVE: Any = {"align": "left", "dy": -7}
 NO_LABELS: Any = {"labels": False, "ticks": False, "domain": False, "grid": False}
 
 
@@ -42,12 +33,6 @@ def own_pictures(name: str, run: SavedRun) -> list[Picture]:
     """Return the figures of one run; what was not measured has none."""
     count = sum(len(row["failures"]) for row in run.rounds)
     wanted: list[tuple[Any, Callable[[SavedRun], Chart], str]] = [
-        (
-            run.tests,
-            membership,
-            "the cluster of each client, in the colour of the true concept of most of "
-            "its clients",
-        ),
         (run.tests, client_accuracy, "accuracy of each client in each round"),
         (
             run.distances is not None,
@@ -64,90 +49,10 @@ def own_pictures(name: str, run: SavedRun) -> list[Picture]:
     ]
 
 
-def membership(run: SavedRun) -> Chart:
-    """Draw the cluster of each client over the rounds, beside its true concept.
-
-    Clients of one concept lie together; devices with data of their own have none.
-    """
-    clusters = run.table("cluster")
-    # A number and its colour in one, as a bar is of one of each.
-    panels = {"cluster": clusters * APART + match_clusters(run)}
-    if not run.on_own_data:
-        concepts = run.concepts() * APART + true_groups(run)
-        panels = {"true concept": concepts, **panels}
-    # The last key decides first: the earliest concept, then later ones, then clusters.
-    keys = [column for panel in panels.values() for column in np.nan_to_num(panel).T]
-    order = np.lexsort(keys[::-1])
-    bars = sum(len(list(spans(row))) for panel in panels.values() for row in panel)
-    step = -(-bars // MOST_BARS)
-    shown = order[::step]
-    title = "clients, by concept" if len(panels) > 1 else "clients"
-    title += f" (one of {step} is drawn)" if step > 1 else ""
-    y = number("place", (len(shown), 0), title=title, **NO_LABELS)
-    last = clusters.shape[1]
-    apart = last + max(1, round(0.06 * last))  # a single view is as wide as the page
-    x = _rounds_of_panels(last, apart, len(panels))
-    layers = [
-        each
-        for number_, (title, panel) in enumerate(panels.items())
-        for each in _panel(run, title, panel, shown, number_ * apart, {"x": x, "y": y})
-    ]
-    return Chart([], layers, 380)
-
-
-def _rounds_of_panels(last: int, apart: int, panels: int) -> Spec:
-    """Return an axis that counts the rounds of panels, each ``apart`` further on."""
-    step = max(1, round(last / 5))
-    ticks = range(step, last + 1, step)
-    values = [float(tick + at * apart) for at in range(panels) for tick in ticks]
-    shown = f"format(datum.value > {apart} ? datum.value - {apart} : datum.value, 'd')"
-    domain = (0.5, last + (panels - 1) * apart + 0.5)
-    axis: Any = {"values": values, "labelExpr": shown, "labelOverlap": False}
-    axis |= {"tickCount": len(values), "title": "round", "grid": False, "domain": False}
-    return number("round", domain, **axis)
-
-
-def _panel(
-    run: SavedRun,
-    title: str,
-    table: FloatArray,
-    shown: Iterable[int],
-    shift: int,
-    axes: Spec,
-) -> list[Spec]:
-    """Draw a bar for every stay of a client with one number, NaN apart."""
-    bars = [
-        {
-            "round": first + 0.5 + shift,
-            "end": last + 1.5 + shift,
-            "place": place,
-            "below": place + 1,
-            "client": str(run.clients[client]),
-            "rounds": _from_to(first + 1, last + 1),
-            "value": int(value // APART),
-            "colour": colour(value % APART),
-        }
-        for place, client in enumerate(shown)
-        for first, last, value in spans(table[client])
-    ]
-    bar = {**axes, "x2": {"field": "end"}, "y2": {"field": "below"}, "color": COLOUR}
-    tooltip = tooltip_of(client="client", rounds="rounds", value=title)
-    name = {"x": axes["x"], "y": {"value": 0}}
-    return [
-        layer("rect", {**bar, "tooltip": tooltip}, bars),
-        _mark_drifts(run, axes["x"], shift),
-        layer("text", name, [{"round": 0.5 + shift}], text=title, **ABOVE),
-    ]
-
-
-def _from_to(first: int, last: int) -> str:
-    return f"{first} to {last}" if first < last else str(first)
-
-
-def _mark_drifts(run: SavedRun, x: Spec, shift: int = 0) -> Spec:
+def _mark_drifts(run: SavedRun, x: Spec) -> Spec:
     """Return lines in a picture of areas where the data changed."""
     drifts = run.drifts if len(run.drifts) <= MOST_MARKS else []
-    rows = [{"round": server_round - 0.5 + shift} for server_round in drifts]
+    rows = [{"round": server_round - 0.5} for server_round in drifts]
     return layer("rule", {"x": x}, rows, color="white", strokeDash=[2, 2])
 
 

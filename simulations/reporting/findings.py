@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from rich.table import Table
-
 from cfl_flower.analysis.comparison import Rows
 from cfl_flower.analysis.leads import Lead, find_leads
-from cfl_flower.analysis.tables import mean_and_deviation, new_table
+from cfl_flower.analysis.tables import mean_and_deviation
 
 BOUNDS = {"local": "which shares nothing", "oracle": "which knows the true clusters"}
 """Methods that others are measured by: they cannot lead, but are named beside."""
@@ -131,23 +129,3 @@ def _bytes(megabytes: float) -> str:
     """Write a size in a unit that leaves digits of it."""
     small = megabytes < 1
     return f"{1000 * megabytes:.0f} kB" if small else f"{megabytes:.1f} MB"
-
-
-def overview(found: Iterable[tuple[str, Rows]]) -> Table:
-    """Lay out who leads at the end on each stream of data, and at what cost."""
-    headings = ("most accurate at the end", "accuracy, %", "lead, in points")
-    title = "who leads on which data, and what the methods sent, up and down"
-    table = new_table(title, [*headings, "sent, MB", "sent by all, MB"])
-    table.columns[0].header = "data"
-    for data, rows in found:
-        winner = find_winner(rows, "final")
-        sent = costs(rows)
-        if winner is None:
-            continue
-        lead = winner.lead
-        ahead = f"{lead.in_points()} over {winner.second}" if lead else "-"
-        sizes = [f"{size:.1f}" for size in sent.values()]
-        span = f"{sizes[0]} to {sizes[-1]}" if sizes else "-"
-        own = f"{sent.get(winner.method, 0):.1f}"
-        table.add_row(data, winner.method, winner.percent, ahead, own, span)
-    return table

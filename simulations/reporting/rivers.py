@@ -11,10 +11,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from PIL import ImageColor
 
 from cfl_flower.analysis.saved import SavedRun
-from cfl_flower.types import FloatArray, IntArray
+from cfl_flower.types import IntArray
 from simulations.reporting.charts import (
     COLOURS,
     GREY,
@@ -34,47 +33,39 @@ MOSTLY = 0.8
 """Of the clients of a cluster's commonest concept: as many make another one equal."""
 THICK = 0.07
 """Half the width of a cluster, as a share of the way to the next round."""
+WITH_TINTS = (
+    *COLOURS[:-1],
+    *("#7d72b3", "#df9da8", "#67a87d", "#e9dfa8", "#b3dff4", "#b37292"),
+    *("#88c9be", "#bebe7d", "#c988be", "#9dbedf", "#9d675c", COLOURS[-1]),
+)
+"""The colours of groups: light ones, too, as a drift may double the concepts."""
 STEPS = tuple(step / 6 for step in range(7))
 """Where the edge of a way is computed."""
 
 
-def colour(number: float) -> str:
-    """Return the colour of a number of `match_clusters`.
-
-    After those of charts come light ones; all further numbers have the last.
-
-    Examples
-    --------
-    >>> colour(0), colour(11), colour(99)
-    ('#332288', '#7d72b3', '#DDDDDD')
-    """
-    *own, last = COLOURS
-    if number < len(own):
-        return own[int(number)]
-    if number < 2 * len(own):
-        rgb = ImageColor.getrgb(own[int(number) - len(own)])
-        return "#" + "".join(f"{round(92 + 0.64 * each):02x}" for each in rgb)
-    return last
+def colour(number: int) -> str:
+    """Return the colour of a number of `match_clusters`; high ones share the last."""
+    return WITH_TINTS[min(number, len(WITH_TINTS) - 1)]
 
 
-def true_groups(run: SavedRun) -> FloatArray:
+def true_groups(run: SavedRun) -> IntArray:
     """Return the place of each client's true concept among all, in each round.
 
     Shape (clients, rounds).
     """
     concepts = run.concepts()
     _, places = np.unique(concepts, return_inverse=True)
-    return places.reshape(concepts.shape).astype(float)
+    return places.reshape(concepts.shape)
 
 
-def match_clusters(run: SavedRun) -> FloatArray:
+def match_clusters(run: SavedRun) -> IntArray:
     """Return a lasting number of each client's cluster in each round.
 
     It is the place of the true concept that most clients of the cluster hold, among all
     concepts. Of several clusters of one concept the one with the most of its clients
     has that; the others have further numbers, which they keep while their clients stay
     together (Kuhn, 1955, The Hungarian method for the assignment problem). Shape
-    (clients, rounds), NaN where a client was not tested.
+    (clients, rounds), -1 before the first test of a client.
     """
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 - slow to import
 
@@ -82,15 +73,13 @@ def match_clusters(run: SavedRun) -> FloatArray:
     concepts = np.zeros(clusters.shape, np.int64)
     count = 0
     if not run.on_own_data:
-        concepts = true_groups(run).astype(np.int64)
+        concepts = true_groups(run)
         count = int(concepts.max()) + 1
-    found = np.full(clusters.shape, np.nan)
+    found = np.full(clusters.shape, -1)
     before = np.full(len(clusters), -1)
     for column in range(clusters.shape[1]):
         tested = ~np.isnan(clusters[:, column])
         names, own = np.unique(clusters[tested, column], return_inverse=True)
-        if not len(names):
-            continue
         # All that may be kept, and as many new ones as there are clusters.
         worth = np.zeros((len(names), max(count, int(before.max()) + 1) + len(names)))
         for name in range(len(names)):
@@ -104,8 +93,8 @@ def match_clusters(run: SavedRun) -> FloatArray:
             worth[name, :count] *= most[:count]
             worth[name, :count] += (shares * most)[:count]
         _, chosen = linear_sum_assignment(worth, maximize=True)
-        found[tested, column] = chosen[own]
         before[tested] = chosen[own]
+        found[:, column] = before
     return found
 
 
@@ -134,16 +123,15 @@ def choose_rounds(tested: Sequence[int], drifts: Sequence[int]) -> list[int]:
     return [int(tested[int(place)]) for place in places]
 
 
-def river(run: SavedRun, groups: FloatArray) -> Chart:
+def river(run: SavedRun, groups: IntArray) -> Chart:
     """Draw the groups of clients at a few rounds, and the ways between them.
 
     ``groups`` has a number for each client and round, as `match_clusters` gives it.
     """
-    tested = 1 + np.flatnonzero(~np.isnan(groups).all(axis=0))
-    rounds = choose_rounds(tested.tolist(), run.drifts)
-    columns = _filled(groups)[:, [each - 1 for each in rounds]]
+    rounds = choose_rounds(sorted({row["round"] for row in run.tests}), run.drifts)
+    columns = groups[:, [each - 1 for each in rounds]]
     # A client that was not tested by then is in none of the columns.
-    columns = columns[~np.isnan(columns).any(axis=1)].astype(int)
+    columns = columns[(columns >= 0).all(axis=1)]
     most = len(columns)
     tops = [_stack(column) for column in columns.T]
     blocks = [
@@ -151,13 +139,13 @@ def river(run: SavedRun, groups: FloatArray) -> Chart:
             "at": at - THICK,
             "end": at + THICK,
             "low": low,
-            "high": low + size,
+            "high": low + int((column == group).sum()),
             "colour": colour(group),
-            "clients": size,
+            "clients": int((column == group).sum()),
             "round": rounds[at],
         }
         for at, column in enumerate(columns.T)
-        for group, low, size in _blocks(column, tops[at])
+        for group, low in tops[at].items()
     ]
     ways = [
         row
@@ -194,15 +182,6 @@ def river(run: SavedRun, groups: FloatArray) -> Chart:
     return Chart([], layers, 230, width=HALF)
 
 
-def _filled(groups: FloatArray) -> FloatArray:
-    """Return a table with what was known last where a client was not tested."""
-    found = groups.copy()
-    for column in range(1, found.shape[1]):
-        missing = np.isnan(found[:, column])
-        found[missing, column] = found[missing, column - 1]
-    return found
-
-
 def _stack(column: IntArray) -> dict[int, float]:
     """Return where each group of a round begins, in clients, one above the other."""
     found: dict[int, float] = {}
@@ -212,11 +191,6 @@ def _stack(column: IntArray) -> dict[int, float]:
         found[int(group)] = low
         low += int(size) + gap
     return found
-
-
-def _blocks(column: IntArray, tops: dict[int, float]) -> list[tuple[int, float, int]]:
-    """Return each group of a round, where it begins, and its size."""
-    return [(group, low, int((column == group).sum())) for group, low in tops.items()]
 
 
 def _ways(

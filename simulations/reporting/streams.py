@@ -101,7 +101,7 @@ class Stream:
         where = f"{self.difference} " if self.difference else ""
         return Picture(slug(where + name), caption, figure, title)
 
-    @property
+    @cached_property
     def main(self) -> Picture:
         """The accuracy of all methods over the rounds."""
         title = "accuracy over all samples"
@@ -109,7 +109,7 @@ class Stream:
         caption = "Accuracy over all samples"
         if self.seeds > 1:
             caption += ", the mean over the seeds"
-        if comparisons.find_shades(self.begun):
+        if chart.layers[0]["data"]["values"]:
             caption += "; shaded: the data changed"
         return self._picture("main", f"{caption}.", chart)
 
@@ -136,12 +136,11 @@ class Stream:
         reference = by_name.get(self.reference)
         if reference is None:
             return []
-        domain = comparisons.accuracies(self.begun)
         return [
             self._picture(
                 f"{line.label} against {reference.label}",
                 f"Accuracy of {line.label} and of {reference.label}.",
-                comparisons.against(line, reference, domain),
+                comparisons.against(line, reference, self.main.figure),
                 line.label,
             )
             for line in self.begun
@@ -197,11 +196,6 @@ class Stream:
         return self._picture("cost", caption, chart) if chart else None
 
     @property
-    def styles(self) -> dict[str, tuple[str, Sequence[int]]]:
-        """The colour and the dashes of each method."""
-        return {line.label: (line.colour, line.dashes) for line in self.begun}
-
-    @property
     def several(self) -> bool:
         """Whether it has more than one method."""
         return len(self.begun) > 1
@@ -210,17 +204,6 @@ class Stream:
     def seeds(self) -> int:
         """The seeds of the method with the most."""
         return max(len(line.runs) for line in self.begun)
-
-    @property
-    def failed(self) -> list[str]:
-        """The runs that failed, and why."""
-        return [
-            f"{line.label} seed {run.resolved['seed']} failed after "
-            f"{len(run.rounds)} of {run.resolved['rounds']} rounds: {run.failure}"
-            for line in self.lines
-            for run in line.runs
-            if run.failure
-        ]
 
     @property
     def failures(self) -> list[str]:

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from cfl_flower.analysis.saved import load_run
-from simulations.reporting import tables as report_tables
-from simulations.reporting.findings import overview
 from simulations.reporting.streams import divide, question
 from tests.conftest import Runner
 from tests.simulations.test_report import again
@@ -71,15 +69,3 @@ def test_references_stand_beside_who_leads(folders: list[Path]) -> None:
     blind = [{**row, "ari": None} for row in oracle.rounds]
     (stream,) = divide([first, replace(oracle, rounds=blind)])
     assert "oracle" not in " ".join(stream.findings)
-
-
-def test_overview_has_a_row_for_each_stream(folders: list[Path]) -> None:
-    one, two = (load_run(folder) for folder in folders)
-    other = replace(one, resolved=one.resolved | {"rounds": 9})
-    table = overview((s.difference, s.rows) for s in divide([one, two, other]))
-    best = max((one, two), key=lambda run: run.rounds[-1]["accuracy"])
-    first, second = report_tables.lines(table)
-    assert first[:2] == ("4 rounds", best.strategy)
-    following = two if best is one else one
-    assert first[3].endswith(f", one seed over {following.strategy}")
-    assert second[:2] == ("9 rounds", "fedavg")

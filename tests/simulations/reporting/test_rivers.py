@@ -53,7 +53,7 @@ def test_a_second_cluster_of_a_concept_keeps_a_colour_of_its_own(run: SavedRun) 
 
 def test_every_client_flows_from_each_round_to_the_next(run: SavedRun) -> None:
     clusters = np.array([[0, 0, 0, 0]] * 6 + [[1, 1, 1, 0]] + [[1, 1, 1, 1]] * 5)
-    chart = river(with_clusters(run, clusters), clusters.astype(float))
+    chart = river(with_clusters(run, clusters), clusters)
     ways, blocks, drifts = (each["data"]["values"] for each in chart.layers[:3])
     assert [block["clients"] for block in blocks] == [6, 6, 6, 6, 6, 6, 7, 5]
     starts = {way["way"]: way["high"] - way["low"] for way in ways}
