@@ -157,8 +157,8 @@ class Picture:
         label = Markup.escape(self.caption)
         element = f'<svg role="img" aria-label="{label}"'
         drawn = self.figure.svg.replace("<svg", element, 1)
-        # Hundredths of a pixel are not seen.
-        short = re.sub(r"(\.\d\d)\d+", r"\1", drawn)
+        # Hundredths of a pixel are not seen. Numbers that are shown stay.
+        short = re.sub(r"(\.\d\d)\d+(?=[^<>]*>)", r"\1", drawn)
         # In a page with others its ids are its own.
         return Markup(re.sub(r'((?:id="|url\(#))', rf"\g<1>{self.name}-", short))
 

@@ -134,7 +134,7 @@ def river(run: SavedRun, groups: IntArray) -> Chart:
     columns = columns[(columns >= 0).all(axis=1)]
     most = len(columns)
     tops = [_stack(column) for column in columns.T]
-    blocks = [
+    blocks: list[dict[str, Any]] = [
         {
             "at": at - THICK,
             "end": at + THICK,
@@ -152,8 +152,8 @@ def river(run: SavedRun, groups: IntArray) -> Chart:
         for at, (one, two) in enumerate(pairwise(columns.T))
         for row in _ways(at, one, two, tops[at], tops[at + 1])
     ]
-    names = " : ".join(f"datum.value == {at} ? '{r}'" for at, r in enumerate(rounds))
-    axis: Spec = {"values": list(range(len(rounds))), "labelExpr": f"{names} : ''"}
+    places = list(range(len(rounds)))
+    axis: Spec = {"values": places, "labelExpr": f"'' + {rounds}[datum.value]"}
     axis |= {"title": "round", "grid": False, "domain": False, "ticks": False}
     axis |= {"labelOverlap": False, "tickCount": len(rounds)}
     x = number("at", (-0.1, len(rounds) - 0.9), **axis)
@@ -166,16 +166,16 @@ def river(run: SavedRun, groups: IntArray) -> Chart:
         if len(run.drifts) < MOST_COLUMNS
         and any(one < drift <= two for drift in run.drifts)
     ]
-    shared = {"x": x, "y": y, "y2": {"field": "high"}}
+    shared: Spec = {"x": x, "y": y, "y2": {"field": "high"}}
     colours = {"field": "colour", "type": "nominal", "scale": None}
-    way = {**shared, "color": colours, "detail": {"field": "way"}}
-    way["opacity"] = {"field": "opacity", "type": "quantitative", "scale": None}
-    block = {**shared, "x2": {"field": "end"}, "color": colours}
-    block["tooltip"] = tooltip_of(clients="clients", round="round")
+    area = {**shared, "color": colours, "detail": {"field": "way"}}
+    area["opacity"] = {"field": "opacity", "type": "quantitative", "scale": None}
+    rect = {**shared, "x2": {"field": "end"}, "color": colours}
+    rect["tooltip"] = tooltip_of(clients="clients", round="round")
     top = {"x": x, "y": {"value": 0}}
     layers = [
-        layer("area", way, ways),
-        layer("rect", block, blocks),
+        layer("area", area, ways),
+        layer("rect", rect, blocks),
         layer("rule", {"x": x}, drifts, color=GREY, strokeDash=[3, 3]),
         layer("text", top, drifts, text="drift", dy=-8, fontSize=11),
     ]

@@ -115,19 +115,14 @@ class Stream:
 
     @cached_property
     def scores(self) -> list[Picture]:
-        """The methods in order, by one score after the other; none of a single one."""
-        if not self.several:
-            return []
-        drawn = {
-            key: comparisons.dots(self.begun, self.rows, key)
-            for key in comparisons.SCORES
-        }
-        return [
-            self._picture(key, f"Methods in order: {title}.", chart, title)
-            for key, chart in drawn.items()
-            for title in (comparisons.SCORES[key][0],)
-            if chart
-        ]
+        """The methods in order, by one score after the other."""
+        found = []
+        for key, (title, _) in comparisons.SCORES.items():
+            chart = comparisons.dots(self.begun, self.rows, key)
+            if chart:
+                caption = f"Methods in order: {title}."
+                found.append(self._picture(key, caption, chart, title))
+        return found
 
     @cached_property
     def duels(self) -> list[Picture]:
@@ -160,7 +155,7 @@ class Stream:
         if not found:
             return []
         run = next(iter(runs.values()))
-        if not run.on_own_data:
+        if not run.on_own_data and true_groups(run).any():
             # The oracle's clusters are these.
             others = [pair for pair in found.items() if pair[1][0].strategy != "oracle"]
             found = {"true concepts": (run, true_groups(run)), **dict(others)}
@@ -187,18 +182,13 @@ class Stream:
 
     @cached_property
     def cost(self) -> Picture | None:
-        """The accuracy at the end over what was sent; None for a single method."""
-        chart = comparisons.cost(self.begun, self.rows) if self.several else None
+        """The accuracy at the end over what was sent, if anything was."""
+        chart = comparisons.cost(self.begun, self.rows)
         caption = (
             "Accuracy at the end over the bytes sent. Filled, and joined by a line: no "
             "method is both cheaper and more accurate (the Pareto front)."
         )
         return self._picture("cost", caption, chart) if chart else None
-
-    @property
-    def several(self) -> bool:
-        """Whether it has more than one method."""
-        return len(self.begun) > 1
 
     @property
     def seeds(self) -> int:
