@@ -146,6 +146,10 @@ class Stream:
     def rivers(self) -> list[Picture]:
         """The true concepts, and the clusters of each method, of one of its seeds."""
         runs = {line.label: line.runs[0] for line in self.begun if line.runs[0].tests}
+        first = next(iter(runs.values()), None)
+        if first is None:
+            return []
+        truth = None if first.on_own_data else true_groups(first)
         found = {
             label: (run, match_clusters(run))
             for label, run in runs.items()
@@ -154,11 +158,10 @@ class Stream:
         }
         if not found:
             return []
-        run = next(iter(runs.values()))
-        if not run.on_own_data and true_groups(run).any():
+        if truth is not None and truth.any():
             # The oracle's clusters are these.
             others = [pair for pair in found.items() if pair[1][0].strategy != "oracle"]
-            found = {"true concepts": (run, true_groups(run)), **dict(others)}
+            found = {"true concepts": (first, truth), **dict(others)}
         return [
             self._picture(
                 f"{label} river", f"Clusters: {label}.", river(run, groups), label
