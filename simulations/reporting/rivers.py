@@ -174,7 +174,7 @@ def river(run: SavedRun, groups: IntArray) -> Chart:
     rect["tooltip"] = tooltip_of(clients="clients", round="round")
     top = {"x": x, "y": {"value": 0}}
     layers = [
-        layer("area", area, ways),
+        layer("area", area, ways, interpolate="monotone"),
         layer("rect", rect, blocks),
         layer("rule", {"x": x}, drifts, color=GREY, strokeDash=[3, 3]),
         layer("text", top, drifts, text="drift", dy=-8, fontSize=11),
