@@ -48,9 +48,7 @@ from simulations.compare import (
 from simulations.report import render
 from simulations.reporting import figures
 from simulations.reporting import tables as report_tables
-from simulations.reporting.streams import (
-    Picture as PagePicture,
-)
+from simulations.reporting.charts import Picture as PagePicture
 from simulations.reporting.streams import (
     Stream,
     divide,

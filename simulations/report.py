@@ -37,17 +37,10 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 from cfl_flower.types import Json
 from simulations.reporting import tables as report_tables
-from simulations.reporting.charts import DARK
+from simulations.reporting.charts import DARK, INK, Picture, slug
 from simulations.reporting.client_pictures import own_pictures
 from simulations.reporting.figures import COLUMNS, Format, Line, choose, read_names
-from simulations.reporting.findings import overview
-from simulations.reporting.streams import (
-    Picture,
-    Stream,
-    divide,
-    question,
-    slug,
-)
+from simulations.reporting.streams import Stream, divide, question
 from simulations.reporting.tables import Latex
 from simulations.shell.terminal import Parser, command, writable
 
@@ -148,9 +141,8 @@ def render(
         headings=report_tables.headings,
         lines=report_tables.lines,
         measured=measured,
-        overview=overview((stream.difference, stream.rows) for stream in streams),
         swept=[table for table, _ in swept],
-        dark=DARK,
+        dark={INK[each]: DARK.get(each, each) for each in INK} | DARK,
         script=script(),
     )
     return Page(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from statistics import fmean, stdev
+from statistics import fmean, geometric_mean, stdev
 
 from rich.table import Table
 
@@ -21,6 +21,9 @@ from cfl_flower.types import Json
 Column = tuple[str, Callable[[Score], float | None], float, str, str]
 """Heading, number of a score, its factor, decimals, and what stands for no number."""
 
+SPEEDUP = "speed-up to target"
+"""The column of ratios, of which seeds have a geometric mean."""
+
 ACCURACIES: tuple[Column, ...] = (
     ("before", attrgetter("before"), 100, ".1f", "-"),
     ("just after", attrgetter("just_after"), 100, ".1f", "-"),
@@ -35,7 +38,7 @@ ACCURACIES: tuple[Column, ...] = (
 COSTS: tuple[Column, ...] = (
     ("at target from round", attrgetter("reached"), 1, ".3g", "never"),
     ("device min to target", attrgetter("seconds_to_reach"), 1 / 60, ".0f", "never"),
-    ("speed-up to target", attrgetter("speedup"), 1, ".2f", "never"),
+    (SPEEDUP, attrgetter("speedup"), 1, ".2f", "never"),
     ("device min to recover", attrgetter("seconds_to_recover"), 1 / 60, ".0f", "never"),
     ("kB to recover", attrgetter("bytes_to_recover"), 1e-3, ".1f", "never"),
     ("kB up", attrgetter("bytes_up"), 1e-3, ".1f", "-"),
@@ -226,6 +229,11 @@ def cell(entries: Sequence[Score], column: Column) -> str:
     """Return the mean over seeds, or what stands for it if a seed has no number."""
     heading, number, factor, form, missing = column
     numbers = [number(entry) for entry in entries]
+    if "round" in heading and len(entries) > 1:
+        form = ".1f"  # of a single run they are whole
+    ratios = [each for each in numbers if each]
+    if heading == SPEEDUP and ratios and len(ratios) == len(numbers):
+        return f"{geometric_mean(ratios):{form}}"
     if (mean := mean_and_deviation(numbers, factor, form)) is not None:
         return mean
     return missing if any(_missed(entry, heading) for entry in entries) else "-"

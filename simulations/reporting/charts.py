@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import vl_convert
+from markupsafe import Markup
 from PIL import Image, ImageColor
 
 from cfl_flower.settings import require
@@ -25,15 +26,17 @@ Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
 WIDTH = 600
 """Of a file, in pixels of 1/96 inch; in a page a chart is as wide as there is room."""
+PAPER = 670
+"""The width of A4 within its margins, in pixels."""
+HALF = 325
+"""That of a column of two."""
 FORMATS = (".png", ".svg", ".pdf")
-GRADIENT = "gradient_0"
-"""The id of the legend's colours in a picture that has some."""
 LEAST_PIXELS = 600
 """Of an image: what is scaled up in a page or by a printer is blurred."""
-# Paul Tol's "muted" scheme, which colour-blind readers can tell apart.
+# Paul Tol's "muted" scheme, which colour-blind readers can tell apart, and two more.
 COLOURS = (
     *("#332288", "#CC6677", "#117733", "#DDCC77", "#88CCEE"),
-    *("#882255", "#44AA99", "#999933", "#AA4499", "#DDDDDD"),
+    *("#882255", "#44AA99", "#999933", "#AA4499", "#6699CC", "#661100", "#DDDDDD"),
 )
 # Vega's schemes of these names, which it has for legends.
 CIVIDIS = (
@@ -45,7 +48,7 @@ BLUES = (
     *("#4592c6", "#3181bd", "#206fb2", "#125ca4", "#0a4a90"),
 )
 GREY = "#767676"
-"""Of axes and marks of drifts: enough contrast on a light ground and on a dark one."""
+"""Of references, axes and drifts: enough contrast on light and on dark grounds."""
 DARK = {
     "#332288": "#9a8cf0",
     "#CC6677": "#e5808f",
@@ -55,8 +58,17 @@ DARK = {
     "#999933": "#b9b94e",
     "#2E8B7B": "#4fbfab",
     "#44AA99": "#4fbfab",
+    "#661100": "#c9704f",
 }
 """What colours of marks are on a dark ground; others are as they are."""
+INK = {
+    "#CC6677": "#b45a69",
+    "#999933": "#787828",
+    "#2E8B7B": "#2a8071",
+    "#88CCEE": "#50788c",
+    "#DDCC77": "#7d7343",
+}
+"""What colours of lines are as letters: as dark as WCAG asks for on white, 4.5 to 1."""
 CONFIG: Spec = {
     "font": "Helvetica, Arial, sans-serif",
     "view": {"stroke": None},
@@ -88,6 +100,10 @@ class Chart:
     """In pixels, its axes and labels included."""
     tells: bool = True
     """Whether its values are shown where a pointer is."""
+    params: Sequence[Spec] = ()
+    """What a script may set."""
+    width: int = WIDTH
+    """Of a file, and on paper."""
 
     @cached_property
     def spec(self) -> Spec:
@@ -99,19 +115,67 @@ class Chart:
         """The chart as it is before anything points at it."""
         still = [layer for layer in self.layers if "params" not in layer]
         drawn = vl_convert.vegalite_to_svg(self._with(still))
-        # It counts the gradients of a process: the same chart is the same text.
-        return re.sub(r"gradient_\d+", GRADIENT, drawn)
+        # It counts what has an id in a process: the same chart is the same text.
+        numbers: dict[str, int] = {}
+
+        def renumber(found: re.Match[str]) -> str:
+            return f"{found[1]}{numbers.setdefault(found[2], len(numbers))}"
+
+        return re.sub(r'((?:id="|url\(#)(?:clip|gradient_))(\d+)', renumber, drawn)
 
     def _with(self, layers: Sequence[Spec]) -> Spec:
         return {
-            "width": WIDTH,
+            "width": self.width,
             "height": self.height,
             "autosize": {"type": "fit", "contains": "padding"},
             "background": "white",
             "config": CONFIG,
             "data": {"values": list(self.rows)},
+            "params": list(self.params),
             "layer": list(layers),
         }
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of the page, and the name of its file."""
+
+    name: str
+    caption: str
+    figure: Chart = field(repr=False)
+    title: str = ""
+    """What stands above it where many are side by side."""
+
+    @property
+    def chart(self) -> Chart | None:
+        """The figure, if it can tell its values; an image cannot."""
+        return self.figure if self.figure.tells else None
+
+    @cached_property
+    def svg(self) -> Markup:
+        """The figure as an element that says what it shows."""
+        label = Markup.escape(self.caption)
+        element = f'<svg role="img" aria-label="{label}"'
+        drawn = self.figure.svg.replace("<svg", element, 1)
+        # Hundredths of a pixel are not seen. Numbers that are shown stay.
+        short = re.sub(r"(\.\d\d)\d+(?=[^<>]*>)", r"\1", drawn)
+        # In a page with others its ids are its own.
+        return Markup(re.sub(r'((?:id="|url\(#))', rf"\g<1>{self.name}-", short))
+
+    def save(self, folder: str | Path) -> None:
+        """Write it as PDF and as SVG into a folder, made if it is not there."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for kind in ("pdf", "svg"):
+            save(self.figure.svg, Path(folder, f"{self.name}.{kind}"))
+
+    def _repr_svg_(self) -> str:
+        """Show it in a notebook."""
+        return self.svg
+
+
+def slug(name: str) -> str:
+    """Return a name as anchors and files have it."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def check_format(output: Path) -> None:
@@ -188,17 +252,3 @@ def rounds_axis(first: float, last: float) -> Spec:
 def tooltip_of(**titles: str) -> list[Spec]:
     """Return what a mark shows when it is pointed at: fields, and their titles."""
     return [{"field": field, "title": title} for field, title in titles.items()]
-
-
-def spans(row: FloatArray) -> Iterator[tuple[int, int, float]]:
-    """Yield first place, last place and value where a row keeps one; NaN is none.
-
-    Examples
-    --------
-    >>> [tuple(map(int, found)) for found in spans(np.array([7, 7, np.nan, 2, 7]))]
-    [(0, 1, 7), (3, 3, 2), (4, 4, 7)]
-    """
-    cuts = np.flatnonzero(np.diff(row) != 0) + 1
-    for part in np.split(np.arange(len(row)), cuts):
-        if not np.isnan(row[part[0]]):
-            yield int(part[0]), int(part[-1]), float(row[part[0]])

@@ -1,19 +1,19 @@
-"""Pictures of one run: who was in which cluster, whose result failed, who did well."""
+"""Pictures of one run: whose result failed, who did well, whose classifiers differ."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from cfl_flower.analysis.saved import SavedRun
-from cfl_flower.types import FloatArray
 from simulations.reporting.charts import (
     CIVIDIS,
     COLOURS,
     Chart,
+    Picture,
     Spec,
     gradient,
     image,
@@ -21,29 +21,18 @@ from simulations.reporting.charts import (
     number,
     place,
     rounds_axis,
-    spans,
+    slug,
     tooltip_of,
 )
 from simulations.reporting.figures import MOST_MARKS
-from simulations.reporting.streams import Picture, slug
 
-MOST_BARS = 6000
-"""In a chart; of more clients than that leaves room for, every k-th is shown."""
-MOST_SIZES = 20
-"""Clusters whose sizes are drawn."""
-COLOUR: Spec = {"field": "colour", "type": "nominal", "scale": None}
-ABOVE: Any = {"align": "left", "dy": -7}
 NO_LABELS: Any = {"labels": False, "ticks": False, "domain": False, "grid": False}
 
 
 def own_pictures(name: str, run: SavedRun) -> list[Picture]:
     """Return the figures of one run; what was not measured has none."""
     count = sum(len(row["failures"]) for row in run.rounds)
-    # One cluster of all, or one for each client, are better said than drawn.
-    most = max((len(row["cluster_sizes"]) for row in run.rounds), default=0)
     wanted: list[tuple[Any, Callable[[SavedRun], Chart], str]] = [
-        (run.tests, membership, "the cluster of each client, by colour"),
-        (1 < most <= MOST_SIZES, cluster_sizes, "clients in each cluster"),
         (run.tests, client_accuracy, "accuracy of each client in each round"),
         (
             run.distances is not None,
@@ -60,121 +49,11 @@ def own_pictures(name: str, run: SavedRun) -> list[Picture]:
     ]
 
 
-def membership(run: SavedRun) -> Chart:
-    """Draw the cluster of each client over the rounds, beside its true concept.
-
-    Clients of one concept lie together; devices with data of their own have none.
-    """
-    clusters = run.table("cluster")
-    panels = {"cluster": clusters}
-    if not run.on_own_data:
-        panels = {"true concept": run.concepts().astype(float), **panels}
-    # The last key decides first: the earliest concept, then later ones, then clusters.
-    keys = [column for panel in panels.values() for column in np.nan_to_num(panel).T]
-    order = np.lexsort(keys[::-1])
-    bars = sum(len(list(spans(row))) for panel in panels.values() for row in panel)
-    step = -(-bars // MOST_BARS)
-    shown = order[::step]
-    title = "clients, by concept" if len(panels) > 1 else "clients"
-    title += f" (one of {step} is drawn)" if step > 1 else ""
-    y = number("place", (len(shown), 0), title=title, **NO_LABELS)
-    last = clusters.shape[1]
-    apart = last + max(1, round(0.06 * last))  # a single view is as wide as the page
-    x = _rounds_of_panels(last, apart, len(panels))
-    layers = [
-        each
-        for number_, (title, panel) in enumerate(panels.items())
-        for each in _panel(run, title, panel, shown, number_ * apart, {"x": x, "y": y})
-    ]
-    return Chart([], layers, 380)
-
-
-def _rounds_of_panels(last: int, apart: int, panels: int) -> Spec:
-    """Return an axis that counts the rounds of panels, each ``apart`` further on."""
-    step = max(1, round(last / 5))
-    ticks = range(step, last + 1, step)
-    values = [float(tick + at * apart) for at in range(panels) for tick in ticks]
-    shown = f"format(datum.value > {apart} ? datum.value - {apart} : datum.value, 'd')"
-    domain = (0.5, last + (panels - 1) * apart + 0.5)
-    axis: Any = {"values": values, "labelExpr": shown, "labelOverlap": False}
-    axis |= {"title": "round", "grid": False, "domain": False}
-    return number("round", domain, **axis)
-
-
-def _panel(
-    run: SavedRun,
-    title: str,
-    table: FloatArray,
-    shown: Iterable[int],
-    shift: int,
-    axes: Spec,
-) -> list[Spec]:
-    """Draw a bar for every stay of a client with one number, NaN apart."""
-    places = {value: place for place, value in enumerate(np.unique(table))}
-    bars = [
-        {
-            "round": first + 0.5 + shift,
-            "end": last + 1.5 + shift,
-            "place": place,
-            "below": place + 1,
-            "client": str(run.clients[client]),
-            "rounds": _from_to(first + 1, last + 1),
-            "value": int(value),
-            "colour": COLOURS[places[value] % len(COLOURS)],
-        }
-        for place, client in enumerate(shown)
-        for first, last, value in spans(table[client])
-    ]
-    bar = {**axes, "x2": {"field": "end"}, "y2": {"field": "below"}, "color": COLOUR}
-    tooltip = tooltip_of(client="client", rounds="rounds", value=title)
-    name = {"x": axes["x"], "y": {"value": 0}}
-    return [
-        layer("rect", {**bar, "tooltip": tooltip}, bars),
-        _mark_drifts(run, axes["x"], shift),
-        layer("text", name, [{"round": 0.5 + shift}], text=title, **ABOVE),
-    ]
-
-
-def _from_to(first: int, last: int) -> str:
-    return f"{first} to {last}" if first < last else str(first)
-
-
-def _mark_drifts(run: SavedRun, x: Spec, shift: int = 0) -> Spec:
+def _mark_drifts(run: SavedRun, x: Spec) -> Spec:
     """Return lines in a picture of areas where the data changed."""
     drifts = run.drifts if len(run.drifts) <= MOST_MARKS else []
-    rows = [{"round": server_round - 0.5 + shift} for server_round in drifts]
+    rows = [{"round": server_round - 0.5} for server_round in drifts]
     return layer("rule", {"x": x}, rows, color="white", strokeDash=[2, 2])
-
-
-def cluster_sizes(run: SavedRun) -> Chart:
-    """Draw how many clients each cluster has over the rounds."""
-    done = [row["round"] for row in run.rounds]
-    sizes = np.zeros((max(len(row["cluster_sizes"]) for row in run.rounds), len(done)))
-    for column, row in enumerate(run.rounds):
-        sizes[: len(row["cluster_sizes"]), column] = row["cluster_sizes"]
-    tops = sizes.cumsum(axis=0)
-    most = tops[-1].max()
-    rows = [
-        {
-            "round": done[first] - 0.5,
-            "end": done[last] + 0.5,
-            "bottom": tops[cluster, first] - size[first],
-            "top": tops[cluster, first],
-            "cluster": cluster,
-            "clients": int(size[first]),
-            "rounds": _from_to(done[first], done[last]),
-            "colour": COLOURS[cluster % len(COLOURS)],
-        }
-        for cluster, size in enumerate(sizes)
-        for first, last, _ in spans(tops[cluster] * (most + 1) + size)
-        if size[first]
-    ]
-    x = rounds_axis(done[0] - 0.5, done[-1] + 0.5)
-    y = number("bottom", (0, most), title="clients in each cluster", grid=False)
-    bar = {"x": x, "x2": {"field": "end"}, "y": y, "y2": {"field": "top"}}
-    tooltip = tooltip_of(cluster="cluster", clients="clients", rounds="rounds")
-    bars = layer("rect", {**bar, "color": COLOUR, "tooltip": tooltip})
-    return Chart(rows, [bars, _mark_drifts(run, x)], 260)
 
 
 def failures(run: SavedRun) -> Chart:
@@ -188,7 +67,7 @@ def failures(run: SavedRun) -> Chart:
     scale = {"domain": reasons, "range": list(COLOURS)}
     below = {"orient": "bottom", "title": None, "columns": 1, "labelLimit": 500}
     done = [row["round"] for row in run.rounds]
-    axis = {"labelAngle": 0, "title": "round"}
+    axis = {"labelAngle": 0, "title": "round", "labelOverlap": True}
     bar = {
         "x": {"field": "round", "scale": {"domain": done}, "axis": axis},
         "y": {

@@ -34,6 +34,8 @@ LINES = (
     *("#999933", "#2E8B7B", "#88CCEE", "#DDCC77"),
 )
 DASHES = ([1, 0], [6, 3], [2, 2], [6, 3, 2, 3])
+REFERENCES = {"fedavg": [6, 3], "local": [2, 2], "oracle": [8, 3, 2, 3]}
+"""Methods that others are measured by, and the dashes of their grey lines."""
 HEIGHT = 330
 MOST_MARKS = 40
 """Drifts that are shaded in a picture."""
@@ -113,13 +115,20 @@ class Line:
     """Its place among the methods of the page, which all pictures colour alike."""
 
     @property
+    def is_reference(self) -> bool:
+        """Whether others are measured by it: its line is grey and dashed."""
+        return bool(self.runs) and self.runs[0].strategy in REFERENCES
+
+    @property
     def colour(self) -> str:
         """The line's colour, as that of no other of the first nine."""
-        return LINES[self.number % len(LINES)]
+        return GREY if self.is_reference else LINES[self.number % len(LINES)]
 
     @property
     def dashes(self) -> list[int]:
         """The line's dashes, which tell methods of one colour apart."""
+        if self.is_reference:
+            return REFERENCES[self.runs[0].strategy]
         return DASHES[self.number // len(LINES) % len(DASHES)]
 
     def series(self, key: str) -> tuple[FloatArray, FloatArray]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from rich.table import Table
-
 from cfl_flower.analysis.comparison import Rows
-from cfl_flower.analysis.leads import find_leads
-from cfl_flower.analysis.tables import mean_and_deviation, new_table
+from cfl_flower.analysis.leads import Lead, find_leads
+from cfl_flower.analysis.tables import mean_and_deviation
 
 BOUNDS = {"local": "which shares nothing", "oracle": "which knows the true clusters"}
 """Methods that others are measured by: they cannot lead, but are named beside."""
-MOMENTS = {"final": "At the end", "mean": "Over all rounds"}
+MOMENTS = {"final": "at the end", "mean": "on average over the rounds"}
 """The accuracies that a method can lead by."""
 
 
@@ -26,8 +24,8 @@ class Winner:
     percent: str
     """Its accuracy, with several seeds their mean and standard deviation."""
     second: str = ""
-    lead: str = ""
-    """Over the second, in points, over the seeds that both have."""
+    lead: Lead | None = None
+    """Over the second, over the seeds that both have."""
 
 
 def find_winner(rows: Rows, key: str) -> Winner | None:
@@ -50,8 +48,7 @@ def find_winner(rows: Rows, key: str) -> Winner | None:
             for other in others
         }
     )
-    lead = leads.get(others[0])
-    return Winner(best, percent, others[0], lead.in_points() if lead else "")
+    return Winner(best, percent, others[0], leads.get(others[0]))
 
 
 def costs(rows: Rows) -> Mapping[str, float]:
@@ -66,32 +63,57 @@ def costs(rows: Rows) -> Mapping[str, float]:
 
 
 def sentences(rows: Rows) -> Iterator[str]:
-    """Yield who leads, by how much, and at what cost, a sentence each."""
+    """Yield who leads, by how much, and at what cost, a sentence each, that first.
+
+    The lead is over the next method, with its 95% interval.
+    """
     for key, when in MOMENTS.items():
         if winner := find_winner(rows, key):
-            words = f"{when}, {winner.method} has {winner.percent}% accuracy"
-            words += ", the most" if winner.second else ""
-            if winner.lead:
-                words += f"; its lead over {winner.second}, in points: {winner.lead}"
-            yield f"{words}.{_beside(rows, key)}"
-    sent = {name: _bytes(size) for name, size in costs(rows).items()}
+            yield _say_lead(winner, when)
+        if key == "final":
+            yield from _say_references(rows)
+    rivals = {n: row for n, row in rows.items() if row[0].run.strategy not in BOUNDS}
+    sent = {name: _bytes(size) for name, size in costs(rivals).items()}
     if len(set(sent.values())) > 1:
         first, *_, last = sent.values()
-        least, most = (
-            " and ".join(name for name, size in sent.items() if size == extreme)
-            for extreme in (first, last)
-        )
-        yield (
-            f"Of the methods that send models, {least} sent least, {first}; "
-            f"{most} sent most, {last}."
-        )
+        least = [name for name, size in sent.items() if size == first]
+        most = [name for name, size in sent.items() if size == last]
+        yield f"{_name(least)} sent least, {first}; {_name(most)} sent most, {last}."
 
 
-def _beside(rows: Rows, key: str) -> str:
-    """Say what those have by whom others are measured."""
+def _name(methods: Sequence[str]) -> str:
+    """Name methods one after the other."""
+    *others, last = methods
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _say_lead(winner: Winner, when: str) -> str:
+    """Say who is the most accurate, how far ahead, and what that is worth."""
+    if not winner.second:
+        return f"{winner.method} has {winner.percent}% accuracy {when}."
+    found = f"{winner.method} is the most accurate {when}, with {winner.percent}%"
+    lead = winner.lead
+    if lead is None:
+        return f"{found}; {winner.second} is next."
+    ahead = f"{100 * lead.mean:.1f} points ahead of {winner.second}"
+    if lead.half_width is None:
+        few = "one seed is" if lead.seeds == 1 else "two seeds are"
+        return f"{found}, {ahead}; {few} too few to test that."
+    low = 100 * (lead.mean - lead.half_width)
+    high = 100 * (lead.mean + lead.half_width)
+    interval = f"95% interval {low:.1f} to {high:.1f}"
+    if lead.holds:
+        return f"{found}, {ahead} ({interval})."
+    return (
+        f"{found}, but not clearly: {ahead} ({interval}, corrected p = {lead.p:.2f})."
+    )
+
+
+def _say_references(rows: Rows) -> Iterator[str]:
+    """Say what those have at the end by whom others are measured."""
     found = []
     for name, row in rows.items():
-        values = [getattr(each.score, key) for each in row]
+        values = [each.score.final for each in row]
         method = row[0].run.strategy
         what = BOUNDS.get(method)
         # Where no index was measured, no clusters are known to be the true ones.
@@ -99,29 +121,11 @@ def _beside(rows: Rows, key: str) -> str:
         if what and known and None not in values:
             percent = mean_and_deviation(values, 100, ".1f")
             found.append(f"{name}, {what}, has {percent}%")
-    return f" For reference, {'; '.join(found)}." if found else ""
+    if found:
+        yield f"For reference: {'; '.join(found)}."
 
 
 def _bytes(megabytes: float) -> str:
     """Write a size in a unit that leaves digits of it."""
     small = megabytes < 1
     return f"{1000 * megabytes:.0f} kB" if small else f"{megabytes:.1f} MB"
-
-
-def overview(found: Iterable[tuple[str, Rows]]) -> Table:
-    """Lay out who leads at the end on each stream of data, and at what cost."""
-    headings = ("most accurate at the end", "accuracy, %", "lead, in points")
-    title = "who leads on which data, and what the methods sent, up and down"
-    table = new_table(title, [*headings, "sent, MB", "sent by all, MB"])
-    table.columns[0].header = "data"
-    for data, rows in found:
-        winner = find_winner(rows, "final")
-        sent = costs(rows)
-        if winner is None:
-            continue
-        ahead = f"{winner.lead} over {winner.second}" if winner.second else "-"
-        sizes = [f"{size:.1f}" for size in sent.values()]
-        span = f"{sizes[0]} to {sizes[-1]}" if sizes else "-"
-        own = f"{sent.get(winner.method, 0):.1f}"
-        table.add_row(data, winner.method, winner.percent, ahead, own, span)
-    return table

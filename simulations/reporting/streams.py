@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
-from pathlib import Path
+from operator import attrgetter
 
-from markupsafe import Markup
 from rich.table import Table
 
 from cfl_flower.analysis.comparison import (
@@ -26,48 +25,11 @@ from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
 from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.types import Json
-from simulations.reporting import figures
-from simulations.reporting.charts import GRADIENT, Chart, save
+from simulations.reporting import comparisons, figures
+from simulations.reporting.charts import PAPER, Chart, Picture, slug
 from simulations.reporting.figures import Line
 from simulations.reporting.findings import sentences
-
-
-def slug(name: str) -> str:
-    """Return a name as anchors and files have it."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure of the page, and the name of its file."""
-
-    name: str
-    caption: str
-    figure: Chart = field(repr=False)
-
-    @property
-    def chart(self) -> Chart | None:
-        """The figure, if it can tell its values; an image cannot."""
-        return self.figure if self.figure.tells else None
-
-    @cached_property
-    def svg(self) -> Markup:
-        """The figure as an element that says what it shows."""
-        label = Markup.escape(self.caption)
-        element = f'<svg role="img" aria-label="{label}"'
-        drawn = self.figure.svg.replace("<svg", element, 1)
-        # In a page with others its id is its own.
-        return Markup(drawn.replace(GRADIENT, f"{self.name}-{GRADIENT}"))
-
-    def save(self, folder: str | Path) -> None:
-        """Write it as PDF and as SVG into a folder, made if it is not there."""
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        for kind in ("pdf", "svg"):
-            save(self.figure.svg, Path(folder, f"{self.name}.{kind}"))
-
-    def _repr_svg_(self) -> str:
-        """Show it in a notebook."""
-        return self.svg
+from simulations.reporting.rivers import match_clusters, river, true_groups
 
 
 @dataclass(frozen=True)
@@ -126,21 +88,125 @@ class Stream:
 
     @cached_property
     def pictures(self) -> list[Picture]:
-        """The figures that compare its methods; what none measured has none."""
-        where = f"{self.difference} " if self.difference else ""
-        return [
-            Picture(slug(where + name), caption, figure)
+        """The figures of files that compare its methods, as far as they measured."""
+        found = [
+            self._picture(name, caption, figure)
             for name, caption, figure in _common_figures(self.begun)
         ]
+        return [*found, *self.rivers]
+
+    def _picture(
+        self, name: str, caption: str, figure: Chart, title: str = ""
+    ) -> Picture:
+        where = f"{self.difference} " if self.difference else ""
+        return Picture(slug(where + name), caption, figure, title)
+
+    @cached_property
+    def main(self) -> Picture:
+        """The accuracy of all methods over the rounds."""
+        title = "accuracy over all samples"
+        chart = comparisons.over_rounds(self.begun, "accuracy", title, True, 360, PAPER)
+        caption = "Accuracy over all samples"
+        if self.seeds > 1:
+            caption += ", the mean over the seeds"
+        if chart.layers[0]["data"]["values"]:
+            caption += "; shaded: the data changed"
+        return self._picture("main", f"{caption}.", chart)
+
+    @cached_property
+    def scores(self) -> list[Picture]:
+        """The methods in order, by one score after the other."""
+        found = []
+        for key, (title, _) in comparisons.SCORES.items():
+            chart = comparisons.dots(self.begun, self.rows, key)
+            if chart:
+                caption = f"Methods in order: {title}."
+                found.append(self._picture(key, caption, chart, title))
+        return found
+
+    @cached_property
+    def duels(self) -> list[Picture]:
+        """Each method beside the reference."""
+        by_name = {line.runs[0].strategy: line for line in self.begun}
+        reference = by_name.get(self.reference)
+        if reference is None:
+            return []
+        return [
+            self._picture(
+                f"{line.label} against {reference.label}",
+                f"Accuracy of {line.label} and of {reference.label}.",
+                comparisons.against(line, reference, self.main.figure),
+                line.label,
+            )
+            for line in self.begun
+            if not line.is_reference and line is not reference
+        ]
+
+    @cached_property
+    def rivers(self) -> list[Picture]:
+        """The true concepts, and the clusters of each method, of one of its seeds."""
+        runs = {line.label: line.runs[0] for line in self.begun if line.runs[0].tests}
+        first = next(iter(runs.values()), None)
+        if first is None:
+            return []
+        truth = None if first.on_own_data else true_groups(first)
+        found = {
+            label: (run, match_clusters(run))
+            for label, run in runs.items()
+            # One cluster of all, or one for each client, are better said than drawn.
+            if 1 < max(len(row["cluster_sizes"]) for row in run.rounds) <= MOST_CLUSTERS
+        }
+        if not found:
+            return []
+        if truth is not None and truth.any():
+            # The oracle's clusters are these.
+            others = [pair for pair in found.items() if pair[1][0].strategy != "oracle"]
+            found = {"true concepts": (first, truth), **dict(others)}
+        return [
+            self._picture(
+                f"{label} river", f"Clusters: {label}.", river(run, groups), label
+            )
+            for label, (run, groups) in found.items()
+        ]
+
+    @cached_property
+    def curves(self) -> list[Picture]:
+        """What else was measured, over the rounds."""
+        found = []
+        for key, (title, caption) in ALL_MEASURED.items():
+            known = [line for line in self.begun if len(line.series(key)[0])]
+            if key == "num_clusters":
+                # One for each client is more than the others can be seen beside.
+                known = [line for line in known if line.runs[0].strategy != "local"]
+            if known:
+                chart = comparisons.over_rounds(known, key, title, key in CHOSEN)
+                found.append(self._picture(f"{key} curve", caption, chart))
+        return found
+
+    @cached_property
+    def cost(self) -> Picture | None:
+        """The accuracy at the end over what was sent, if anything was."""
+        chart = comparisons.cost(self.begun, self.rows)
+        caption = (
+            "Accuracy at the end over the bytes sent. Filled, and joined by a line: no "
+            "method is both cheaper and more accurate (the Pareto front)."
+        )
+        return self._picture("cost", caption, chart) if chart else None
+
+    @property
+    def seeds(self) -> int:
+        """The seeds of the method with the most."""
+        return max(len(line.runs) for line in self.begun)
 
     @property
     def failures(self) -> list[str]:
         """How little of the samples there was, and how much of each method failed."""
         return find_share(self.rows) + find_failures(self.rows)
 
-    def findings(self) -> Iterator[str]:
-        """Yield who leads, by how much, and at what cost, a sentence each."""
-        yield from sentences(self.rows)
+    @cached_property
+    def findings(self) -> list[str]:
+        """Who leads, by how much, and at what cost, a sentence each."""
+        return list(sentences(self.rows))
 
 
 def swept_tables(streams: Iterable[Stream]) -> list[Table]:
@@ -160,6 +226,14 @@ MEASURED = {
 """What has a curve where it was measured: label and caption."""
 
 
+ALL_MEASURED = {
+    **MEASURED,
+    **{key: (label, f"Chosen: {label}.") for key, label in CHOSEN.items()},
+}
+MOST_CLUSTERS = 20
+"""In a river."""
+
+
 def _common_figures(lines: figures.Lines) -> Iterator[tuple[str, str, Chart]]:
     if not lines:
         return
@@ -172,8 +246,7 @@ def _common_figures(lines: figures.Lines) -> Iterator[tuple[str, str, Chart]]:
     ]:
         caption = "Accuracy over the bytes sent." + band
         yield "traffic", caption, figures.traffic(senders)
-    chosen = {key: (label, f"Chosen: {label}.") for key, label in CHOSEN.items()}
-    for key, (label, caption) in {**MEASURED, **chosen}.items():
+    for key, (label, caption) in ALL_MEASURED.items():
         known = [line for line in lines if len(line.series(key)[0])]
         if known:
             drawn = figures.curves(known, key, label, percent=key in CHOSEN)
@@ -244,9 +317,14 @@ def _place(run: SavedRun, label: str) -> tuple[int, list[tuple[int, str]]]:
 
 
 def _numbered(streams: Sequence[Stream]) -> list[Stream]:
-    """Give a method the same number on all streams, whichever of them comes first."""
+    """Give a method the same number on all streams, whichever of them comes first.
+
+    Methods that others are measured by have the last ones: their lines are grey.
+    """
     longest = sorted(streams, key=lambda each: (-len(each.lines), each.title))
-    labels = dict.fromkeys(line.label for each in longest for line in each.lines)
+    lines = [line for each in longest for line in each.lines]
+    lines.sort(key=attrgetter("is_reference"))
+    labels = dict.fromkeys(line.label for line in lines)
     numbers = {label: number for number, label in enumerate(labels)}
     return [
         replace(

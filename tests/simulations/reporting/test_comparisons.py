@@ -1,0 +1,89 @@
+"""The charts of a page that compare methods: who leads, in what order, at what cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cfl_flower.analysis.saved import SavedRun, load_run
+from simulations.reporting.charts import GREY, Chart
+from simulations.reporting.comparisons import cost, dots, find_leaders, over_rounds
+from simulations.reporting.streams import Stream, divide
+from tests.conftest import Runner
+
+
+@pytest.fixture(scope="module")
+def run(undisturbed: Runner) -> SavedRun:
+    """A finished run with a drift before round 3."""
+    return load_run(undisturbed("strategy=fedavg").folder)
+
+
+def stream_of(run: SavedRun, *methods: str) -> Stream:
+    """Return three seeds of methods, each a point more accurate than the one before."""
+    runs = []
+    for place, method in enumerate(methods):
+        settings = {**run.resolved["strategy"], "name": method}
+        for seed in range(3):
+            better = 0.01 * place + 0.001 * seed
+            rounds = [{**r, "accuracy": r["accuracy"] + better} for r in run.rounds]
+            own = {**run.resolved, "strategy": settings, "seed": seed}
+            runs.append(replace(run, resolved=own, rounds=rounds))
+    (stream,) = divide(runs)
+    return stream
+
+
+def values_of(
+    chart: Chart | None, kind: str, place: int = 0
+) -> list[dict[str, object]]:
+    """Return the rows of a layer, by its kind of mark and its place among those."""
+    assert chart is not None
+    layers = [each for each in chart.layers if each["mark"]["type"] == kind]
+    found: list[dict[str, object]] = layers[place]["data"]["values"]
+    return found
+
+
+def test_references_are_grey_and_the_best_of_many_stand_out(run: SavedRun) -> None:
+    stream = stream_of(run, "fedavg", "a", "b", "c", "d", "e", "oracle")
+    assert find_leaders(stream.begun) == ["e", "d", "c"]
+    styles = {line.label: (line.colour, tuple(line.dashes)) for line in stream.begun}
+    assert styles["fedavg"] == (GREY, (6, 3))
+    assert styles["oracle"][0] == GREY
+    assert len({styles[name][0] for name in "abcde"} - {GREY}) == 5
+    chart = over_rounds(stream.begun, "accuracy", "accuracy", percent=True)
+    tests = {
+        each["mark"]["type"]: each["encoding"]["opacity"]["condition"]["test"]
+        for each in chart.layers
+        if "opacity" in each["encoding"] and each["mark"]["type"] in ("area", "line")
+    }
+    assert "indexof(['e', 'd', 'c', 'fedavg', 'oracle'], datum.method)" in tests["line"]
+    # Bands of many are mud: that of an isolated method is shown.
+    assert tests["area"].startswith("isolated === null ? false")
+
+
+def test_dots_are_in_order_with_the_interval_of_the_mean(run: SavedRun) -> None:
+    stream = stream_of(run, "fedavg", "a", "b")
+    chart = dots(stream.begun, stream.rows, "final")
+    names = [row["method"] for row in values_of(chart, "text")]
+    assert names == ["b", "a", "fedavg"]
+    bar = values_of(chart, "rule")[-1]
+    last = 100 * run.rounds[-1]["accuracy"] + 2.1
+    # Of 0, 0.1 and 0.2 points: t = 4.303 with two degrees of freedom.
+    assert bar["mean"] == pytest.approx(last)
+    assert bar["high"] == pytest.approx(last + 4.303 * 0.1 / 3**0.5, abs=1e-3)
+
+
+def test_front_has_who_is_beaten_by_nobody_both_ways(run: SavedRun) -> None:
+    stream = stream_of(run, "fedavg", "a", "b", "oracle", "local")
+    sent = {"fedavg": 1.0, "a": 3.0, "b": 2.0, "oracle": 0.5, "local": 0.0}
+    for line in stream.begun:
+        for each in line.runs:
+            for row in each.rounds:
+                row["bytes_up"] = 1e6 * sent[line.label]  # type: ignore[index]
+                row["bytes_down"] = 0  # type: ignore[index]
+    chart = cost(stream.begun, stream.rows)
+    front = [row["method"] for row in values_of(chart, "line")]
+    # A line goes on from the last of them; the oracle is no rival.
+    assert front == ["fedavg", "b", "b"]
+    others = [row["method"] for row in values_of(chart, "point", 1)]
+    assert others == ["a", "oracle"]  # local sends nothing
