@@ -6,6 +6,8 @@ vector; `FlatModel` lets torch train that very vector, so that nothing is copied
 by layer.
 """
 
+from cfl_flower.models.adapters import Adapted as Adapted
+from cfl_flower.models.adapters import merged as merged
 from cfl_flower.models.base import ModelSettings as ModelSettings
 from cfl_flower.models.base import Network as Network
 from cfl_flower.models.convolutional import CcflCnn as CcflCnn
