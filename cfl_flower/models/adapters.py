@@ -100,6 +100,11 @@ class LowRank(nn.Module):
 class FrozenNorm(nn.Module):
     """A BatchNorm whose mean and variance are as frozen as its weight and bias."""
 
+    weight: Tensor
+    bias: Tensor
+    running_mean: Tensor
+    running_var: Tensor
+
     def __init__(self, norm: Any) -> None:
         super().__init__()
         self.eps = norm.eps
