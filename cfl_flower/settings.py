@@ -57,6 +57,9 @@ NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
 Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 """A probability or a share."""
 
+ADAPTED = "cfl_flower.models.Adapted"
+"""What may be set of every network beside its own settings."""
+
 T = TypeVar("T")
 
 STRICTNESS = ConfigDict(
@@ -297,18 +300,34 @@ def build(node: Any, place: str = "") -> Any:
     if "_target_" not in node:
         return {key: build(value, f"{place}.{key}") for key, value in node.items()}
     cls = settings_class(node["_target_"])
-    hidden = ("_target_", "name")
+    around = {key: node[key] for key in _of_every_network(cls) if key in node}
+    hidden = ("_target_", "name", *around)
     values = {key: value for key, value in node.items() if key not in hidden}
     inner = {key: value for key, value in values.items() if isinstance(value, Mapping)}
     place = place.lstrip(".")
     with located(place):
         # Before the inner ones, which may refer to it: errors name the key as set.
         built = cls(**{key: values[key] for key in values if key not in inner})
-    if not inner:
-        return built
-    parts = {key: build(value, f"{place}.{key}") for key, value in inner.items()}
-    with located(place):
-        return replace(built, **parts)
+    if inner:
+        parts = {key: build(value, f"{place}.{key}") for key, value in inner.items()}
+        with located(place):
+            built = replace(built, **parts)
+    if around:
+        adapted = build({"_target_": ADAPTED, **around}, place)
+        return built if adapted == type(adapted)() else replace(adapted, network=built)
+    return built
+
+
+def _of_every_network(cls: Any) -> dict[str, FieldInfo]:
+    """Return the settings of `ADAPTED`, if a class is that of a network without them.
+
+    One that declares a setting of such a name has its own instead.
+    """
+    if not hasattr(cls, "build"):
+        return {}
+    own = {"network", *cls.__pydantic_fields__}
+    fields = locate(ADAPTED).__pydantic_fields__
+    return {name: fields[name] for name in fields if name not in own}
 
 
 def declared(node: Any, built: Any) -> Any:
@@ -338,7 +357,8 @@ def with_defaults(node: Any, base: object = None) -> Any:
     Examples
     --------
     >>> with_defaults({"_target_": "cfl_flower.models.Recurrent", "cell": "lstm"})
-    {'_target_': 'cfl_flower.models.Recurrent', 'cell': 'lstm'}
+    ... # doctest: +ELLIPSIS
+    {'_target_': 'cfl_flower.models.Recurrent', 'cell': 'lstm', 'weights': None, ...}
     >>> system = {"_target_": "cfl_flower.config.system.System", "task_timeout": 5.0}
     >>> with_defaults(system)["evaluate_every"]
     1
@@ -357,7 +377,8 @@ def with_defaults(node: Any, base: object = None) -> Any:
     found = {"_target_": target}
     # Of what is inherited, a class cannot use all.
     unused = getattr(cls, "unused", ())
-    used = {k: v for k, v in cls.__pydantic_fields__.items() if k not in unused}
+    known = cls.__pydantic_fields__ | _of_every_network(cls)
+    used = {k: v for k, v in known.items() if k not in unused}
     for name, declared in used.items():
         default = declared.get_default(call_default_factory=True)
         if type(base) is cls:

@@ -30,7 +30,7 @@ from torch import nn
 
 from cfl_flower.analysis.saved import SavedRun, load_run
 from cfl_flower.environment.files import write_atomically
-from cfl_flower.models import FlatModel, build_network
+from cfl_flower.models import FlatModel, build_network, merged
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
 from simulations.assign import CENTRES, DIRECTORY, FORMAT
@@ -93,7 +93,7 @@ def export(run: Path, output: Path) -> list[int]:
     with writable("--output", output, "name another folder"):
         output.mkdir(parents=True, exist_ok=True)
         for cluster in clusters:
-            module = network.load(state.models[cluster]).module.eval()
+            module = merged(network.load(state.models[cluster]).module.eval())
             kept |= write_model(module, example, output / f"cluster-{cluster}")
         if centres:
             rows = torch.from_numpy(centres.points[clusters].astype(np.float32))
@@ -127,7 +127,7 @@ def load_module(saved: SavedRun, cluster: int | None = None) -> nn.Module:
     known = f"one of {', '.join(map(str, members))}"
     require(cluster in members, "cluster", cluster, known)
     assert cluster is not None
-    return network_of(saved).load(state.models[cluster]).module.eval()
+    return merged(network_of(saved).load(state.models[cluster]).module.eval())
 
 
 def write_model(module: nn.Module, example: torch.Tensor, path: Path) -> set[str]:

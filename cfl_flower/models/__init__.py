@@ -6,6 +6,8 @@ vector; `FlatModel` lets torch train that very vector, so that nothing is copied
 by layer.
 """
 
+from cfl_flower.models.adapters import Adapted as Adapted
+from cfl_flower.models.adapters import merged as merged
 from cfl_flower.models.base import ModelSettings as ModelSettings
 from cfl_flower.models.base import Network as Network
 from cfl_flower.models.convolutional import CcflCnn as CcflCnn
@@ -28,6 +30,7 @@ from cfl_flower.models.flat import meta_network as meta_network
 from cfl_flower.models.flat import split_module as split_module
 from cfl_flower.models.flat import trainable as trainable
 from cfl_flower.models.recurrent import Recurrent as Recurrent
+from cfl_flower.models.transformer import Transformer as Transformer
 from cfl_flower.models.vision import ResNet18 as ResNet18
 from cfl_flower.models.vision import ShuffleNetV2 as ShuffleNetV2
 from cfl_flower.models.vision import VisionTransformer as VisionTransformer

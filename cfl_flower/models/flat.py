@@ -214,12 +214,12 @@ def _statistics(module: nn.Module) -> list[Tensor]:
 def has_extractor(
     settings: ModelSettings, shape: tuple[int, ...], classes: int
 ) -> bool:
-    """Return whether a network has weights below its classifier.
+    """Return whether a network has weights to train below its classifier.
 
     One that is not divided into extractor and classifier counts as having some.
     """
     extractor = getattr(meta_network(settings, shape, classes), "extractor", None)
-    return extractor is None or any(True for _ in extractor.parameters())
+    return extractor is None or bool(trainable(extractor))
 
 
 def meta_network(

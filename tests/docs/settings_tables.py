@@ -24,13 +24,16 @@ from cfl_flower.config.reference import (
     setting_of,
 )
 from cfl_flower.environment.plugins import CONF
+from cfl_flower.models import Adapted
+from cfl_flower.models.adapters import Lora
 from cfl_flower.privacy.settings import CentralPrivacy
 
 PAGES = CONF.parent / "docs" / "methods"
 
-OTHERS: dict[str, Any] = {"privacy": CentralPrivacy}
+OTHERS: dict[str, Any] = {"privacy": CentralPrivacy, "model": Adapted, "lora": Lora}
 """Groups outside of methods, and the pages of other folders that describe them."""
-OTHER_PAGES = (PAGES.parent / "how-to" / "privacy.md",)
+HOW_TO = PAGES.parent / "how-to"
+OTHER_PAGES = (HOW_TO / "privacy.md", HOW_TO / "adapters.md")
 
 TABLE = re.compile(
     r"(<!-- settings(?:: (\w+))? -->\n).*?(<!-- end of settings -->)", re.DOTALL
@@ -50,7 +53,7 @@ def group_settings(group: str) -> list[Setting]:
     return [
         setting_of(cls, name, value, prefix)
         for name, value in defaults_of(cls).items()
-        if name != "client" and name not in SHARED
+        if name not in ("client", "network", "lora") and name not in SHARED
     ]
 
 

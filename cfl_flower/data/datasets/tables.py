@@ -21,6 +21,7 @@ from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
 from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.data.reading.samples import Crop, images
 from cfl_flower.data.reading.scaling import standardised_by_training
+from cfl_flower.data.reading.texts import token_numbers
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, require, require_package, settings
 
@@ -41,6 +42,11 @@ class TableDataset(InferredDataset):
     """Column of texts to classify; their words' frequencies are the inputs then."""
     words: Count = 1024
     """Number of places to which the words of `text` are hashed."""
+    tokenizer: str | None = None
+    """Whose tokens of `text` are the inputs instead, as `source` of model=transformer
+    says it."""
+    tokens: Count = 64
+    """Tokens of a text that count."""
     owner: str | None = None
     """Column that says whose a sample is, for `partition=natural`."""
     time: str | None = None
@@ -102,6 +108,8 @@ class TableDataset(InferredDataset):
         if self.image:
             shape = (self.channels, self.size, self.size)
             return images(map(self.crop, frame[self.image]), shape)
+        if self.text and self.tokenizer:
+            return token_numbers(frame[self.text], self.tokenizer, self.tokens)
         if self.text:
             return word_frequencies(frame[self.text], self.words)
         return encode(frame[self.input_columns(frame)], self.called)

@@ -1,0 +1,202 @@
+"""Networks of which a part is trained, in whole runs: LoRA and parameters by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from cfl_flower.analysis.saved import load_run
+from cfl_flower.config.compose import compose_config
+from cfl_flower.errors import ConfigError
+from cfl_flower.learning.cohort_training import can_train_together
+from cfl_flower.models import (
+    Adapted,
+    FlatModel,
+    Mlp,
+    ShuffleNetV2,
+    build_network,
+    merged,
+)
+from cfl_flower.models.adapters import FrozenNorm, Lora
+from simulations.export import export, load_module, network_of
+from tests.conftest import Runner
+
+LORA = ["model=mlp", "model.lora.rank=2"]
+SIZE = 2 * (64 + 64) + 65 * 10
+"""Of A and B of a layer from 64 pixels to 64, and of the classifier."""
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("overrides", "size"),
+    [
+        (["strategy=fedavg"], SIZE),
+        (["strategy=fedavg", "model.trainable=[classifier.*]"], 650),
+        (["strategy=ifca", "clusters=2"], SIZE),
+        (["strategy=stocfl"], SIZE),
+        (["strategy=fielding", "strategy/representation=gradient"], SIZE),
+        (["strategy=fedrep"], SIZE),
+        (["strategy=ditto"], SIZE),
+        (["strategy=fedavg", "privacy=central"], SIZE),
+        (["strategy=fedavg", "privacy.secure_sums=true"], SIZE),
+    ],
+    ids=str,
+)
+def test_a_clusters_model_is_its_adapter(
+    overrides: list[str], size: int, run_small: Runner
+) -> None:
+    plain = ["strategy.weighting=plain"] if "privacy=central" in overrides else []
+    run = run_small(*LORA, *overrides, *plain)
+    assert not run.failures
+    assert {len(model) for model in run.state.models} == {size}
+    assert run.rounds[-1]["accuracy"] > 0
+    run_small(*LORA, *overrides, *plain, "rounds=2", folder="resumed")
+    more = run_small(*LORA, *overrides, *plain, "resume=true", folder="resumed")
+    assert more.numbers == run.numbers
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_an_export_has_the_adapters_in_the_weights(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    run = run_small("strategy=fedavg", *LORA, "rounds=2")
+    saved = load_run(run.folder)
+    trained = network_of(saved).load(run.state.models[0]).module.eval()
+    served = load_module(saved)
+    x = torch.randn(5, 1, 8, 8)
+    expected = trained(x)
+    torch.testing.assert_close(served(x), expected)
+    assert {*served.state_dict()} == {*Mlp(64).build((1, 8, 8), 10).state_dict()}
+    export(run.folder, tmp_path / "out")
+    script = torch.jit.load(str(tmp_path / "out" / "cluster-0.pt"))
+    torch.testing.assert_close(script(x), expected)
+    # A run begins with the features of another one.
+    weights = tmp_path / "out" / "cluster-0.safetensors"
+    model: Any = compose_config([*LORA, f"model.weights={weights}"]).model
+    network: Any = build_network(model, (1, 8, 8), 10, seed=5)
+    inner: Any = served
+    torch.testing.assert_close(network.extractor(x), inner.extractor(x))
+    assert not torch.allclose(network(x), expected)
+
+
+@pytest.mark.parametrize("weights", ["backbone.safetensors", "backbone.pt"])
+def test_a_backbone_keeps_its_weights_and_statistics(
+    weights: str, tmp_path: Path
+) -> None:
+    plain: Any = ShuffleNetV2()
+    backbone = build_network(plain, (1, 9, 9), 3, seed=1)
+    inner: Any = backbone.extractor
+    for name, tensor in inner.named_buffers():
+        if name.endswith("running_var"):
+            tensor.mul_(1.5)
+    path = tmp_path / weights
+    # As torchvision's files: without the prefix of the extractor.
+    write: Any = save_file if path.suffix == ".safetensors" else torch.save
+    write(inner.state_dict(), path)
+    adapted = Adapted(str(path), [], Lora(2, ["*branch2.?"]), plain)
+    network = build_network(adapted, (1, 9, 9), 3, seed=2)
+    x = torch.randn(4, 1, 9, 9)
+    kept: Tensor = network.extractor(x)  # type: ignore[operator]
+    torch.testing.assert_close(kept, inner.eval()(x))
+    model = FlatModel(network)
+    # No running statistics are left to travel, which privacy would refuse.
+    assert len(model.vector) == len(model.weights) < 30_000
+    assert any(isinstance(each, FrozenNorm) for each in network.modules())
+    reloaded = plain.build((1, 9, 9), 3)
+    reloaded.load_state_dict(merged(network).state_dict())
+    torch.testing.assert_close(reloaded.eval()(x), network.eval()(x))
+
+
+class Attention(nn.Module):
+    """Attention over the rows of an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits, shape (n, 10)."""
+        rows = x.squeeze(1)
+        logits: Tensor = self.head(self.inner(rows, rows, rows)[0].mean(1))
+        return logits
+
+
+class Attentive:
+    """Settings of a network that is not divided."""
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Build the network."""
+        return Attention()
+
+
+def test_queries_keys_and_values_have_an_adapter() -> None:
+    lora = Lora(2, ["inner", "inner.out_proj"])
+    model = FlatModel(
+        Adapted(None, ["*lora*", "head.*"], lora, Attentive()).build((), 0)
+    )
+    assert len(model.vector) == 2 * (24 + 8) + 2 * (8 + 8) + 90
+    x = torch.randn(3, 1, 8, 8)
+    before = model.module(x)
+    model.module(x).sum().backward()
+    assert model.gradient.count_nonzero() > 90
+    model.vector.add_(0.1)
+    after = model.module(x)
+    assert not torch.allclose(after, before)
+    torch.testing.assert_close(merged(model.module)(x), after)
+
+
+def test_adapters_of_many_clients_train_together_on_a_gpu() -> None:
+    model = FlatModel(Adapted(lora=Lora(2), network=Mlp(64)).build((1, 8, 8), 10))
+    assert can_train_together(model, (1, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            ["model.trainable=[head.*]"],
+            "model.trainable=head.* is not allowed; use patterns of extractor.1.weight",
+        ),
+        (
+            ["model.lora.rank=2", "model.lora.targets=[query]"],
+            "model.lora.targets=query is not allowed; use patterns of extractor.1",
+        ),
+        (
+            ["model=mclr", "model.lora.rank=2"],
+            "model.lora.rank=2 is not allowed; use 0 for a network without a layer",
+        ),
+        (
+            ["model.lora.rank=-1"],
+            "model.lora.rank=-1 is not allowed; use a whole number",
+        ),
+        (
+            ["model.weights=/no.pt"],
+            "model.weights=/no.pt is not allowed; use a file that",
+        ),
+        (
+            ["model.weights={narrow}"],
+            "a file with extractor.1.weight of shape (64, 64)",
+        ),
+        (["model.weights={broken}"], "cannot be read ("),
+        (["model.wieghts=x"], "did you mean weights?"),
+        (["model.lora.rank=2", "model.hidden=0"], "model.hidden=0 is not allowed"),
+    ],
+)
+def test_what_does_not_fit_is_told_before_training(
+    overrides: list[str], said: str, tmp_path: Path
+) -> None:
+    narrow = tmp_path / "narrow.safetensors"
+    save_file(Mlp(8).build((1, 8, 8), 10).state_dict(), narrow)
+    broken = tmp_path / "broken.pt"
+    broken.write_bytes(b"no weights")
+    given = [each.format(narrow=narrow, broken=broken) for each in overrides]
+    with pytest.raises(ConfigError) as error:
+        compose_config(["model=mlp", *given])
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
