@@ -120,12 +120,14 @@ def app_folder(folder: Path) -> Path:
     """Return a folder with nothing but the Flower app.
 
     Flower looks at all files below an app: at 80,000 in a checkout with its virtual
-    environment, for four seconds. And a wheel has no pyproject.toml beside its
-    packages, which Flower asks for: it carries one below `simulations`.
+    environment, for four seconds. And a wheel has no pyproject.toml and LICENSE beside
+    its packages, which Flower asks for: it carries them below `simulations`.
     """
     app = folder / "app"
     app.mkdir()
-    shutil.copy(APP if APP.exists() else PROJECT / "pyproject.toml", app)
+    root = APP.parent if APP.exists() else PROJECT
+    for name in ("pyproject.toml", "LICENSE"):
+        shutil.copy(root / name, app)
     for package in ("cfl_flower", "strategies", "clients", "conf"):
         hidden = shutil.ignore_patterns("__pycache__")
         shutil.copytree(PROJECT / package, app / package, ignore=hidden)
