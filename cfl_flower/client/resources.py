@@ -98,6 +98,8 @@ def _build_resources(
         settings |= {"partition": own, "drift": Regroup(rounds=[])}
         if hasattr(settings["dataset"], "require_below"):
             settings["dataset"].require_below(node.data_dir)
+        if hasattr(settings["model"], "for_device"):
+            settings["model"] = settings["model"].for_device(node.data_dir)
         state_root = node.remembered(settings["run"])
     # Models are received read-only, and torch only reads them.
     warnings.filterwarnings("ignore", "The given NumPy array is not writable")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from dataclasses import field
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,14 +57,25 @@ class Adapted:
     """What may be set of every network beside its own settings."""
 
     weights: Annotated[str, AfterValidator(absolute)] | None = None
-    """File of weights to start from, .safetensors or torch's, which each device has at
-    the same place. The classifier's are drawn; all others must be in it."""
+    """File of weights to start from, .safetensors or torch's, of which a device with a
+    `data-dir` has its own there, by the same name. The classifier's are drawn; all
+    others must be in it."""
     trainable: list[str] = field(default_factory=list)
     """Patterns of the names of parameters that are trained; [] for all, or, with
     adapters, these and the classifier."""
     lora: Lora = field(default_factory=Lora)
     network: Any = None
     """The settings of the network itself."""
+
+    def for_device(self, data_dir: str) -> Adapted:
+        """Return what a device builds: its weights are the file of this name there."""
+        weights = self.weights
+        if weights is not None:
+            weights = str(Path(data_dir, Path(weights).name))
+        network = self.network
+        if hasattr(network, "for_device"):
+            network = network.for_device(data_dir)
+        return replace(self, weights=weights, network=network)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for inputs of ``shape``, or raise `ConfigError`."""

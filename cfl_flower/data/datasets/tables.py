@@ -21,7 +21,7 @@ from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
 from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.data.reading.samples import Crop, images
 from cfl_flower.data.reading.scaling import standardised_by_training
-from cfl_flower.data.reading.texts import token_numbers
+from cfl_flower.data.reading.texts import require_installed, token_numbers
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, require, require_package, settings
 
@@ -73,6 +73,12 @@ class TableDataset(InferredDataset):
         require(ok, "dataset.features", columns, allowed)
         ok = self.periods == 1 or self.time is not None
         require(ok, "dataset.periods", self.periods, "1 without dataset.time")
+
+    def require_below(self, data_dir: str) -> None:
+        """Require that a device's settings name its own files and packages."""
+        super().require_below(data_dir)
+        if self.tokenizer:
+            require_installed(self.tokenizer, "dataset.tokenizer")
 
     @abstractmethod
     def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import require_package
+from cfl_flower.settings import require, require_package
 from cfl_flower.types import FloatArray
 
 FILES = ["config.json", "model.safetensors", "tokenizer.json"]
@@ -38,6 +38,12 @@ def pretrained(source: str, key: str) -> Path:
             f"{key}={source} cannot be had ({reason}); use a folder with "
             f"{', '.join(FILES)}, a package that has one, or a name on the hub"
         ) from error
+
+
+def require_installed(source: str, key: str) -> None:
+    """Require a package: a device reads or fetches nothing else that others name."""
+    there = source.isidentifier() and find_spec(source) is not None
+    require(there, key, source, "an installed package, on a device with a data-dir")
 
 
 def token_numbers(texts: Iterable[object], source: str, length: int) -> FloatArray:
