@@ -14,6 +14,7 @@ from rich.table import Table
 from cfl_flower.analysis.leads import Lead, find_lead, find_leads
 from cfl_flower.analysis.ranks import average_ranks, critical_difference, indistinct
 from cfl_flower.analysis.tables import new_table
+from cfl_flower.config.composition import list_options
 from cfl_flower.environment.files import write_atomically
 from simulations.reporting.charts import GREY, Chart, layer, number
 from simulations.tracking.protocol import Protocol
@@ -299,12 +300,15 @@ def describe_protocol(protocol: Protocol) -> str:
 
 
 def say_missing(rows: Rows, protocol: Protocol) -> str:
-    """Say which streams rows lack, as Markdown."""
+    """Say which streams rows lack, and which methods have no row, as Markdown."""
     lines = []
     for name in sorted(rows):
         lacking = [each for each in protocol.streams if each not in rows[name].streams]
         if lacking:
             lines.append(f"* {name}: no result on {', '.join(lacking)}.")
+    ran = {row.overrides[0].removeprefix("strategy=") for row in rows.values()}
+    if left := [each for each in list_options("strategy") if each not in ran]:
+        lines.append(f"* Not run yet: {', '.join(left)}.")
     return "\n".join(lines)
 
 
