@@ -138,14 +138,17 @@ def dots(lines: Lines, rows: Rows, key: str) -> Chart | None:
         known = [
             abs(factor) * v for v in (getattr(s, key) for s in scores) if v is not None
         ]
-        never = any(score.never_recovered for score in scores)
+        missed = sum(score.never_recovered for score in scores)
         entry: Row = {"method": line.label, "colour": line.colour}
-        entry["shown"] = "never" if never and factor < 0 else "-"
+        entry["shown"] = "-"
+        if missed and factor < 0:
+            entry["shown"] = f"{len(known)} of {len(scores)}" if known else "never"
         if known and len(known) == len(scores):
             estimate = find_lead((value, 0.0) for value in known)
             half = (estimate.half_width if estimate else None) or 0.0
             mean = float(np.mean(known))
-            entry |= {"mean": mean, "low": mean - half, "high": mean + half}
+            low = max(mean - half, 0.0)
+            entry |= {"mean": mean, "low": low, "high": mean + half}
             entry["shown"] = f"{mean:.1f}"
         found.append(entry)
         seeds += [{**entry, "mean": value} for value in known]
@@ -159,7 +162,7 @@ def dots(lines: Lines, rows: Rows, key: str) -> Chart | None:
     room = max(0.05 * (max(ends) - min(ends)), 0.5)
     # No share is more than all.
     highest = max(ends) + room if factor < 0 else min(max(ends) + room, factor)
-    span = (min(ends) - room, highest)
+    span = (max(min(ends) - room, 0.0), highest)
     axis = {"title": None, "ticks": False, "domain": False, "labelLimit": 130}
     y = {**EACH, "scale": {"domain": order}, "axis": {**axis, "grid": True}}
     x = number("mean", span, title=None, grid=False, tickCount=5, tickMinStep=1)

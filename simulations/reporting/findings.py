@@ -79,6 +79,18 @@ def sentences(rows: Rows) -> Iterator[str]:
         least = [name for name, size in sent.items() if size == first]
         most = [name for name, size in sent.items() if size == last]
         yield f"{_name(least)} sent least, {first}; {_name(most)} sent most, {last}."
+    agreed = {
+        name: fmean(each.score.ari for each in row)
+        for name, row in rivals.items()
+        if all(each.score.ari is not None for each in row)
+    }
+    if any(agreed.values()):
+        best = sorted(agreed, key=lambda name: -agreed[name])
+        found = [f"{name} {agreed[name]:.2f}" for name in best if agreed[name]]
+        yield (
+            "How far clusters are the true ones (adjusted Rand index, the mean over "
+            f"the rounds; 1: entirely): {', '.join(found)}."
+        )
 
 
 def _name(methods: Sequence[str]) -> str:
@@ -104,8 +116,10 @@ def _say_lead(winner: Winner, when: str) -> str:
     interval = f"95% interval {low:.1f} to {high:.1f}"
     if lead.holds:
         return f"{found}, {ahead} ({interval})."
+    # The interval is of these two alone; who is best was chosen among all.
     return (
-        f"{found}, but not clearly: {ahead} ({interval}, corrected p = {lead.p:.2f})."
+        f"{found}, but not clearly: {ahead} ({interval}; p = {lead.p:.2f} with Holm's "
+        "correction for all methods)."
     )
 
 
@@ -122,7 +136,7 @@ def _say_references(rows: Rows) -> Iterator[str]:
             percent = mean_and_deviation(values, 100, ".1f")
             found.append(f"{name}, {what}, has {percent}%")
     if found:
-        yield f"For reference: {'; '.join(found)}."
+        yield f"Bounds: {'; '.join(found)}."
 
 
 def _bytes(megabytes: float) -> str:

@@ -64,6 +64,8 @@ class Stream:
         """The sizes of its runs, and whether they end before their data change."""
         sizes = (self.first[key] for key in ("clients", "participants", "rounds"))
         words = "{} clients, {} participants in each of {} rounds".format(*sizes)
+        if self.reference and len(self.lines) > 1:
+            words += f"; compared with {self.reference}"
         changes = self.lines[0].runs[0].changes
         if changes and changes[0] > self.first["rounds"]:
             words += f"; the drift starts after the last, in round {changes[0]}"

@@ -34,8 +34,8 @@ def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
     last = 100 * single.rounds[-1]["accuracy"] + 2
     assert end == (
         f"fielding is the most accurate at the end, with {last:.1f} ± 1.0%, but not "
-        "clearly: 2.0 points ahead of fedavg (95% interval -0.5 to 4.5, corrected p = "
-        "0.07)."
+        "clearly: 2.0 points ahead of fedavg (95% interval -0.5 to 4.5; p = 0.07 with "
+        "Holm's correction for all methods)."
     )
     more = [{**row, "bytes_up": row["bytes_up"] + 10**6} for row in other.rounds]
     (dear,) = divide([single, replace(other, rounds=more)])
@@ -54,13 +54,16 @@ def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
 
 def test_references_stand_beside_who_leads(folders: list[Path]) -> None:
     first, other = (load_run(folder) for folder in folders)
+    (clustered,) = divide([other])
+    mean = sum(row["ari"] for row in other.rounds) / len(other.rounds)
+    assert clustered.findings[-1].endswith(f"1: entirely): fielding {mean:.2f}.")
     alone = {**other.resolved["strategy"], "name": "local"}
     local = replace(other, resolved={**other.resolved, "strategy": alone})
     (stream,) = divide([first, again(local, 0, 0.05)])
     end, beside, *_ = stream.findings
     high = 100 * local.rounds[-1]["accuracy"] + 5
     assert end.startswith(f"{first.strategy} has ")
-    assert beside == f"For reference: local, which shares nothing, has {high:.1f}%."
+    assert beside == f"Bounds: local, which shares nothing, has {high:.1f}%."
     # It knows the true clusters only where there are some.
     knows = {**other.resolved["strategy"], "name": "oracle"}
     oracle = replace(other, resolved={**other.resolved, "strategy": knows})
