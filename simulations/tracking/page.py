@@ -290,8 +290,8 @@ def describe_protocol(protocol: Protocol) -> str:
         f"* Tuning tries the learning rates {rates} for each method and stream. Each "
         "rate has one run, with another seed. The rate with the best accuracy on "
         "validation samples is taken.",
-        f"* Each method then runs with {protocol.seeds} seeds. A cell is the mean over all "
-        "tested rounds and over the seeds, with its 95% interval (Student's t).",
+        f"* Each method then runs with {protocol.seeds} seeds. A cell is the mean over "
+        "all tested rounds and over the seeds, with its 95% interval (Student's t).",
     ]
     for name, stream in protocol.streams.items():
         what = "balanced accuracy" if stream.measure != "accuracy" else "accuracy"
