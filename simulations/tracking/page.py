@@ -27,8 +27,9 @@ BASELINE = "fedavg"
 """The row of which the others are ahead or behind."""
 
 MARKS = (
-    f"▲, ▼: ahead of {BASELINE} and behind it, by the paired t-test over the seeds "
-    "with Holm's correction for the rows of a stream (5%)."
+    f"▲ marks a row that is ahead of {BASELINE}, ▼ one that is behind it. The test is "
+    "the paired t-test over the seeds (5%), with Holm's correction for the rows of a "
+    "stream."
 )
 
 Rows = Mapping[str, TrackRow]
@@ -238,9 +239,10 @@ def cost_chart(rows: Rows, streams: Sequence[str]) -> Chart:
 
 PAGE = """# The track
 
-Every method on the same drifting streams, tuned alike. Version {version} of the
-protocol, which `simulations/tracking/protocol.yaml` has; this page is written from the
-rows in `simulations/tracking/rows` by `cfl-flower track --page docs/track`.
+The track runs every method on the same drifting streams, and tunes all methods alike.
+`simulations/tracking/protocol.yaml` has the protocol, version {version}.
+`cfl-flower track --page docs/track` writes this page from the rows in
+`simulations/tracking/rows`.
 
 {protocol}
 
@@ -251,8 +253,9 @@ rows in `simulations/tracking/rows` by `cfl-flower track --page docs/track`.
 {pictures}
 {marks}
 `local` (every client alone) and `oracle` (the true clusters) are references and have no
-rank. MB: sent up and down in a run, the mean over streams. min: what all runs of the
-row took, one after the other, tuning included. `-`: no result.
+rank. `MB` is what a run sends up and down, as the mean over streams. `min` is how many
+minutes all runs of the row took, one after the other, tuning included. `-` means no
+result.
 
 {repetitions}
 
@@ -260,23 +263,23 @@ row took, one after the other, tuning included. `-`: no result.
 
 ## Add a row
 
-1. `cfl-flower track my_method` runs your method on all streams, and resumes what was
-   interrupted. It writes `outputs/track/v{version}/rows/my_method.json`.
-2. Open a pull request that adds this file to `simulations/tracking/rows`, and the page
-   that `cfl-flower track --page docs/track` writes. A test reads the file, and compares
+1. `cfl-flower track my_method` runs your method on all streams and resumes interrupted
+   runs. It writes `outputs/track/v{version}/rows/my_method.json`.
+2. Open a pull request. It adds this file to `simulations/tracking/rows`, and the page
+   that `cfl-flower track --page docs/track` writes. A test reads the file and compares
    the page with the rows.
-3. Say in the pull request where the code of the method is. Whoever reads it can run one
-   stream again: `cfl-flower track my_method --streams concept` has the same digits.
+3. Say in the pull request where the method's code is. Readers can repeat one stream:
+   `cfl-flower track my_method --streams concept` gives the same digits.
 """
 
 PICTURES = """![average ranks](ranks.svg)
 
-A grey line goes down from a method to the last one whose rank does not differ from
-its own.
+A grey line runs from a method down to the last one whose rank does not differ from its
+own.
 
 ![mean score against megabytes sent](cost.svg)
 
-What nothing beats at less cost is dark.
+A method is dark if no other one scores more and sends no more.
 """
 """What stands beside the pictures, of which there are none without ranks."""
 
@@ -285,10 +288,11 @@ def describe_protocol(protocol: Protocol) -> str:
     """Return what the protocol is, as Markdown."""
     rates = ", ".join(f"{rate:g}" for rate in protocol.rates)
     lines = [
-        f"* Learning rates {rates}: each method has its best on each stream, by the "
-        "accuracy on validation samples in one run of another seed.",
-        f"* Then {protocol.seeds} seeds. A cell is the mean over them of the mean over "
-        "all tested rounds, with its 95% interval (Student's t).",
+        f"* Tuning tries the learning rates {rates} for each method and stream. Each "
+        "rate has one run, with another seed. The rate with the best accuracy on "
+        "validation samples is taken.",
+        f"* Each method then runs with {protocol.seeds} seeds. A cell is the mean over "
+        "all tested rounds and over the seeds, with its 95% interval (Student's t).",
     ]
     for name, stream in protocol.streams.items():
         what = "balanced accuracy" if stream.measure != "accuracy" else "accuracy"
