@@ -109,7 +109,14 @@ class Devices:
         if self.presence is None:
             joins = Moves(self.joins, self.joining)
             leaves = Moves(self.leaves, self.leaving)
-            return draw_presence(clients, joins, leaves, seed)
+            found = draw_presence(clients, joins, leaves, seed)
+            key = "devices.joining, devices.leaving"
+            shares = [self.joining, self.leaving]
+            for number in (1, *self.joins, *self.leaves):
+                # Shares are rounded to clients, who may be all that there are.
+                allowed = f"less with {clients} clients: none is in round {number}"
+                require(bool(found.there(number).any()), key, shares, allowed)
+            return found
         return read_presence(Path(data_dir, self.presence).expanduser(), clients)
 
     def check(self, data_dir: str = "") -> None:

@@ -62,3 +62,13 @@ def test_a_wrong_trace_is_one_line(tmp_path: Path, text: str, said: str) -> None
 def test_wrong_settings_are_one_line(settings: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Devices(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"joins": [2], "joining": 0.95}, {"leaves": [2], "leaving": 0.95}]
+)
+def test_somebody_of_few_clients_is_there(settings: dict[str, object]) -> None:
+    devices = Devices(**settings)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="less with 6 clients: none is in round"):
+        devices.open_presence(6, seed=0)
+    assert devices.open_presence(100, seed=0).there(2).any()
