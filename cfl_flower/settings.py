@@ -330,6 +330,14 @@ def _of_every_network(cls: Any) -> dict[str, FieldInfo]:
     return {name: fields[name] for name in fields if name not in own}
 
 
+def _values_of(built: Any) -> Mapping[str, Any]:
+    """Return the settings that were built, of a network with those of `ADAPTED`."""
+    if _of_every_network(type(built)):
+        return {**vars(locate(ADAPTED)()), **vars(built)}
+    inner = getattr(built, "network", None)
+    return {**vars(inner), **vars(built)} if is_dataclass(inner) else vars(built)
+
+
 def declared(node: Any, built: Any) -> Any:
     """Return plain settings with the values that their declarations made of them.
 
@@ -341,7 +349,7 @@ def declared(node: Any, built: Any) -> Any:
     {'rounds': 100, 'names': [3, 4]}
     """
     if isinstance(node, Mapping):
-        values = built if isinstance(built, Mapping) else vars(built)
+        values = built if isinstance(built, Mapping) else _values_of(built)
         return {key: declared(node[key], values.get(key, node[key])) for key in node}
     if isinstance(node, list | tuple):
         return [declared(*pair) for pair in zip(node, built, strict=True)]
