@@ -330,7 +330,9 @@ class StoCFL(ClusteredStrategy):
     def next_omega(self, server_round: int, omega: Vector, results: Results) -> Vector:
         """Return the mean of omega as the participants trained it."""
         if self.settings.omega == "parallel":
-            return results.sums[OMEGA, UNKNOWN].mean()
+            # Nobody takes part in a round in which no simulated client is there.
+            found = results.sums.get((OMEGA, UNKNOWN))
+            return omega if found is None else found.mean()
         trained = RunningMean()
         for result in results:
             task = Task(result.client, (0,))
