@@ -143,7 +143,7 @@ class Picture:
     name: str
     caption: str
     figure: Chart = field(repr=False)
-    title: str = ""
+    title: str = field(default="", repr=False)
     """What stands above it where many are side by side."""
 
     @property
