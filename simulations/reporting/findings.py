@@ -79,11 +79,11 @@ def sentences(rows: Rows) -> Iterator[str]:
         least = [name for name, size in sent.items() if size == first]
         most = [name for name, size in sent.items() if size == last]
         yield f"{_name(least)} sent least, {first}; {_name(most)} sent most, {last}."
-    agreed = {
-        name: fmean(each.score.ari for each in row)
-        for name, row in rivals.items()
-        if all(each.score.ari is not None for each in row)
-    }
+    agreed: dict[str, float] = {}
+    for name, row in rivals.items():
+        known = [each.score.ari for each in row if each.score.ari is not None]
+        if len(known) == len(row):
+            agreed[name] = fmean(known)
     if any(agreed.values()):
         best = sorted(agreed, key=lambda name: -agreed[name])
         found = [f"{name} {agreed[name]:.2f}" for name in best if agreed[name]]
