@@ -166,6 +166,12 @@ class RunConfig(Basics):
                 "than in its paper, and than other methods; use model=mlp or a deeper "
                 "one"
             )
+        warmup = self.strategy.local.warmup
+        if warmup >= self.rounds:
+            found.append(
+                f"strategy.local.warmup={warmup} does not end before rounds="
+                f"{self.rounds} do: the learning rate is never reached; use fewer"
+            )
         return found
 
 

@@ -132,9 +132,6 @@ def check_training(config: RunConfig) -> None:
                 training.rates(config.rounds)
                 if training.augment:
                     check_parts(training.augment, dataset.shape, scaled)
-                rounds = f"fewer than rounds={config.rounds}"
-                ok = training.warmup < config.rounds
-                require(ok, "strategy.warmup", training.warmup, rounds)
                 ok = name == "local" or not training.changes
                 allowed = "null, and no warmup: the server trains before all rounds"
                 require(ok, "strategy.schedule", training.schedule, allowed)

@@ -104,3 +104,10 @@ def test_what_does_not_fit_is_one_line_before_training(
         compose_config(["strategy=fedavg", *f"strategy.local.{overrides}".split()])
     assert str(error.value).startswith(("strategy.local.", "strategy.pretraining."))
     assert "\n" not in str(error.value)
+
+
+def test_a_warmup_that_does_not_end_is_told() -> None:
+    long = compose_config(["strategy.local.warmup=3", "rounds=3", "drift=none"])
+    assert any("strategy.local.warmup=3" in each for each in long.warnings())
+    short = compose_config(["strategy.local.warmup=2", "rounds=3", "drift=none"])
+    assert not short.warnings()
