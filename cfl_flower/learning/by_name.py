@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -75,8 +76,9 @@ def scheduled_rates(name: str, options: str, rate: float, rounds: int) -> list[f
             found.append(float(optimizer.param_groups[0]["lr"]))
             optimizer.step()
             schedule.step()
-        if min(found, default=1.0) <= 0:
-            raise ValueError(f"a rate is {min(found):g}")
+        wrong = [each for each in found if not 0 < each < math.inf]
+        if wrong:
+            raise ValueError(f"a rate is {wrong[0]:g}")
     return found
 
 

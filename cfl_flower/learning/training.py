@@ -98,7 +98,8 @@ class LocalTraining:
         given = self.optimizer_settings
         kind = f"settings of torch's {cls.__name__}"
         with by_name.refusing("strategy.optimizer_settings", given, kind):
-            stepper(torch.zeros(1), torch.zeros(1), self)
+            # Some settings are refused by the first step alone.
+            stepper(torch.zeros(1), torch.zeros(1), self)()
 
     def require_sgd(self, why: str) -> None:
         """Raise `ConfigError` for an optimiser that is not plain SGD."""

@@ -71,7 +71,7 @@ class Progress:
         self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
     ) -> None:
         """Show the round."""
-        self._course.rows.append(vars(record))
+        self._course.add(vars(record))
         if self._block is not None:
             self._block.update(show_courses([self._course]), refresh=True)
             return

@@ -38,6 +38,9 @@ CURVE = 20
 MOST_MARKS = 4
 """Drifts that are marked in a curve; more would leave no room."""
 
+SHOWN = ("round", "accuracy", "num_clusters", "seconds")
+"""What a terminal shows of a round."""
+
 RECENT = 100
 """Rounds by which the remaining time is estimated."""
 
@@ -126,14 +129,19 @@ class Course:
     drifts: Sequence[int] = ()
     """The rounds at whose start the data change."""
     rows: list[Mapping[str, Json]] = field(default_factory=list)
-    """Of the rounds that are done, as in `rounds.jsonl`."""
+    """Of the rounds that are done, with the keys of `SHOWN` in `rounds.jsonl`."""
+
+    def add(self, row: Mapping[str, Json]) -> None:
+        """Add a round, of whose line no more is kept than is shown."""
+        self.rows.append({key: row[key] for key in SHOWN})
 
     def left(self) -> str:
         """Estimate the remaining time; empty if nothing is known or left."""
         # The first round starts the workers.
-        times = [row["seconds"] for row in self.rows if row["seconds"] is not None][1:]
+        recent = self.rows[max(1, len(self.rows) - RECENT) :]
+        times = [row["seconds"] for row in recent if row["seconds"] is not None]
         missing = self.rounds - self.rows[-1]["round"] if times else 0
-        return clock(missing * fmean(times[-RECENT:])) if missing else ""
+        return clock(missing * fmean(times)) if missing else ""
 
     def curve(self) -> Text:
         """Draw the accuracy as bars, dots for rounds to come, and lines for drifts."""

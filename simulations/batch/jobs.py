@@ -76,7 +76,8 @@ class Job:
         done = [line for line in lines if line.endswith(b"\n")]
         # A run that goes on drops rounds after its checkpoint.
         del course.rows[len(done) :]
-        course.rows += map(json.loads, done[len(course.rows) :])
+        for line in done[len(course.rows) :]:
+            course.add(json.loads(line))
 
     def time(self) -> str:
         """Return how long its rounds took, once it is complete."""

@@ -86,6 +86,15 @@ def test_rates_and_draws_are_the_same_on_any_nodes_and_when_resumed(
         ("optimizer_settings.beta=1", "settings of torch's SGD"),
         ("schedule=LambdaLR", "schedule=LambdaLR .*known here: ConstantLR"),
         ("schedule=step", r"schedule_settings=\{\} .*'step_size'"),
+        (
+            "schedule=exponential strategy.local.schedule_settings={gamma:nan}",
+            "keep the rate above 0 .*a rate is nan",
+        ),
+        (
+            "optimizer=adam strategy.local.optimizer_settings="
+            "{capturable:true,foreach:true}",
+            "settings of torch's Adam .*capturable",
+        ),
         ("schedule_settings={step_size:1}", "use {} without strategy.local.schedule"),
         ("augment=[flip]", "augment=flip .*see torchvision"),
         ("augment=[five_crop]", "one image that keeps its shape"),
