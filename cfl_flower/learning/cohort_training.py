@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import Optimizer
 
 from cfl_flower.learning.training import (
     TrainingJob,
     add_penalties,
     batches,
-    stepper,
+    make_optimizer,
     train_alone,
 )
 from cfl_flower.models import FlatModel
@@ -78,11 +79,8 @@ def train_cohort(jobs: Iterable[TrainingJob]) -> None:
     """Do the jobs of many clients; those together that differ in their data alone."""
     alike: dict[Hashable, list[TrainingJob]] = defaultdict(list)
     for job in jobs:
-        settings = job.settings
-        # An optimiser's memory of all rows makes the same number of steps.
-        steps = 0 if settings.plain_sgd else settings.count_steps(len(job.y))
         network = job.model.alike, job.x.shape[1:], job.part.start, job.part.stop
-        kind = network, job.loss, job.correction is None, repr(settings), steps
+        kind = network, job.loss, job.correction is None, repr(job.settings)
         alike[kind].append(job)
     for group in alike.values():
         _train_in_memory(group)
@@ -109,7 +107,7 @@ def _train_in_memory(jobs: list[TrainingJob]) -> None:
 
 @torch.no_grad()
 def train_together(jobs: Sequence[TrainingJob]) -> None:
-    """Do k jobs that differ in their data alone, with a plain SGD's numbers of steps.
+    """Do k jobs that differ in their data alone.
 
     The models change only when all is done.
     """
@@ -127,6 +125,7 @@ def train_together(jobs: Sequence[TrainingJob]) -> None:
     centres = _stack([job.centre() for job in jobs])
     corrections = _stack([job.correction for job in jobs])
     gradients_of = cohort_gradient(module)
+    optimizer = make_optimizer(weights[:, part], gradient[:, part], settings)
     count = 0
     for now, some in zip(torch.from_numpy(rows).to(y.device), active, strict=True):
         if some != count:
@@ -135,14 +134,30 @@ def train_together(jobs: Sequence[TrainingJob]) -> None:
             along = gradient[:count, part]
             centre = None if centres is None else centres[:count]
             correction = None if corrections is None else corrections[:count]
-            step = stepper(moved, along, settings)
+            keep_first_rows(optimizer, moved, along)
         taken = now[:count].clamp(min=0)
         there = now[:count] != PADDING
         gradient[:count] = gradients_of(weights[:count], x[taken], y[taken], there)
         add_penalties(along, moved, settings, centre, correction)
-        step()
+        optimizer.step()
     for job, trained in zip(jobs, weights, strict=True):
         job.model.weights.copy_(trained)
+
+
+def keep_first_rows(optimizer: Optimizer, weights: Tensor, gradient: Tensor) -> None:
+    """Let an optimiser go on with fewer rows, and with what it remembers of them.
+
+    ``weights`` and ``gradient`` are the first k rows of those that it has, (k, p).
+    """
+    group = optimizer.param_groups[0]
+    before = group["params"][0]
+    remembered = optimizer.state.pop(before, {})
+    for name, value in remembered.items():
+        is_of_rows = torch.is_tensor(value) and value.shape == before.shape
+        kept = value[: len(weights)] if is_of_rows else value
+        optimizer.state[weights][name] = kept
+    weights.grad = gradient
+    group["params"] = [weights]
 
 
 def _stack(rows: Sequence[Tensor | None]) -> Tensor | None:

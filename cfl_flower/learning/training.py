@@ -448,10 +448,17 @@ def stepper(
     weights: Tensor, gradient: Tensor, settings: LocalTraining
 ) -> Callable[[], object]:
     """Return a function that takes one optimiser step in place from the gradient."""
-    rate = settings.learning_rate
     if settings.plain_sgd:
         # A small network's step takes a tenth of the time of torch's optimiser.
-        return partial(weights.add_, gradient, alpha=-rate)
+        return partial(weights.add_, gradient, alpha=-settings.learning_rate)
+    step: Callable[[], object] = make_optimizer(weights, gradient, settings).step
+    return step
+
+
+def make_optimizer(
+    weights: Tensor, gradient: Tensor, settings: LocalTraining
+) -> torch.optim.Optimizer:
+    """Return torch's optimiser of one tensor, whose steps read ``gradient``."""
     options: dict[str, Any] = {}
     if settings.momentum:
         options["momentum"] = settings.momentum
@@ -460,6 +467,8 @@ def stepper(
     # The whole network as one tensor: one operation per step, not one per layer.
     weights.grad = gradient
     cls = by_name.look_up(by_name.OPTIMIZERS, settings.optimizer, "strategy.optimizer")
-    optimizer = cls([weights], rate, **options, **settings.optimizer_settings)
-    step: Callable[[], object] = optimizer.step
-    return step
+    rate = settings.learning_rate
+    made: torch.optim.Optimizer = cls(
+        [weights], rate, **options, **settings.optimizer_settings
+    )
+    return made

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cfl_flower.learning import cohort_training
+from cfl_flower.learning.by_name import OPTIMIZERS
 from cfl_flower.learning.cohort_training import (
     can_train_together,
     cohort_batches,
@@ -123,6 +124,22 @@ def test_a_cohort_ends_where_its_clients_would_have(
     assert_same(jobs, expected)
     for job, start in zip(jobs, starts, strict=True):
         assert not torch.equal(job.model.vector, start)
+
+
+@pytest.mark.parametrize("name", [name.lower() for name in OPTIMIZERS])
+def test_clients_who_have_fewer_steps_train_with_the_others(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An optimiser keeps what it remembers of those who go on."""
+    momentum = 0.9 if name == "sgd" else 0.0
+    local = LocalTraining(
+        epochs=2, optimizer=name, momentum=momentum, learning_rate=0.01
+    )
+    jobs = make_jobs(network(Mclr(), dtype=torch.float64), [23, 40, 10, 1], local)
+    expected = alone(jobs)
+    monkeypatch.setattr(cohort_training, "train_alone", None)
+    train_cohort(jobs)
+    assert_same(jobs, expected)
 
 
 def test_what_is_frozen_stays_in_a_cohort_as_well() -> None:
