@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -84,6 +84,9 @@ class FieldingSettings(StrategySettings):
     theta, the mean distance between centres."""
     tolerance: NonNegative = 0.0
     """Change of a representation, in D, up to which a client does not report."""
+    reporters: Literal["all", "participants"] = "all"
+    """Whose reports of drift count: all clients', or those of the clients alone that
+    trained in the round (Figure 2b)."""
     significance: Fraction = 0.001
     """Level of the test whether one label distribution explains all clients, which are
     then one cluster; 0 for no test."""
@@ -274,6 +277,9 @@ class Fielding(ClusteredStrategy):
         state = self.state
         record = self.run.record
         reports = [result for result in results if result.report is not None]
+        if self.settings.reporters == "participants":
+            chosen = self.run.participants.strata
+            reports = [result for result in reports if result.client in chosen]
         record.drifted = len(reports)
         record.moved = 0
         # It is true already if newcomers led to a re-clustering.

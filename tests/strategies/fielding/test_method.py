@@ -185,6 +185,16 @@ def test_all_drifted_clients_report_selected_or_not(run_small: Runner) -> None:
     assert all(row["heterogeneity"] is not None for row in run.rounds)
 
 
+def test_reports_of_participants_alone_leave_the_others_where_they_are(
+    run_small: Runner,
+) -> None:
+    run = run_small("participants=3", "strategy.reporters=participants")
+    drifted = [row["drifted"] for row in run.rounds]
+    # Who is not heard at the drift is heard when it trains.
+    assert drifted[:2] == [0, 3]
+    assert 0 < sum(drifted[2:]) <= 6
+
+
 def test_reclustering_restores_what_drift_took(run_small: Runner) -> None:
     options = ["clients=20", "rounds=8", "drift.rounds=[6]", "partition.groups=5"]
     with_it = run_small(*options, folder="with")
