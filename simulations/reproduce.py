@@ -19,146 +19,37 @@ import argparse
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 
 from rich.markup import escape
 from rich.table import Table
 
-from cfl_flower.analysis.drift_metrics import score
-from cfl_flower.analysis.leads import TESTED, Pair, find_leads
-from cfl_flower.analysis.reference import REFERENCE_METHOD
+from cfl_flower.analysis.leads import TESTED
 from cfl_flower.analysis.saved import read_finished
-from cfl_flower.analysis.tables import mean_and_deviation
 from cfl_flower.config.compose import RunConfig
 from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import make_console
 from cfl_flower.runs.directory import check_output_dir
-from cfl_flower.runs.reading import broken
 from cfl_flower.settings import require
 from cfl_flower.types import Json
 from simulations.batch.jobs import Job, at_once, carry_out
 from simulations.papers.catalogue import compose_here, list_elsewhere, list_tables
+from simulations.papers.outcomes import (
+    HEADER,
+    NUMBERS,
+    Outcome,
+    find_row_leads,
+    markdown,
+)
 from simulations.papers.published import (
     Cell,
     PublishedTable,
     load_elsewhere,
     load_tables,
 )
+from simulations.papers.recorded import record
 from simulations.shell.terminal import Parser, command, count
-
-NUMBERS = ("ours", "last ten", "lead", "published", "difference")
-HEADER = ("row", "method", *NUMBERS, "verdict")
-"""Last ten: the mean accuracy of the last ten tests, beside a final or best one. Lead:
-over fedavg in the same row, or over what the figure is relative to, paired by seed; the
-methods of a row are tested together."""
-
-
-@dataclass
-class Outcome:
-    """The results of a cell."""
-
-    values: dict[int, float] = field(default_factory=dict)
-    """The figure by seed, of the seeds that finished."""
-    last_ten: dict[int, float] = field(default_factory=dict)
-    """The mean accuracy of the last ten tests in percent, by seed."""
-    reasons: list[str] = field(default_factory=list)
-    """Why other seeds failed."""
-    never: int = 0
-    """Seeds that never became as good as their reference run."""
-
-    def add(
-        self,
-        seed: int,
-        table: PublishedTable,
-        jobs: Sequence[Job],
-        reasons: Mapping[str, str],
-    ) -> None:
-        """Add a seed: its run, and its reference run if it has one."""
-        for job in jobs:
-            if reason := reasons.get(job.config.output_dir):
-                self.reasons.append(f"{job.label} failed: {reason}")
-        runs = [run for job in jobs if (run := read_finished(job.config))]
-        if len(runs) < len(jobs):
-            return
-        try:
-            value = table.value(*runs)
-            tail = score(runs[0].rounds, ()).last_ten
-        except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise broken(jobs[0].folder / "rounds.jsonl", error) from error
-        if value is None:
-            self.never += 1
-            return
-        self.values[seed] = value
-        if tail is not None and table.is_share and table.against is None:
-            self.last_ten[seed] = 100 * tail
-
-    def line(self, table: PublishedTable, cell: Cell, lead: str = "-") -> list[str]:
-        """Return the entries of the printed row, in the order of `HEADER`."""
-        form = f".{table.decimals}f"
-        published = cell.published
-        known = "-" if published is None else f"{published:{form}}"
-        if not self.values:
-            ours = "never" if self.never else self._why_nothing()
-            return [cell.row, cell.method, ours, "-", "-", known, "-", ""]
-        ours = mean_and_deviation(list(self.values.values()), 1, form) or "-"
-        tail = mean_and_deviation(list(self.last_ten.values()), 1, form) or "-"
-        gap = None if published is None else fmean(self.values.values()) - published
-        judged = verdict(gap, table.tolerance)
-        judged += f", without {self.never} never" if self.never else ""
-        judged += f", without {len(self.reasons)} failed" if self.reasons else ""
-        difference = "-" if gap is None else f"{gap:+{form}}"
-        return [cell.row, cell.method, ours, tail, lead, known, difference, judged]
-
-    def _why_nothing(self) -> str:
-        """Say whether all runs diverged, where a paper may print chance, or failed."""
-        diverged = ["finite" in reason for reason in self.reasons]
-        return "collapsed" if diverged and all(diverged) else "failed"
-
-    def pairs(self, table: PublishedTable, reference: Outcome | None) -> list[Pair]:
-        """Return shares beside the reference's; a difference is relative already."""
-        if not table.is_share or reference is self:
-            return []
-        if table.against is not None:
-            return [(value / 100, 0.0) for value in self.values.values()]
-        if reference is None:
-            return []
-        others = reference.values
-        both = sorted(self.values.keys() & others.keys())
-        return [(self.values[seed] / 100, others[seed] / 100) for seed in both]
-
-
-def find_row_leads(
-    table: PublishedTable, outcomes: Sequence[tuple[Cell, Outcome]]
-) -> dict[tuple[str, str], str]:
-    """Return the leads over the reference of the row, in words, by row and method."""
-    rows: dict[str, dict[str, Outcome]] = {}
-    for cell, outcome in outcomes:
-        rows.setdefault(cell.row, {})[cell.method] = outcome
-    found = {}
-    for row, methods in rows.items():
-        reference = methods.get(REFERENCE_METHOD)
-        pairs = {name: each.pairs(table, reference) for name, each in methods.items()}
-        for name, lead in find_leads(pairs).items():
-            found[row, name] = lead.in_points()
-    return found
-
-
-def verdict(gap: float | None, tolerance: float) -> str:
-    """Say in a word how a figure compares with the published one.
-
-    Examples
-    --------
-    >>> verdict(-0.4, 1.5), verdict(3.0, 1.5), verdict(-3.0, 1.5), verdict(None, 1.5)
-    ('reproduced', 'above', 'below', 'no published figure')
-    """
-    if gap is None:
-        return "no published figure"
-    if abs(gap) <= tolerance:
-        return "reproduced"
-    return "above" if gap > 0 else "below"
 
 
 def run_folder(cell: Cell, seed: int, options: argparse.Namespace) -> Path:
@@ -292,12 +183,6 @@ def draw(title: str, rows: Iterable[Sequence[str]], caption: str = "") -> Table:
     return table
 
 
-def markdown(rows: Iterable[Sequence[str]]) -> str:
-    """Lay a table out for a document."""
-    rule = ["---:" if name in NUMBERS else "---" for name in HEADER]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (HEADER, rule, *rows))
-
-
 def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace:
     """Read the command line, or raise a `ConfigError`."""
     parser = Parser("reproduce", __doc__)
@@ -316,6 +201,7 @@ def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace
     add("--output", type=Path, default=Path("outputs/reproduce"))
     add("--data-dir", type=Path, help="where the datasets are")
     add("--download", action="store_true", help="fetch missing data by torchvision")
+    add("--record", action="store_true", help="keep the figures in recorded.json")
     parser.add_many_runs()
     options = parser.parse_args(arguments)
     if found := load_elsewhere().get(options.table):
@@ -342,6 +228,8 @@ def main(arguments: Sequence[str]) -> int:
     table = tables[options.table]
     cells = table.cells(options.rows, options.methods)
     outcomes = reproduce(table, cells, options, tables)
+    if options.record:
+        record(table, outcomes, options.scale)
     leads = find_row_leads(table, outcomes)
     rows = [
         outcome.line(table, cell, leads.get((cell.row, cell.method), "-"))

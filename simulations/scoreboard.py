@@ -2,17 +2,20 @@
 
     python -m simulations.scoreboard
 
-writes docs/results/README.md from published.yaml, which `simulations.reproduce` runs.
+writes docs/results/README.md from published.yaml, which `simulations.reproduce` runs,
+and the tables of the pages beside it from recorded.json, which has what runs gave.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import CONF
 from simulations.papers.published import STATES, load_elsewhere, load_tables
+from simulations.papers.recorded import section
 
 PAGE = CONF.parent / "docs" / "results" / "README.md"
 
@@ -23,6 +26,8 @@ PAPERS = {
     "stocfl": "StoCFL",
     "fedccfa": "FedCCFA",
 }
+
+MARKED = re.compile("(<!-- recorded -->\n).*?(<!-- end of recorded -->)", re.DOTALL)
 
 HEAD = """# The papers' tables and figures
 
@@ -65,10 +70,18 @@ def page() -> str:
     return text
 
 
+def with_recorded(paper: str) -> str:
+    """Return a paper's page with the tables of its recorded figures."""
+    words = PAGE.with_name(f"{paper}.md").read_text()
+    return MARKED.sub(lambda found: found[1] + section(paper) + found[2], words)
+
+
 def main() -> int:
-    """Write the page and return the exit code."""
+    """Write the pages and return the exit code."""
     write_atomically(PAGE, page().encode())
-    print(f"saved in {PAGE}")
+    for paper in PAPERS:
+        write_atomically(PAGE.with_name(f"{paper}.md"), with_recorded(paper).encode())
+    print(f"saved in {PAGE.parent}")
     return 0
 
 

@@ -26,13 +26,14 @@ from cfl_flower.runs.console import Verbosity
 from cfl_flower.runs.reading import finished
 from simulations import reproduce
 from simulations.batch.jobs import Job, carry_out
-from simulations.papers import published
+from simulations.papers import published, recorded
+from simulations.papers.outcomes import Outcome, find_row_leads
 from simulations.papers.published import (
     Cell,
     PublishedTable,
     load_tables,
 )
-from simulations.reproduce import Outcome, find_row_leads, main
+from simulations.reproduce import main
 
 TABLES = load_tables()
 PRESETS = {
@@ -474,6 +475,33 @@ def test_reproduce_runs_keeps_and_prints_a_table_with_its_failures(
     stamp = kept.stat().st_mtime_ns
     assert main([*command, "--scale", "0.5", "--methods", "fedavg"]) == 0
     assert kept.stat().st_mtime_ns == stamp
+
+
+@pytest.mark.usefixtures("small")
+def test_figures_are_kept_by_seed_and_written_into_pages_as_they_were(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "recorded.json"
+    path.write_text('{"figures": {}, "runs": {}}')
+    monkeypatch.setattr(recorded, "RECORDED", path)
+    command = ["gain", "--output", str(tmp_path / "runs"), "--markdown", "-q"]
+    for seeds in ("2", "1"):  # the second seed of before stays
+        assert main([*command, "--seeds", seeds, "--scale", "0.5", "--record"]) == 0
+        printed = capsys.readouterr().out
+        page = "".join(recorded.of_table(published.load_tables()["gain"]))
+        assert "0.5 of the rounds" in page
+        (row,) = (line for line in page.splitlines() if "| local |" in line)
+        assert row.endswith(" | 2 |")
+        if seeds == "2":
+            assert row.removesuffix(" 2 |") in printed
+    kept = json.loads(path.read_text())
+    assert [*kept["figures"]] == ["gain/digits/local-x0.5"]
+    assert [*kept["figures"]["gain/digits/local-x0.5"]["values"]] == ["0", "1"]
+    assert len(kept["runs"]) == 4
+    run = kept["runs"]["gain/digits/local-s0-x0.5"]
+    assert run["rounds"] == 2
+    same = kept["runs"]["gain/digits/local-s1-x0.5"]
+    assert run["settings"] != same["settings"]
 
 
 @pytest.mark.slow

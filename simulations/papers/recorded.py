@@ -1,0 +1,148 @@
+"""What runs of published tables gave, kept beside the published figures.
+
+`simulations.reproduce TABLE --record` adds its finished runs to recorded.json.
+`simulations.scoreboard` writes tables from it into the papers' pages, so that they say
+what runs said, and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from cfl_flower.analysis.leads import TESTED
+from cfl_flower.analysis.saved import SavedRun
+from cfl_flower.environment.files import write_atomically
+from cfl_flower.runs.provenance import read_provenance
+from cfl_flower.runs.reading import MAY_DIFFER
+from cfl_flower.types import Json
+from simulations.papers.outcomes import HEADER, Outcome, find_row_leads, markdown
+from simulations.papers.published import Cell, PublishedTable, load_tables
+
+RECORDED = Path(__file__).with_name("recorded.json")
+
+HEAD = """Written by `python -m simulations.scoreboard` from
+[recorded.json](../../simulations/papers/recorded.json), which has the settings, the
+commit and the figures of each run. `reproduce TABLE --record` adds runs to it.
+
+"""
+
+
+def load() -> dict[str, dict[str, Json]]:
+    """Return the figures by table, row, method and scale, and the runs by folder."""
+    found: dict[str, dict[str, Json]] = json.loads(RECORDED.read_text())
+    return found
+
+
+def figure_name(table: PublishedTable, cell: Cell, scale: float) -> str:
+    """Return the key of a figure."""
+    part = "" if scale == 1 else f"-x{scale:g}"
+    return f"{table.name}/{cell.row}/{cell.method}{part}"
+
+
+def record(
+    table: PublishedTable, outcomes: Iterable[tuple[Cell, Outcome]], scale: float
+) -> None:
+    """Add what finished runs gave to the file. A seed's new figure replaces its old."""
+    known = load()
+    for cell, outcome in outcomes:
+        if not outcome.saved:
+            continue
+        name = figure_name(table, cell, scale)
+        figure = known["figures"].setdefault(name, {"values": {}, "last_ten": {}})
+        figure["values"] |= rounded(outcome.values)
+        figure["last_ten"] |= rounded(outcome.last_ten)
+        figure["never"] = outcome.never
+        for run in outcome.saved:
+            known["runs"]["/".join(run.folder.parts[-3:])] = describe(run)
+    write_atomically(RECORDED, text(known).encode())
+
+
+def rounded(values: dict[int, float]) -> dict[str, float]:
+    """Return values by seed as JSON has them."""
+    return {str(seed): round(value, 4) for seed, value in values.items()}
+
+
+def describe(run: SavedRun) -> Json:
+    """Return what identifies a run, and its final accuracy as a share."""
+    entries = read_provenance(run.folder)
+    return {
+        "settings": settings_digest(run.resolved),
+        "commits": list(dict.fromkeys(str(entry["commit"]) for entry in entries)),
+        "torch": list(dict.fromkeys(entry["versions"]["torch"] for entry in entries)),
+        "rounds": len(run.rounds),
+        "seconds": run.summary["seconds"],
+        "accuracy": run.summary["final"]["accuracy"],
+    }
+
+
+def settings_digest(resolved: Json) -> str:
+    """Return a digest of the settings that the numbers of a run depend on."""
+    kept = {key: value for key, value in resolved.items() if key not in MAY_DIFFER}
+    kept["rounds"] = resolved["rounds"]
+    words = json.dumps(kept, sort_keys=True, default=str)
+    return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
+def text(known: dict[str, dict[str, Json]]) -> str:
+    """Return the file, with one figure or run a line, for readable differences."""
+    parts = []
+    for part, entries in sorted(known.items()):
+        rows = [
+            f"{json.dumps(key)}: {json.dumps(entries[key])}" for key in sorted(entries)
+        ]
+        parts.append(f'"{part}": {{\n' + ",\n".join(rows) + "\n}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def section(prefix: str) -> str:
+    """Return the tables of a paper's recorded figures, as Markdown."""
+    found = HEAD
+    for table in load_tables().values():
+        if table.name.startswith(f"{prefix}_"):
+            found += "".join(of_table(table))
+    return found
+
+
+def of_table(table: PublishedTable) -> Iterator[str]:
+    """Yield a table with its heading for each part of the rounds that was run."""
+    figures = load()["figures"]
+    named = {
+        name.rpartition("-x")[2] if "-x" in name else "1"
+        for name in figures
+        if name.startswith(f"{table.name}/")
+    }
+    for scale in sorted(named, key=float, reverse=True):
+        outcomes = []
+        for cell in table.cells([], []):
+            figure = figures.get(figure_name(table, cell, float(scale)))
+            if figure is not None:
+                outcomes.append((cell, read_outcome(figure)))
+        part = "" if scale == "1" else f", after {scale} of the rounds"
+        title = table.title.partition(", ")[2]
+        yield f"### {title}{part}\n`{table.name}`: {table.unit}; {table.source}\n\n"
+        yield markdown(lines(table, outcomes), (*HEADER, "seeds")) + "\n\n"
+        if table.is_share:
+            yield f"{TESTED}\n\n"
+
+
+def lines(
+    table: PublishedTable, outcomes: Sequence[tuple[Cell, Outcome]]
+) -> list[list[str]]:
+    """Return the rows of a table, each with its number of seeds."""
+    leads = find_row_leads(table, outcomes)
+    found = []
+    for cell, outcome in outcomes:
+        lead = leads.get((cell.row, cell.method), "-")
+        seeds = len(outcome.values) + outcome.never
+        found.append([*outcome.line(table, cell, lead), str(seeds)])
+    return found
+
+
+def read_outcome(figure: Json) -> Outcome:
+    """Return an outcome as it was recorded."""
+    values = {int(seed): value for seed, value in figure["values"].items()}
+    last_ten = {int(seed): value for seed, value in figure["last_ten"].items()}
+    return Outcome(values, last_ten, never=figure["never"])
