@@ -30,7 +30,6 @@ from cfl_flower.config.compose import RunConfig
 from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import make_console
-from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.settings import require
 from cfl_flower.types import Json
 from simulations.batch.jobs import Job, at_once, carry_out
@@ -49,6 +48,7 @@ from simulations.papers.published import (
     load_tables,
 )
 from simulations.papers.recorded import record
+from simulations.run import check_machine
 from simulations.shell.terminal import Parser, command, count
 
 
@@ -66,6 +66,8 @@ def compose_cell(cell: Cell, seed: int, options: argparse.Namespace) -> RunConfi
     """
     fixed = [f"seed={seed}", "resume=true"]
     fixed.append(f"output_dir={quoted(str(run_folder(cell, seed, options)))}")
+    if options.gpus:
+        fixed.append(f"gpus_per_worker={options.gpus:g}")
     config = compose_here([*cell.overrides, *fixed], options)
     if options.scale == 1:
         return config
@@ -158,7 +160,7 @@ def reproduce(
             seeds.append((outcome, seed, [job(each, seed) for each in both]))
     configs = [each.config for each in jobs.values()]
     for config in configs:
-        check_output_dir(config)
+        check_machine(config)
         read_finished(config)
     at_a_time = at_once(configs, options.jobs)
     every = list(jobs.values())
@@ -201,6 +203,7 @@ def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace
     add("--output", type=Path, default=Path("outputs/reproduce"))
     add("--data-dir", type=Path, help="where the datasets are")
     add("--download", action="store_true", help="fetch missing data by torchvision")
+    add("--gpus", type=float, default=0.0, help="of each worker, such as 1 or 0.5")
     add("--record", action="store_true", help="keep the figures in recorded.json")
     parser.add_many_runs()
     options = parser.parse_args(arguments)

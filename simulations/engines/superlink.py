@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -56,11 +57,22 @@ def run_on_superlink(
         reason = _submit(environment, Path(home), overrides, federation)
         if reason is None:
             status = wait_for_end(variables=environment, patience=60, folder=home)
-            # One line, as of any failure: Flower's own words are a page.
-            log = one_line((Path(home) / "stream.log").read_text(), most=2000)
-            reason = f"the run ended as {status}: {log}"
+            words = (Path(home) / "stream.log").read_text()
+            reason = f"the run ended as {status}: {root_cause(words)}"
     if reason:
         raise RunFailedError(reason)
+
+
+def root_cause(log: str) -> str:
+    r"""Return the first error of a chain in one line, or the log's last words.
+
+    Examples
+    --------
+    >>> root_cause("Traceback\n  pool()\nValueError: empty\n\nRuntimeError: crashed")
+    'ValueError: empty'
+    """
+    found = re.search(r"^[\w.]*(Error|Exception): .*", log, re.MULTILINE)
+    return one_line(found[0] if found else log, most=2000)
 
 
 @contextmanager

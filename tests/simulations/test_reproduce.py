@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from rich.console import Console
 
@@ -44,7 +45,7 @@ PRESETS = {
 
 def options(output: Path, **other: object) -> Namespace:
     """Return a command line that asks for this folder."""
-    plain = {"scale": 1, "data_dir": None, "download": False}
+    plain = {"scale": 1, "data_dir": None, "download": False, "gpus": 0.0}
     return Namespace(output=output, **(plain | other))
 
 
@@ -286,6 +287,18 @@ def test_a_table_is_run_by_the_engine_that_all_runs_have(tmp_path: Path) -> None
     assert carry_out([Job("digits", before)], 1, Verbosity.QUIET, "") == {}
     now = replace(kept, overrides=[*cell.overrides, "rounds=2"])
     assert finished(reproduce.compose_cell(now, 0, options(tmp_path)))
+
+
+@pytest.mark.usefixtures("small")
+def test_a_table_asks_for_gpus_before_it_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = Cell("digits", "fedavg", None, ["strategy=fedavg"])
+    config = reproduce.compose_cell(cell, 0, options(tmp_path, gpus=0.5))
+    assert config.gpus_per_worker == 0.5
+    if not torch.cuda.is_available():
+        assert main(["tiny", "--gpus", "1", "--output", str(tmp_path)]) == 2
+        assert "no CUDA device on this machine" in capsys.readouterr().err
 
 
 def test_results_of_other_settings_are_not_used(tmp_path: Path) -> None:
