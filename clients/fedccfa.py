@@ -15,8 +15,10 @@ from torch import Tensor
 
 from cfl_flower.clustering.representations import label_counts
 from cfl_flower.learning.decoupling import (
+    AlignedLoss,
     Anchors,
-    aligned,
+    Contrast,
+    Distance,
     balanced_batch,
     class_means,
     contrast,
@@ -117,11 +119,10 @@ class FedCCFAClient(DecoupledClient):
         if not weight or waiting or anchors is None or not anchors.present.any():
             return None
         device = self.context.model.vector.device
-        if settings.alignment == "l2":
-            alignment = distance(anchors, device)
-        else:
+        alignment: Contrast | Distance = distance(anchors, device)
+        if settings.alignment != "l2":
             alignment = contrast(anchors, settings.temperature, device)
-        return aligned(alignment, weight, self.local.label_smoothing)
+        return AlignedLoss(alignment, weight, self.local.label_smoothing)
 
     def adopt(self, arrays: list[Vector]) -> None:
         """Keep the means of this client's clusters instead of its own."""

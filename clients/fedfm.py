@@ -10,7 +10,7 @@ import numpy as np
 
 from cfl_flower.clustering.representations import label_counts
 from cfl_flower.learning.decoupling import (
-    aligned,
+    AlignedLoss,
     class_means,
     contrast,
     read_anchors,
@@ -35,7 +35,7 @@ class FedFMClient(ClusteredClient):
         if context.round - 1 >= settings.start and anchors.present.any():
             alignment = contrast(anchors, settings.temperature, x.device)
             weight = settings.alignment_weight
-            loss = aligned(alignment, weight, self.local.label_smoothing)
+            loss = AlignedLoss(alignment, weight, self.local.label_smoothing)
         trained, _ = self.train_from(start, samples=(x, y), loss=loss)
         classes = context.stream.classes
         # The loaded model is the trained one.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cfl_flower.clustering.representations import label_counts
 from cfl_flower.learning.decoupling import (
-    aligned,
+    AlignedLoss,
     class_means,
     distance,
     read_anchors,
@@ -55,7 +55,7 @@ class FedPACClient(DecoupledClient):
         if anchors.present.any():
             alignment = distance(anchors, x.device)
             weight = context.settings.alignment_weight
-            loss = aligned(alignment, weight, self.local.label_smoothing)
+            loss = AlignedLoss(alignment, weight, self.local.label_smoothing)
         extractor = self.fit_extractor(received, own, (x, y), loss)
         context.state.save(context.round, {"classifier": own})
         model = self.load(self.split.join(extractor, own), context.round + 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from cfl_flower.learning.training import (
+    SampleLoss,
     TrainingJob,
     add_penalties,
     batches,
@@ -32,25 +34,45 @@ PADDING = -1
 """In the place of a sample that a smaller batch does not have."""
 
 
-def cohort_gradient(module: nn.Module) -> Callable[..., Tensor]:
+class SampleLosses(nn.Module):
+    """A network with a loss, as one module: its outputs are the samples' losses."""
+
+    def __init__(self, network: nn.Module, loss: SampleLoss | None) -> None:
+        super().__init__()
+        self.network = network
+        self.loss = loss
+
+    def forward(self, x: Tensor, y: Tensor, *own: Tensor) -> Tensor:
+        """Return the loss of each sample, (b,); ``own`` are the loss's tensors."""
+        if self.loss is None:
+            return cross_entropy(self.network(x), y, reduction="none")
+        losses: Tensor = self.loss.of_samples(self.network, x, y, *own)
+        return losses
+
+
+def cohort_gradient(
+    network: nn.Module, loss: SampleLoss | None = None
+) -> Callable[..., Tensor]:
     """Return the gradients of many models of one network, (k, p), as a function.
 
-    Of weights (k, p), inputs (k, b, ...), labels (k, b), and which of the samples there
-    are, (k, b): the gradient of each client's mean cross-entropy.
+    Of weights (k, p), inputs (k, b, ...), labels (k, b), which of the samples there
+    are, (k, b), and the loss's tensors, (k, ...) each: the gradient of each client's
+    mean loss, which is the cross-entropy if there is no other.
     """
+    module = SampleLosses(network, loss)
     # What is frozen is the same in all models, and stays in the module.
     shapes = {n: p.shape for n, p in module.named_parameters() if p.requires_grad}
     lengths = [shape.numel() for shape in shapes.values()]
 
-    def loss(weights: Tensor, x: Tensor, y: Tensor, there: Tensor) -> Tensor:
+    def mean_loss(
+        weights: Tensor, x: Tensor, y: Tensor, there: Tensor, *own: Tensor
+    ) -> Tensor:
         parts = zip(shapes.items(), torch.split(weights, lengths), strict=True)
         tensors = {name: part.view(shape) for (name, shape), part in parts}
-        losses = cross_entropy(
-            functional_call(module, tensors, (x,)), y, reduction="none"
-        )
+        losses: Tensor = functional_call(module, tensors, (x, y, *own))
         return (losses * there).sum() / there.sum()
 
-    mapped: Callable[..., Tensor] = vmap(grad(loss))
+    mapped: Callable[..., Tensor] = vmap(grad(mean_loss))
     return mapped
 
 
@@ -80,7 +102,8 @@ def train_cohort(jobs: Iterable[TrainingJob]) -> None:
     alike: dict[Hashable, list[TrainingJob]] = defaultdict(list)
     for job in jobs:
         network = job.model.alike, job.x.shape[1:], job.part.start, job.part.stop
-        kind = network, job.loss, job.correction is None, repr(job.settings)
+        loss = job.loss.alike if isinstance(job.loss, SampleLoss) else job.loss
+        kind = network, loss, job.correction is None, repr(job.settings)
         alike[kind].append(job)
     for group in alike.values():
         _train_in_memory(group)
@@ -89,7 +112,8 @@ def train_cohort(jobs: Iterable[TrainingJob]) -> None:
 def _train_in_memory(jobs: list[TrainingJob]) -> None:
     """Train together as many at a time as the device has memory for."""
     settings = jobs[0].settings
-    mapped = jobs[0].loss is None and settings.plain_loss and not settings.augment
+    loss = jobs[0].loss is None or isinstance(jobs[0].loss, SampleLoss)
+    mapped = loss and settings.plain_loss and not settings.augment
     if len(jobs) == 1 or not mapped:
         for job in jobs:
             train_alone(job)
@@ -124,7 +148,11 @@ def train_together(jobs: Sequence[TrainingJob]) -> None:
     gradient = torch.zeros_like(weights)
     centres = _stack([job.centre() for job in jobs])
     corrections = _stack([job.correction for job in jobs])
-    gradients_of = cohort_gradient(module)
+    each: list[Any] = [job.loss for job in jobs]
+    losses = [loss for loss in each if isinstance(loss, SampleLoss)]
+    gradients_of = cohort_gradient(module, losses[0] if losses else None)
+    of_each = [loss.tensors for loss in losses]
+    own = [torch.stack(tensors) for tensors in zip(*of_each, strict=True)]
     optimizer = make_optimizer(weights[:, part], gradient[:, part], settings)
     count = 0
     for now, some in zip(torch.from_numpy(rows).to(y.device), active, strict=True):
@@ -137,7 +165,9 @@ def train_together(jobs: Sequence[TrainingJob]) -> None:
             keep_first_rows(optimizer, moved, along)
         taken = now[:count].clamp(min=0)
         there = now[:count] != PADDING
-        gradient[:count] = gradients_of(weights[:count], x[taken], y[taken], there)
+        batch = x[taken], y[taken], there
+        theirs = [tensor[:count] for tensor in own]
+        gradient[:count] = gradients_of(weights[:count], *batch, *theirs)
         add_penalties(along, moved, settings, centre, correction)
         optimizer.step()
     for job, trained in zip(jobs, weights, strict=True):

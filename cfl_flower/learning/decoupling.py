@@ -7,7 +7,7 @@ regression on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy, mse_loss, normalize
 from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.testing import BLOCK, switch_mode
-from cfl_flower.learning.training import LocalTraining, Loss, train
+from cfl_flower.learning.training import LocalTraining, train
 from cfl_flower.models import FlatModel, SoftmaxRegression, Split
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Scalar, Vector
 
@@ -110,53 +110,114 @@ def label_entropy(counts: NDArray[np.integer]) -> float:
     return float(-(shares * np.log(shares)).sum())
 
 
-Alignment = Callable[[Tensor, Tensor], Tensor]
-"""A loss of representations and labels: their distance from the anchors."""
-
-
-def contrast(anchors: Anchors, temperature: float, device: torch.device) -> Alignment:
-    """Return FedFM's contrastive-guiding loss: FedCCFA, eq. 8.
+@dataclass(frozen=True, eq=False)
+class Contrast:
+    """FedFM's contrastive-guiding loss: FedCCFA, eq. 8.
 
     -log(exp(cos(z, A_y)/tau) / sum_c exp(cos(z, A_c)/tau)), the mean over a batch.
     Classes without an anchor are left out of the sum; the loss of their samples is 0.
     """
-    directions = normalize(torch.from_numpy(anchors.points), eps=1e-8).to(device)
-    present = torch.from_numpy(anchors.present).to(device)
 
-    def loss(z: Tensor, y: Tensor) -> Tensor:
-        kept = present[y]
-        logits = normalize(z[kept], eps=1e-8) @ directions.T / temperature
-        logits = logits.masked_fill(~present, -torch.inf)
+    points: Tensor
+    """The anchors' directions, shape (L, D)."""
+    present: Tensor
+    """Which classes have an anchor, shape (L,)."""
+    temperature: float
+
+    def __call__(self, z: Tensor, y: Tensor) -> Tensor:
+        """Return the loss of representations (n, D) with labels (n,)."""
+        kept = self.present[y]
+        logits = normalize(z[kept], eps=1e-8) @ self.points.T / self.temperature
+        logits = logits.masked_fill(~self.present, -torch.inf)
         return cross_entropy(logits, y[kept], reduction="sum") / len(y)
 
-    return loss
+    def of_samples(
+        self, z: Tensor, y: Tensor, points: Tensor, present: Tensor
+    ) -> Tensor:
+        """Return each sample's loss, (n,), with another client's anchors."""
+        logits = normalize(z, eps=1e-8) @ points.T / self.temperature
+        logits = logits.masked_fill(~present, -torch.inf)
+        losses = cross_entropy(logits, y, reduction="none")
+        return torch.where(present[y], losses, 0.0)
 
 
-def distance(anchors: Anchors, device: torch.device) -> Alignment:
-    """Return FedPAC's loss: the mean squared distance to the anchor, per coordinate.
+@dataclass(frozen=True, eq=False)
+class Distance:
+    """FedPAC's loss: the mean squared distance to the anchor, per coordinate.
 
     It is 0 for samples of a class without an anchor.
     """
-    points = torch.from_numpy(anchors.points).to(device)
+
+    points: Tensor
+    """The anchors, shape (L, D)."""
+    present: Tensor
+    """Which classes have one, shape (L,)."""
+
+    def __call__(self, z: Tensor, y: Tensor) -> Tensor:
+        """Return the loss of representations (n, D) with labels (n,)."""
+        kept = self.present[y]
+        return mse_loss(z[kept], self.points[y[kept]], reduction="sum") / z.numel()
+
+    def of_samples(
+        self, z: Tensor, y: Tensor, points: Tensor, present: Tensor
+    ) -> Tensor:
+        """Return each sample's loss, (n,), with another client's anchors."""
+        return present[y] * (z - points[y]).square().mean(1)
+
+
+def contrast(anchors: Anchors, temperature: float, device: torch.device) -> Contrast:
+    """Return the alignment with the directions of some anchors."""
+    directions = normalize(torch.from_numpy(anchors.points), eps=1e-8).to(device)
     present = torch.from_numpy(anchors.present).to(device)
-
-    def loss(z: Tensor, y: Tensor) -> Tensor:
-        kept = present[y]
-        return mse_loss(z[kept], points[y[kept]], reduction="sum") / z.numel()
-
-    return loss
+    return Contrast(directions, present, temperature)
 
 
-def aligned(alignment: Alignment, weight: float, smoothing: float = 0.0) -> Loss:
-    """Return the cross-entropy plus the weighted alignment: FedCCFA, eq. 9."""
+def distance(anchors: Anchors, device: torch.device) -> Distance:
+    """Return the alignment with some anchors themselves."""
+    points = torch.from_numpy(anchors.points).to(device)
+    return Distance(points, torch.from_numpy(anchors.present).to(device))
 
-    def loss(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+
+@dataclass(frozen=True, eq=False)
+class AlignedLoss:
+    """The cross-entropy plus the weighted alignment: FedCCFA, eq. 9.
+
+    A `training.SampleLoss`: clients with anchors of their own train in one cohort.
+    """
+
+    alignment: Contrast | Distance
+    weight: float
+    smoothing: float = 0.0
+
+    def __call__(self, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """Return the mean over a batch."""
         z = module.extractor(x)  # type: ignore[operator]
         logits = module.classifier(z)  # type: ignore[operator]
-        likelihood = cross_entropy(logits, y, label_smoothing=smoothing)
-        return likelihood + weight * alignment(z, y)
+        likelihood = cross_entropy(logits, y, label_smoothing=self.smoothing)
+        return likelihood + self.weight * self.alignment(z, y)
 
-    return loss
+    @property
+    def alike(self) -> Hashable:
+        """What clients of one cohort have in common."""
+        temperature = getattr(self.alignment, "temperature", None)
+        return type(self.alignment), temperature, self.alignment.points.shape
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What is this client's own."""
+        points = self.alignment.points
+        return points, self.alignment.present, points.new_tensor(self.weight)
+
+    def of_samples(
+        self, module: nn.Module, x: Tensor, y: Tensor, *own: Tensor
+    ) -> Tensor:
+        """Return each sample's loss, (n,), with the ``tensors`` of another client."""
+        points, present, weight = own
+        z = module.extractor(x)  # type: ignore[operator]
+        logits = module.classifier(z)  # type: ignore[operator]
+        likelihood = cross_entropy(logits, y, reduction="none")
+        alignment = self.alignment.of_samples(z, y, points, present)
+        return likelihood + weight * alignment
 
 
 def mean_anchors(points: FloatArray, counts: FloatArray, before: Anchors) -> Anchors:

@@ -7,13 +7,13 @@ model (FedProx, Li et al., 2020, eq. 2) or another one (Ditto, StoCFL).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -36,6 +36,26 @@ WHOLE = slice(None)
 """All weights of a network."""
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
+
+
+@runtime_checkable
+class SampleLoss(Protocol):
+    """A `Loss` that a cohort can map over its clients."""
+
+    @property
+    def alike(self) -> Hashable:
+        """What is equal for clients whose losses differ in their ``tensors`` alone."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What is this client's own."""
+
+    def of_samples(
+        self, module: nn.Module, x: Tensor, y: Tensor, *own: Tensor
+    ) -> Tensor:
+        """Return each sample's loss, (n,), with a client's ``tensors``."""
+
+
 """The loss of a network on a batch."""
 
 

@@ -19,6 +19,7 @@ from cfl_flower.learning.cohort_training import (
     train_cohort,
     train_together,
 )
+from cfl_flower.learning.decoupling import AlignedLoss, Anchors, contrast, distance
 from cfl_flower.learning.training import WHOLE, LocalTraining, TrainingJob, train_alone
 from cfl_flower.models import (
     CcflCnn,
@@ -189,6 +190,30 @@ def test_parts_anchors_and_corrections_are_each_clients_own() -> None:
     assert_same(jobs, expected)
     for job, rest in zip(jobs, before, strict=True):
         assert torch.equal(job.model.vector[count:], rest)
+
+
+@pytest.mark.parametrize("kind", ["contrast", "distance"])
+def test_clients_with_anchors_of_their_own_train_together(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with FedCCFA's and FedPAC's losses one by one; some classes have no anchor."""
+    model = network(Mlp(hidden=8), dtype=torch.float64)
+    jobs = make_jobs(model, [20, 30, 11], LocalTraining(epochs=2, momentum=0.9))
+    losses = []
+    for place in range(len(jobs)):
+        rng = np.random.default_rng(place)
+        present = rng.random(CLASSES) < 0.5
+        anchors = Anchors(rng.normal(size=(CLASSES, 8)), present)
+        cpu = torch.device("cpu")
+        aligned = contrast(anchors, 0.5, cpu)
+        if kind == "distance":
+            aligned = distance(anchors, cpu)
+        losses.append(AlignedLoss(aligned, 0.5 + place))
+    jobs = [replace(job, loss=loss) for job, loss in zip(jobs, losses, strict=True)]
+    expected = alone(jobs)
+    monkeypatch.setattr(cohort_training, "train_alone", None)
+    train_cohort(jobs)
+    assert_same(jobs, expected)
 
 
 def test_jobs_of_another_kind_are_done_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

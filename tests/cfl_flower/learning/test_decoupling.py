@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.decoupling import (
+    AlignedLoss,
     Anchors,
-    aligned,
     balanced_batch,
     class_means,
     contrast,
@@ -196,7 +196,7 @@ def test_the_aligned_loss_equals_eq_9() -> None:
     anchors = Anchors(np.float32([[1, 0], [0, 1]]), np.array([True, True]))
     x, y = torch.rand(5, 4), torch.tensor([0, 1, 1, 0, 1])
     alignment = contrast(anchors, 0.1, CPU)
-    found = aligned(alignment, 0.3)(model.module, x, y)
+    found = AlignedLoss(alignment, 0.3)(model.module, x, y)
     z = represent(model, x)
     expected = cross_entropy(model.module(x), y) + 0.3 * alignment(z, y)
     assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
@@ -211,7 +211,7 @@ def test_alignment_pulls_representations_to_their_anchors() -> None:
     alignment = contrast(anchors, 0.1, CPU)
     before = float(alignment(represent(model, x), y))
     local = replace(LocalTraining(), epochs=20, learning_rate=0.05)
-    loss = aligned(alignment, 1.0)
+    loss = AlignedLoss(alignment, 1.0)
     train(
         model, x, y, local, np.random.default_rng(0), loss=loss, part=model.split.part
     )
