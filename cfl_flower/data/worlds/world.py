@@ -45,6 +45,9 @@ class Layout:
     mixture: FloatArray | None = None
     """Share of each of K distributions in a client's samples, shape (clients, K)."""
 
+    def __post_init__(self) -> None:
+        _close(self)
+
 
 @dataclass(frozen=True)
 class Allocation:
@@ -61,6 +64,9 @@ class Allocation:
     """How often each client was allocated samples before."""
     number: int = 0
     """Of allocations before."""
+
+    def __post_init__(self) -> None:
+        _close(self)
 
 
 class Transition(NamedTuple):
@@ -89,7 +95,7 @@ class Look(Protocol):
 
 @dataclass(frozen=True)
 class World:
-    """What all clients hold between two changes. Arrays are never written to.
+    """What all clients hold between two changes. Arrays cannot be written to.
 
     Those of labels have the shape (clients, L), the others (clients,).
     """
@@ -123,6 +129,9 @@ class World:
     """What was done to samples of each number, in order; 0 are those as recorded."""
     transition: Transition | None = None
     """Of which this world is the end, if one goes on."""
+
+    def __post_init__(self) -> None:
+        _close(self)
 
     @property
     def clients(self) -> int:
@@ -284,6 +293,13 @@ def times_allocated(allocations: Sequence[Allocation]) -> IntArray:
     if not allocations:
         return np.zeros((), np.int64)
     return allocations[-1].draws + allocations[-1].takers
+
+
+def _close(owner: object) -> None:
+    """Let no code write into arrays that worlds of other rounds have, too."""
+    for value in vars(owner).values():
+        if isinstance(value, np.ndarray):
+            value.setflags(write=False)
 
 
 def _groups(layout: Layout) -> IntArray:
