@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cfl_flower.settings import require
 from cfl_flower.types import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class Layout:
     """Share of each of K distributions in a client's samples, shape (clients, K)."""
 
     def __post_init__(self) -> None:
+        wrong = self.demand[~(np.isfinite(self.demand) & (self.demand >= 0))]
+        allowed = "finite numbers of at least 0 in what layout returns"
+        require(not len(wrong), "partition: Layout.demand", wrong[:3], allowed)
         _close(self)
 
 
