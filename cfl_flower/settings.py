@@ -63,9 +63,7 @@ ADAPTED = "cfl_flower.models.Adapted"
 PLAIN = (bool, int, float, str, list, tuple, dict, FieldInfo)
 """What a class has as a value, and not as what it does."""
 
-CLASS_ATTRIBUTES = set(
-    ["shape", "classes", "names", "learns", "by_distance", "remembers", "by_loss"]
-)
+USED = {"shape", "classes", "names", "learns", "by_distance", "remembers", "by_loss"}
 """What a class of settings may say of itself that no base of it declares."""
 
 T = TypeVar("T")
@@ -121,7 +119,7 @@ def _refuse_bare(group: str, cls: type) -> None:
     """Refuse a value without an annotation, which nobody would take for a setting."""
     settings = getattr(cls, "__pydantic_fields__", {})
     declared = {name for base in cls.__mro__[1:] for name in get_annotations(base)}
-    known = get_annotations(cls).keys() | CLASS_ATTRIBUTES | (declared - {*settings})
+    known = get_annotations(cls).keys() | USED | (declared - {*settings})
     for name, value in vars(cls).items():
         hidden = name in known or name.startswith("_") or name.isupper()
         if isinstance(value, PLAIN) and not hidden:
