@@ -15,6 +15,7 @@ from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import Course, Verbosity, show_courses
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
+from cfl_flower.types import Failure
 
 Callback: TypeAlias = Callable[[RoundRecord, Sequence[ClientRow], ClusteredState], None]
 """Called after every round; a method itself never prints or writes."""
@@ -51,9 +52,12 @@ class Progress:
     """Quiet prints nothing; verbose adds sizes, bytes, scores and failures."""
     drifts: Sequence[int] = ()
     """The rounds at whose start the data change."""
+    traced: bool = False
+    """Whether a `FailureLog` tells what clients raised."""
 
     def __post_init__(self) -> None:
         """Begin before the first round."""
+        self._told: set[tuple[str, str]] = set()
         self._course = Course(self.strategy, self.rounds, self.drifts)
         self._block: Live | None = None
 
@@ -72,16 +76,33 @@ class Progress:
     ) -> None:
         """Show the round."""
         self._course.add(vars(record))
+        if self.verbosity is Verbosity.QUIET:
+            return
+        for each in record.failures:
+            if self._is_new(each):
+                where = f"round {record.round}, {each.phase}, client {each.client}"
+                said = f"{where}: {each.reason}: {each.detail}"
+                self._print(said, "yellow")
         if self._block is not None:
             self._block.update(show_courses([self._course]), refresh=True)
-            return
-        if self.verbosity is Verbosity.QUIET:
             return
         lines = [self.line(record)]
         if self.verbosity is Verbosity.VERBOSE:
             lines += self.details(record)
         for line in lines:
-            self.console.print(line, highlight=False, soft_wrap=True, markup=False)
+            self._print(line)
+
+    def _print(self, line: str, style: str | None = None) -> None:
+        self.console.print(
+            line, style=style, highlight=False, soft_wrap=True, markup=False
+        )
+
+    def _is_new(self, failure: Failure) -> bool:
+        """Return whether a failure is the first of its kind, and told nowhere else."""
+        kind = failure.phase, failure.reason
+        told = kind in self._told or (self.traced and failure.reason == "raised")
+        self._told.add(kind)
+        return not told
 
     def line(self, record: RoundRecord) -> str:
         """Return the line of a round, without what was not measured."""
