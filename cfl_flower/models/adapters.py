@@ -174,6 +174,23 @@ def add_adapters(network: nn.Module, settings: Lora) -> None:
         parametrize.register_parametrization(layer, weight, low_rank)
 
 
+def excess_ranks(network: nn.Module) -> list[str]:
+    """Return a line for each layer whose adapter has a higher rank than its weight."""
+    found = []
+    for name, layer in network.named_modules():
+        if isinstance(layer, LowRank):
+            rank, width = layer.lora_a.shape
+            most = min(width, len(layer.lora_b))
+            place = name.partition(".parametrizations")[0]
+            line = (
+                f"model.lora.rank={rank} is above {most}, the largest rank of {place}: "
+                f"more is sent and nothing more is learned; use at most {most}, or "
+                "model.lora.targets without it"
+            )
+            found += [line] if rank > most else []
+    return found
+
+
 def freeze_others(network: nn.Module, patterns: list[str]) -> None:
     """Freeze all parameters but those that are named, and BatchNorm with them."""
     named = {
