@@ -60,9 +60,6 @@ Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 ADAPTED = "cfl_flower.models.Adapted"
 """What may be set of every network beside its own settings."""
 
-PLAIN = (bool, int, float, str, list, tuple, dict, FieldInfo)
-"""What a class has as a value, and not as what it does."""
-
 USED = {"shape", "classes", "names", "learns", "by_distance", "remembers", "by_loss"}
 """What a class of settings may say of itself that no base of it declares."""
 
@@ -122,7 +119,7 @@ def _refuse_bare(group: str, cls: type) -> None:
     known = get_annotations(cls).keys() | USED | (declared - {*settings})
     for name, value in vars(cls).items():
         hidden = name in known or name.startswith("_") or name.isupper()
-        if isinstance(value, PLAIN) and not hidden:
+        if not (hidden or callable(value) or hasattr(value, "__get__")):
             kind = type(value).__name__
             allowed = f"{name}: {kind} = ..., or ClassVar[{kind}] for no setting"
             require(False, f"{group}: {cls.__name__}.{name}", value, allowed)

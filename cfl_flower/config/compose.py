@@ -38,15 +38,8 @@ from cfl_flower.learning.aggregation import Average, FedYogi
 from cfl_flower.learning.outcomes import Counted
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
 from cfl_flower.learning.training import least_batch
-from cfl_flower.models import (
-    Adapted,
-    FlatModel,
-    ModelSettings,
-    check_network,
-    has_extractor,
-)
+from cfl_flower.models import FlatModel, ModelSettings, check_network, has_extractor
 from cfl_flower.models.adapters import excess_ranks
-from cfl_flower.models.flat import meta_network
 from cfl_flower.privacy.settings import ModelPrivacy
 from cfl_flower.settings import (
     Count,
@@ -174,8 +167,7 @@ class RunConfig(Basics):
                 "than in its paper, and than other methods; use model=mlp or a deeper "
                 "one"
             )
-        if isinstance(self.model, Adapted):
-            found += excess_ranks(meta_network(self.model, shape, classes))
+        found += excess_ranks(self.model, shape, classes)
         warmup = self.strategy.local.warmup
         if warmup >= self.rounds:
             found.append(

@@ -10,12 +10,12 @@ from typing import TypeAlias
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import Course, Verbosity, show_courses
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import Failure
 
 Callback: TypeAlias = Callable[[RoundRecord, Sequence[ClientRow], ClusteredState], None]
 """Called after every round; a method itself never prints or writes."""
@@ -57,7 +57,8 @@ class Progress:
 
     def __post_init__(self) -> None:
         """Begin before the first round."""
-        self._told: set[tuple[str, str]] = set()
+        phases = ("query", "train", "evaluate") if self.traced else ()
+        self._told = {(phase, "raised") for phase in phases}
         self._course = Course(self.strategy, self.rounds, self.drifts)
         self._block: Live | None = None
 
@@ -79,10 +80,11 @@ class Progress:
         if self.verbosity is Verbosity.QUIET:
             return
         for each in record.failures:
-            if self._is_new(each):
+            kind = each.phase, each.reason
+            if kind not in self._told:
                 where = f"round {record.round}, {each.phase}, client {each.client}"
-                said = f"{where}: {each.reason}: {each.detail}"
-                self._print(said, "yellow")
+                self._print(f"{where}: {each.reason}: {each.detail}", "yellow")
+            self._told.add(kind)
         if self._block is not None:
             self._block.update(show_courses([self._course]), refresh=True)
             return
@@ -92,17 +94,8 @@ class Progress:
         for line in lines:
             self._print(line)
 
-    def _print(self, line: str, style: str | None = None) -> None:
-        self.console.print(
-            line, style=style, highlight=False, soft_wrap=True, markup=False
-        )
-
-    def _is_new(self, failure: Failure) -> bool:
-        """Return whether a failure is the first of its kind, and told nowhere else."""
-        kind = failure.phase, failure.reason
-        told = kind in self._told or (self.traced and failure.reason == "raised")
-        self._told.add(kind)
-        return not told
+    def _print(self, line: str, style: str = "") -> None:
+        self.console.print(Text(line, style), soft_wrap=True)
 
     def line(self, record: RoundRecord) -> str:
         """Return the line of a round, without what was not measured."""

@@ -114,8 +114,7 @@ def changed_settings(config: RunConfig) -> list[str]:
         return []
     changed = effective_differences(read_settings(path), config.resolved)
     return sorted(
-        f"{key}={show_value(saved)}, not {show_value(asked)}"
-        for key, saved, asked in changed
+        f"{key}={show_value(old)}, not {show_value(new)}" for key, old, new in changed
     )
 
 
@@ -134,11 +133,11 @@ def refuse_other_settings(config: RunConfig) -> None:
             f"that output_dir={path} holds, or another output_dir"
         )
     if changed and rounds:
-        more = len(changed) - SHOWN
-        listed = changed[:SHOWN] + ([f"{more} more"] if more > 0 else [])
+        listed = "; ".join(changed[:SHOWN])
+        more = "; ..." if len(changed) > SHOWN else ""
         raise ConfigError(
-            f"output_dir={path} holds another run ({'; '.join(listed)}); use the run's "
-            "own settings, or another output_dir"
+            f"output_dir={path} holds another run ({listed}{more}); use the run's own "
+            "settings, or another output_dir"
         )
 
 

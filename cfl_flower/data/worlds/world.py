@@ -33,8 +33,16 @@ COMMON = ("allocations", "shown", "transition")
 """What a world has beside the traits of its clients."""
 
 
+class _Closed:
+    def __post_init__(self) -> None:
+        """Let no code write into arrays that worlds of other rounds have, too."""
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+
+
 @dataclass(frozen=True)
-class Layout:
+class Layout(_Closed):
     """A demand for samples."""
 
     demand: FloatArray
@@ -50,11 +58,11 @@ class Layout:
         wrong = self.demand[~(np.isfinite(self.demand) & (self.demand >= 0))]
         allowed = "finite numbers of at least 0 in what layout returns"
         require(not len(wrong), "partition: Layout.demand", wrong[:3], allowed)
-        _close(self)
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
-class Allocation:
+class Allocation(_Closed):
     """Samples allocated at one time; arrays have the shape (clients,)."""
 
     layout: Layout
@@ -68,9 +76,6 @@ class Allocation:
     """How often each client was allocated samples before."""
     number: int = 0
     """Of allocations before."""
-
-    def __post_init__(self) -> None:
-        _close(self)
 
 
 class Transition(NamedTuple):
@@ -98,7 +103,7 @@ class Look(Protocol):
 
 
 @dataclass(frozen=True)
-class World:
+class World(_Closed):
     """What all clients hold between two changes. Arrays cannot be written to.
 
     Those of labels have the shape (clients, L), the others (clients,).
@@ -133,9 +138,6 @@ class World:
     """What was done to samples of each number, in order; 0 are those as recorded."""
     transition: Transition | None = None
     """Of which this world is the end, if one goes on."""
-
-    def __post_init__(self) -> None:
-        _close(self)
 
     @property
     def clients(self) -> int:
@@ -297,13 +299,6 @@ def times_allocated(allocations: Sequence[Allocation]) -> IntArray:
     if not allocations:
         return np.zeros((), np.int64)
     return allocations[-1].draws + allocations[-1].takers
-
-
-def _close(owner: object) -> None:
-    """Let no code write into arrays that worlds of other rounds have, too."""
-    for value in vars(owner).values():
-        if isinstance(value, np.ndarray):
-            value.setflags(write=False)
 
 
 def _groups(layout: Layout) -> IntArray:
