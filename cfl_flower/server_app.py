@@ -127,7 +127,9 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
             directory.write_concepts(timeline)
         drifts = timeline.changes if timeline else ()
         name = config.names["strategy"]
-        progress = Progress(console, name, config.rounds, verbosity(), drifts)
+        progress = Progress(
+            console, name, config.rounds, verbosity(), drifts, fleet.simulated
+        )
         callbacks = make_callbacks(config, directory, checkpoint, progress)
         energy = EnergyMeter()
         callbacks.append(lambda *_: energy.read())

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import field, is_dataclass, replace
 from difflib import get_close_matches
 from functools import wraps
-from inspect import isabstract
+from inspect import get_annotations, isabstract
 from typing import (
     Annotated,
     Any,
@@ -60,6 +60,9 @@ Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 ADAPTED = "cfl_flower.models.Adapted"
 """What may be set of every network beside its own settings."""
 
+USED = {"shape", "classes", "names", "learns", "by_distance", "remembers", "by_loss"}
+"""What a class of settings may say of itself that no base of it declares."""
+
 T = TypeVar("T")
 
 STRICTNESS = ConfigDict(
@@ -92,6 +95,7 @@ def settings(group: str) -> Callable[[type[T]], type[T]]:
     """
 
     def decorate(cls: type[T]) -> type[T]:
+        _refuse_bare(group, cls)
         made: Any = dataclass(frozen=True, config=STRICTNESS)(cls)
         validate = made.__init__
 
@@ -106,6 +110,19 @@ def settings(group: str) -> Callable[[type[T]], type[T]]:
         return made  # type: ignore[no-any-return]
 
     return decorate
+
+
+def _refuse_bare(group: str, cls: type) -> None:
+    """Refuse a value without an annotation, which nobody would take for a setting."""
+    settings = getattr(cls, "__pydantic_fields__", {})
+    declared = {name for base in cls.__mro__[1:] for name in get_annotations(base)}
+    known = get_annotations(cls).keys() | USED | (declared - {*settings})
+    for name, value in vars(cls).items():
+        hidden = name in known or name.startswith("_") or name.isupper()
+        if not (hidden or callable(value) or hasattr(value, "__get__")):
+            kind = type(value).__name__
+            allowed = f"{name}: {kind} = ..., or ClassVar[{kind}] for no setting"
+            require(False, f"{group}: {cls.__name__}.{name}", value, allowed)
 
 
 def _first_problem(group: str, cls: Any, error: ValidationError) -> ConfigError:
@@ -254,6 +271,8 @@ def locate(path: str, key: str = "_target_") -> Any:
         )
     try:
         found = import_module(module)
+    except ConfigError:
+        raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Begin a method, model, dataset or drift of one's own: a module, settings and a test.
+"""Begin a part of one's own, such as a method: a module, settings and a test.
 
     python -m simulations.new method my_method
     python -m simulations.run strategy=my_method
@@ -29,6 +29,7 @@ KINDS = {
     "model": "model",
     "dataset": "dataset",
     "drift": "drift",
+    "partition": "partition",
     "project": "strategy",
 }
 """What can be begun, and the group of its settings."""

@@ -40,9 +40,10 @@ class AdapFedAvgSettings(StrategySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = not self.local.changes
-        allowed = "null, and no warmup: the server adapts the rate"
-        require(ok, "strategy.local.schedule", self.local.schedule, allowed)
+        for name, off in (("schedule", "null"), ("warmup", "0")):
+            value = getattr(self.local, name)
+            allowed = f"{off}: the server adapts the rate"
+            require(not value, f"strategy.local.{name}", value, allowed)
 
 
 @dataclass

@@ -39,6 +39,7 @@ from cfl_flower.learning.outcomes import Counted
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
 from cfl_flower.learning.training import least_batch
 from cfl_flower.models import FlatModel, ModelSettings, check_network, has_extractor
+from cfl_flower.models.adapters import excess_ranks
 from cfl_flower.privacy.settings import ModelPrivacy
 from cfl_flower.settings import (
     Count,
@@ -166,6 +167,7 @@ class RunConfig(Basics):
                 "than in its paper, and than other methods; use model=mlp or a deeper "
                 "one"
             )
+        found += excess_ranks(self.model, shape, classes)
         warmup = self.strategy.local.warmup
         if warmup >= self.rounds:
             found.append(

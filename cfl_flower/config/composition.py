@@ -199,6 +199,10 @@ def _apply(
             ConfigLoaderImpl._apply_overrides_to_config([override], run)
         except ConfigCompositionException as error:
             key = override.key_or_group
+            if "Cannot merge DictConfig" in str(error.__cause__):
+                # What the setting declares refuses it, with what is allowed.
+                OmegaConf.update(run, key, override.value(), merge=False)
+                continue
             if override.is_delete():
                 said = f"~{key} deletes nothing that a file names; leave it out"
             elif any(

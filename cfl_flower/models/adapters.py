@@ -174,6 +174,23 @@ def add_adapters(network: nn.Module, settings: Lora) -> None:
         parametrize.register_parametrization(layer, weight, low_rank)
 
 
+def excess_ranks(model: Any, shape: tuple[int, ...], classes: int) -> list[str]:
+    """Return a line for each layer whose adapter has a higher rank than its weight."""
+    rank = model.lora.rank if isinstance(model, Adapted) else 0
+    network = model.build(shape, classes) if rank else nn.Module()
+    found = []
+    for name, layer in network.named_modules():
+        if isinstance(layer, LowRank):
+            most = min(layer.lora_a.shape[1], len(layer.lora_b))
+            place = name.partition(".parametrizations")[0]
+            remedy = f"use at most {most}, or model.lora.targets without it"
+            line = (
+                f"model.lora.rank={rank} is above the rank of {place}, {most}; {remedy}"
+            )
+            found += [line] if rank > most else []
+    return found
+
+
 def freeze_others(network: nn.Module, patterns: list[str]) -> None:
     """Freeze all parameters but those that are named, and BatchNorm with them."""
     named = {

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import Course, Verbosity, show_courses
@@ -51,9 +52,13 @@ class Progress:
     """Quiet prints nothing; verbose adds sizes, bytes, scores and failures."""
     drifts: Sequence[int] = ()
     """The rounds at whose start the data change."""
+    traced: bool = False
+    """Whether a `FailureLog` tells what clients raised."""
 
     def __post_init__(self) -> None:
         """Begin before the first round."""
+        phases = ("query", "train", "evaluate") if self.traced else ()
+        self._told = {(phase, "raised") for phase in phases}
         self._course = Course(self.strategy, self.rounds, self.drifts)
         self._block: Live | None = None
 
@@ -72,16 +77,25 @@ class Progress:
     ) -> None:
         """Show the round."""
         self._course.add(vars(record))
+        if self.verbosity is Verbosity.QUIET:
+            return
+        for each in record.failures:
+            kind = each.phase, each.reason
+            if kind not in self._told:
+                where = f"round {record.round}, {each.phase}, client {each.client}"
+                self._print(f"{where}: {each.reason}: {each.detail}", "yellow")
+            self._told.add(kind)
         if self._block is not None:
             self._block.update(show_courses([self._course]), refresh=True)
-            return
-        if self.verbosity is Verbosity.QUIET:
             return
         lines = [self.line(record)]
         if self.verbosity is Verbosity.VERBOSE:
             lines += self.details(record)
         for line in lines:
-            self.console.print(line, highlight=False, soft_wrap=True, markup=False)
+            self._print(line)
+
+    def _print(self, line: str, style: str = "") -> None:
+        self.console.print(Text(line, style), soft_wrap=True)
 
     def line(self, record: RoundRecord) -> str:
         """Return the line of a round, without what was not measured."""

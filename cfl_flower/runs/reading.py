@@ -16,11 +16,14 @@ from cfl_flower.environment.files import link_out
 from cfl_flower.environment.moved import current_settings
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.lines import check_client, check_round
-from cfl_flower.settings import with_defaults
+from cfl_flower.settings import show_value, with_defaults
 from cfl_flower.types import Json
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
+
+SHOWN = 3
+"""Settings in which a run differs that an error lists."""
 
 CHOSEN = ("strategy", "dataset", "partition", "drift", "model")
 """Groups of which every `config.yaml` names an option and its class."""
@@ -105,12 +108,14 @@ def effective_differences(
 
 
 def changed_settings(config: RunConfig) -> list[str]:
-    """Return the settings in which the run in the output folder differs."""
+    """Return where the run in the output folder differs: setting, its value, asked."""
     path = Path(config.output_dir) / "config.yaml"
     if not path.exists():
         return []
     changed = effective_differences(read_settings(path), config.resolved)
-    return sorted(key for key, _, _ in changed)
+    return sorted(
+        f"{key}={show_value(old)}, not {show_value(new)}" for key, old, new in changed
+    )
 
 
 def refuse_other_settings(config: RunConfig) -> None:
@@ -128,9 +133,11 @@ def refuse_other_settings(config: RunConfig) -> None:
             f"that output_dir={path} holds, or another output_dir"
         )
     if changed and rounds:
+        listed = "; ".join(changed[:SHOWN])
+        more = "; ..." if len(changed) > SHOWN else ""
         raise ConfigError(
-            f"output_dir={path} holds another run ({', '.join(changed)} differ); use "
-            "the run's own settings, or another output_dir"
+            f"output_dir={path} holds another run ({listed}{more}); use the run's own "
+            "settings, or another output_dir"
         )
 
 

@@ -62,22 +62,11 @@ class Job:
         """Its overrides in a line; in its folder it goes on where it was."""
         return shlex.join([*overrides_elsewhere(self.config), "resume=true"])
 
-    def rounds(self) -> int:
-        """Count the rounds that are on disk."""
-        try:
-            return (self.folder / "rounds.jsonl").read_bytes().count(b"\n")
-        except FileNotFoundError:
-            return 0
-
-    def follow(self, course: Course) -> None:
-        """Add the rounds that are on disk, and new, to the course of the run."""
+    def rounds(self) -> list[bytes]:
+        """Return the lines of the rounds that are on disk."""
         path = self.folder / "rounds.jsonl"
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-        done = [line for line in lines if line.endswith(b"\n")]
-        # A run that goes on drops rounds after its checkpoint.
-        del course.rows[len(done) :]
-        for line in done[len(course.rows) :]:
-            course.add(json.loads(line))
+        return [line for line in lines if line.endswith(b"\n")]
 
     def time(self) -> str:
         """Return how long its rounds took, once it is complete."""
@@ -90,6 +79,14 @@ class Job:
             return ""
         path = self.folder / FAILURE
         return path.read_text(encoding="utf-8").strip() if path.exists() else last_line
+
+
+def follow(course: Course, rounds: Sequence[bytes]) -> None:
+    """Add the rounds of a run that are new to its course."""
+    # A run that goes on drops rounds after its checkpoint.
+    del course.rows[len(rounds) :]
+    for line in rounds[len(course.rows) :]:
+        course.add(json.loads(line))
 
 
 @dataclass(frozen=True)
@@ -153,7 +150,7 @@ class Watch:
         for job in self.jobs:
             config = job.config
             course = Course(job.label, config.rounds, config.timeline.changes)
-            job.follow(course)
+            follow(course, job.rounds())
             self._courses[job.label] = course
         total = sum(job.config.rounds for job in self.jobs)
         self._bar = self._progress.add_task(self.title, total=total)
@@ -166,10 +163,11 @@ class Watch:
         ended = []
         busy = []
         for job in (job for unit in units for job in unit.jobs):
-            if job.rounds() >= job.config.rounds and finished(job.config):
+            rounds = job.rounds()
+            if len(rounds) >= job.config.rounds and finished(job.config):
                 ended.append(job)
             if self._block is not None:
-                job.follow(self._courses[job.label])
+                follow(self._courses[job.label], rounds)
                 busy += [self._courses[job.label]] if job not in ended else []
         if self._block is not None:
             begun = show_courses(course for course in busy if course.rows)

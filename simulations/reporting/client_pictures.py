@@ -12,6 +12,7 @@ from cfl_flower.analysis.saved import SavedRun
 from simulations.reporting.charts import (
     CIVIDIS,
     COLOURS,
+    HALF,
     Chart,
     Picture,
     Spec,
@@ -91,7 +92,7 @@ def client_accuracy(run: SavedRun) -> Chart:
     y = number("place", (count, 0), title="clients, by mean accuracy", grid=False)
     legend = gradient((0, 1), "cividis", "linear", title=None, format=".0%")
     layers = [place(rows, x, y), _mark_drifts(run, x), legend]
-    return Chart([], layers, 380, tells=False)
+    return Chart([], layers, 300, tells=False, width=HALF)
 
 
 def class_distances(run: SavedRun) -> Chart:
@@ -117,4 +118,4 @@ def class_distances(run: SavedRun) -> Chart:
     name = {"x": x, "y": y, "text": {"field": "class"}}
     legend = gradient(span, "cividis", "linear", title="distance")
     layers = [place(rows, x, y), layer("text", name, rows, align="left", dy=-7), legend]
-    return Chart([], layers, 60 + 105 * lines, tells=False)
+    return Chart([], layers, 60 + 80 * lines, tells=False, width=HALF)

@@ -19,9 +19,14 @@ from cfl_flower.settings import require
 
 LATEX = {
     **{special: f"\\{special}" for special in "%_&#${}"},
+    # At the start of a row they would be an option of the command before it.
+    **{special: f"{{{special}}}" for special in "[*"},
     "\\": r"\textbackslash{}",
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
     "±": r"$\pm$",
     "→": r"$\to$",
 }

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cfl_flower.client.faults import Faults
 from cfl_flower.config.system import System
-from cfl_flower.data.worlds.partition import LabelGroups
+from cfl_flower.data.worlds.partition import LabelGroups, Natural
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import (
     build,
@@ -116,3 +118,14 @@ def test_a_check_that_fails_by_itself_keeps_its_words() -> None:
 
     with pytest.raises(ConfigError, match=r"^strategy: .*a rate without a unit"):
         Broken()
+
+
+@pytest.mark.parametrize("name", ["step", "minimum"])
+def test_a_value_without_annotation_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"partition: Bare.{name}=3 .*{name}: int ="):
+        settings("partition")(type("Bare", (LabelGroups,), {name: 3}))
+
+
+def test_what_is_no_setting_needs_no_annotation() -> None:
+    values: dict[str, Any] = {"learns": True, "SIZES": (1, 2), "unused": (), "_kept": 0}
+    settings("partition")(type("Own", (Natural,), values))

@@ -204,6 +204,16 @@ def test_what_does_not_fit_is_told_before_training(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(("rank", "told"), [(32, 0), (33, 1)])
+def test_a_rank_above_that_of_a_layer_is_told_before_training(
+    rank: int, told: int
+) -> None:
+    options = ["model=mlp", "model.hidden=32", f"model.lora.rank={rank}"]
+    warnings = compose_config([*options, "drift=none"]).warnings()
+    assert len(warnings) == told
+    assert all(f"rank={rank} is above the rank of ext" in w for w in warnings)
+
+
 def test_a_device_reads_no_weights_or_texts_outside_of_its_folder() -> None:
     model = Adapted(weights="/etc/shadow", network=Mlp())
     assert model.for_device("/data/site-a").weights == "/data/site-a/shadow"

@@ -27,7 +27,7 @@ EVERYTHING = {
 REFUSED = {
     "scaffold": ("optimizer", "sgd without optimizer_settings: controls are mean"),
     "pfedme": ("optimizer", "sgd without optimizer_settings: theta takes K steps"),
-    "adapfedavg": ("schedule", "null, and no warmup: the server adapts the rate"),
+    "adapfedavg": ("schedule", "null: the server adapts the rate"),
 }
 """The setting that a method cannot work with; it does with all others."""
 
@@ -101,6 +101,7 @@ def test_rates_and_draws_are_the_same_on_any_nodes_and_when_resumed(
         ("augment=[mix_up]", "a transform of one image"),
         ("augment=[{random_crop:{pad:1}}]", "settings of torchvision's RandomCrop"),
         ("augment=[random_crop] dataset=synthetic", r"\(60,\), which are no images"),
+        ("warmup=2 strategy=adapfedavg", "warmup=2 .*use 0: the server adapts"),
         ("clip=1 strategy=ccfl strategy.pretraining.warmup=1", "before all rounds"),
         ("precision=fp16", "use float32 or bf16"),
         ("clip=0", "clip=0 .*above 0"),

@@ -58,6 +58,8 @@ VALUES = [
     ("engine=spark", "engine=spark … inprocess or ray"),
     ("faults.raises=1.5", "faults.raises=1.5 … 0 to 1"),
     ("drift.rounds=5", "drift.rounds=5 … a list of whole numbers"),
+    ("devices.joins={3:1}", "devices.joins={3: 1} … a list of whole numbers"),
+    ("strategy.local.schedule_settings=[1]", "schedule_settings=[1] … use a dict"),
     ("drift=staggered drift.rounds=[0.5]", "drift.rounds=[0.5] … a list of 3 values"),
     ("drift.rounds=[9,4]", "drift.rounds=[9, 4] … ascending"),
     ("partition=dirichlet partition.alpha=0", "partition.alpha=0 … above 0"),

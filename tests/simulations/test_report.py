@@ -328,6 +328,21 @@ def test_seeds_of_a_method_are_one_line_and_what_differs_has_another_name(
     assert list(group_seeds(swept)) == ["fedavg-rounds5", "fedavg-rounds9"]
 
 
+def test_what_is_no_lead_is_said_once_and_a_dash_in_each_cell(
+    folders: list[Path],
+) -> None:
+    one = load_run(folders[0])
+    runs = [again(one, seed) for seed in range(3)]
+    for seed, change in enumerate([0.05, -0.05, 0.0]):
+        run = again(one, seed, change)
+        runs.append(replace(run, resolved=_named(run, "ifca")))
+    html = render(runs).html
+    cells = re.findall("<td>(.*?)</td>", html)
+    assert any(re.fullmatch(r"[+-][\d.]+ ± [\d.]+ –", cell) for cell in cells)
+    assert not any("lead" in cell for cell in cells)
+    assert html.count("–: no lead, p above 5%") == 1
+
+
 def test_a_folder_stands_for_the_runs_below_it(
     folders: list[Path], tmp_path: Path
 ) -> None:

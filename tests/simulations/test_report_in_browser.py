@@ -208,3 +208,43 @@ def check_accessibility(browser: webdriver.Chrome) -> None:
     assert said == []
     passed = {each["id"] for each in found["passes"]}
     assert {"color-contrast", "document-title", "svg-img-alt", "heading-order"} < passed
+
+
+SMALLEST = """
+const sizes = [];
+for (const text of document.querySelectorAll('.image text')) {
+  const {a, b} = text.getScreenCTM();  // it may be turned
+  const size = parseFloat(getComputedStyle(text).fontSize) * Math.hypot(a, b);
+  if (text.getClientRects().length) sizes.push(size);
+}
+return Math.min(...sizes);
+"""
+LEFT_OVER = """
+return [...document.querySelectorAll('.pictures')].filter(grid => {
+  const [first, ...rest] = [...grid.children].map(each => each.getBoundingClientRect());
+  const last = rest.at(-1);
+  const beside = [first, ...rest].filter(each => last && each.top === last.top);
+  const columns = first && rest.some(each => each.top === first.top);
+  return columns && beside.length === 1 && last.left === first.left;
+}).length
+"""
+FILL = """
+for (const grid of document.querySelectorAll('.pictures')) {
+  const each = document.createElement('figure');
+  grid.replaceChildren(...Array.from({length: arguments[0]}, () => each.cloneNode()));
+}
+"""
+
+
+@pytest.mark.parametrize("width", [390, 800, 1400])
+def test_letters_are_legible_and_no_chart_is_left_over(
+    width: int, browser: webdriver.Chrome
+) -> None:
+    show(browser, width)
+    unfold = "document.querySelectorAll('details').forEach(each => each.open = true)"
+    browser.execute_script(unfold)
+    assert browser.execute_script(SMALLEST) >= 10
+    # Of any number of charts.
+    for count in range(3, 10):
+        browser.execute_script(FILL, count)
+        assert browser.execute_script(LEFT_OVER) == 0, count

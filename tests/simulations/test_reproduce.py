@@ -315,7 +315,7 @@ def test_results_of_other_settings_are_not_used(tmp_path: Path) -> None:
     )
     assert finished(changed) is None
     reasons = carry_out([Job("digits", changed)], 1, Verbosity.QUIET, "")
-    assert "another run" in reasons[changed.output_dir]
+    assert "another run (strategy.local.mu=0, not 1);" in reasons[changed.output_dir]
     assert finished(changed) is None, "the other run's numbers are not this one's"
     assert finished(config)
 

@@ -28,6 +28,7 @@ from cfl_flower.data.worlds.world import (
     relabel_clients,
     traits,
 )
+from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
 from cfl_flower.settings import Count, Fraction, Natural, require, settings
 from cfl_flower.types import BoolArray, IntArray
@@ -149,7 +150,15 @@ class Change(ABC):
     def apply(self, world: World, occasion: Occasion) -> World:
         """Draw whom it concerns and return the world after it."""
         chosen = self._choose(world.clients, occasion.rng)
-        return self.change(world, chosen, occasion)
+        try:
+            return self.change(world, chosen, occasion)
+        except ValueError as error:
+            if "read-only" not in str(error):
+                raise
+            raise ConfigError(
+                f"drift: {type(self).__name__}.change writes into an array of the "
+                "world before; return a new one, as alter(world, chosen, ...) does"
+            ) from error
 
     @abstractmethod
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cfl_flower.settings import require
 from cfl_flower.types import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -32,8 +33,16 @@ COMMON = ("allocations", "shown", "transition")
 """What a world has beside the traits of its clients."""
 
 
+class _Closed:
+    def __post_init__(self) -> None:
+        """Let no code write into arrays that worlds of other rounds have, too."""
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+
+
 @dataclass(frozen=True)
-class Layout:
+class Layout(_Closed):
     """A demand for samples."""
 
     demand: FloatArray
@@ -45,9 +54,15 @@ class Layout:
     mixture: FloatArray | None = None
     """Share of each of K distributions in a client's samples, shape (clients, K)."""
 
+    def __post_init__(self) -> None:
+        wrong = self.demand[~(np.isfinite(self.demand) & (self.demand >= 0))]
+        allowed = "finite numbers of at least 0 in what layout returns"
+        require(not len(wrong), "partition: Layout.demand", wrong[:3], allowed)
+        super().__post_init__()
+
 
 @dataclass(frozen=True)
-class Allocation:
+class Allocation(_Closed):
     """Samples allocated at one time; arrays have the shape (clients,)."""
 
     layout: Layout
@@ -88,8 +103,8 @@ class Look(Protocol):
 
 
 @dataclass(frozen=True)
-class World:
-    """What all clients hold between two changes. Arrays are never written to.
+class World(_Closed):
+    """What all clients hold between two changes. Arrays cannot be written to.
 
     Those of labels have the shape (clients, L), the others (clients,).
     """

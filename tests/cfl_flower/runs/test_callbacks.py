@@ -135,10 +135,17 @@ def test_quiet_prints_nothing_and_verbose_lists_failures() -> None:
     failures = [
         Failure(1, "train", "raised", "no"),
         Failure(2, "train", "raised", "no"),
+        Failure(3, "train", "shape", "(2,), not (3,)"),
     ]
     record = RoundRecord(1, failures=failures, bytes_up=12345, ari=0.5)
     assert printed(Verbosity.QUIET, record) == []
-    assert len(printed(Verbosity.NORMAL, record)) == 1
+    # The first of each kind, once in a run.
+    *told, line, again = printed(Verbosity.NORMAL, record, record)
+    assert told == [
+        "round 1, train, client 1: raised: no",
+        "round 1, train, client 3: shape: (2,), not (3,)",
+    ]
+    assert line == again
     words = " ".join(printed(Verbosity.VERBOSE, record))
     for word in ("12,345", "ari 0.500", "2 failed to train: raised"):
         assert word in words

@@ -60,7 +60,9 @@ def test_without_a_terminal_each_end_is_a_line_without_colours(tmp_path: Path) -
     assert text.getvalue() == "[1/2] seed0 failed: no [/b] valid result\n"
 
 
-def test_on_a_terminal_the_runs_that_go_on_are_in_one_block(tmp_path: Path) -> None:
+def test_on_a_terminal_the_runs_that_go_on_are_in_one_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = io.StringIO()
     console = Console(file=text, width=100, force_terminal=True, color_system=None)
     (job, other) = make("seed=0,1", tmp_path)
@@ -69,12 +71,18 @@ def test_on_a_terminal_the_runs_that_go_on_are_in_one_block(tmp_path: Path) -> N
     row = {"accuracy": 0.5, "num_clusters": 3, "seconds": 1.0}
     line = json.dumps({"round": 1, **row})
     watch = Watch("title", [job, other], Verbosity.NORMAL, console)
+    read = Path.read_bytes
+    seen: list[Path] = []
+    monkeypatch.setattr(
+        Path, "read_bytes", lambda file: seen.append(file) or read(file)
+    )
     with watch.open():
         rounds.write_text(f"{line}\n{line}\n")
         watch.look([Unit([job]), Unit([other])])
         # It goes on from a checkpoint, and its last line is not yet whole.
         rounds.write_text(f"{line}\n{line[:9]}")
         watch.look([Unit([job]), Unit([other])])
+    assert seen.count(rounds) == 2  # once in each look
     *_, total, _, run, _ = text.getvalue().splitlines()
     assert "title" in total
     assert "1/4 rounds" in total

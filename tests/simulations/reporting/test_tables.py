@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 from rich.table import Table
 
@@ -69,3 +73,18 @@ def test_columns_methods_and_the_first_table_are_the_users() -> None:
     assert r"\label{tab:x-2}" in second
     with pytest.raises(ConfigError, match="columns=fnal is not allowed; use some of"):
         to_latex([(made(), NUMBERS)], Latex(["fnal"]))
+
+
+DOCUMENT = r"\documentclass{article}\usepackage{booktabs}\begin{document}"
+
+
+def test_names_of_any_kind_are_text_in_latex(tmp_path: Path) -> None:
+    names = {"ours": "[2, 3] <a|b>", "ifca": "*star ~^\\ é"}
+    text = to_latex([(made(), NUMBERS)], Latex(names=names))
+    assert r"{[}2, 3] \textless{}a\textbar{}b\textgreater{} &" in text
+    assert r"{*}star \textasciitilde{}\textasciicircum{}\textbackslash{} é &" in text
+    (tmp_path / "page.tex").write_text(DOCUMENT + text + r"\end{document}")
+    if latex := shutil.which("pdflatex"):
+        command = [latex, "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+        done = subprocess.run(command, cwd=tmp_path, stdout=-1, check=False, timeout=60)
+        assert done.returncode == 0, done.stdout

@@ -623,3 +623,17 @@ def test_the_presets_of_streams_are_the_papers() -> None:
         world = line.world(round)
         assert (world.since * 1050).round().tolist() == [first] * 40
         assert (world.until * 1050).round().tolist() == [first + 50] * 40
+
+
+def test_a_change_cannot_write_into_the_world_before() -> None:
+    class InPlace(Change):
+        def change(self, world: World, chosen: np.ndarray, occasion: Occasion) -> World:
+            world.degrees[chosen] += 90
+            return world
+
+    line = timeline(InPlace(rounds=[2]))
+    with pytest.raises(ConfigError, match=r"InPlace.change writes into .* alter\("):
+        line.world(2)
+    assert not line.world(1).degrees.any()
+    with pytest.raises(ValueError, match="read-only"):
+        line.world(1).allocations[0].layout.demand[0] = 2

@@ -248,3 +248,10 @@ def test_without_new_groups_clients_are_spread_over_those_that_exist() -> None:
 def test_groups_that_are_named_wrongly_are_refused(named: list) -> None:
     with pytest.raises(ConfigError, match=r"partition\.named="):
         LabelGroups(groups=2, named=named).layout(4, 10, [], 0)
+
+
+@pytest.mark.parametrize("wish", [np.nan, -1.5, np.inf])
+def test_a_demand_that_is_no_share_is_refused(wish: float) -> None:
+    demand = np.array([[1.0, wish], [1.0, 1.0]])
+    with pytest.raises(ConfigError, match=rf"demand=\[ *{wish}.* use finite .* layout"):
+        Layout(demand, np.zeros(2, np.int64))
