@@ -165,9 +165,10 @@ def train_together(jobs: Sequence[TrainingJob]) -> None:
             keep_first_rows(optimizer, moved, along)
         taken = now[:count].clamp(min=0)
         there = now[:count] != PADDING
-        batch = x[taken], y[taken], there
         theirs = [tensor[:count] for tensor in own]
-        gradient[:count] = gradients_of(weights[:count], *batch, *theirs)
+        gradient[:count] = gradients_of(
+            weights[:count], x[taken], y[taken], there, *theirs
+        )
         add_penalties(along, moved, settings, centre, correction)
         optimizer.step()
     for job, trained in zip(jobs, weights, strict=True):
