@@ -32,7 +32,9 @@ commit and the figures of each run. `reproduce TABLE --record` adds runs to it.
 
 def load() -> dict[str, dict[str, Json]]:
     """Return the figures by table, row, method and scale, and the runs by folder."""
-    found: dict[str, dict[str, Json]] = json.loads(RECORDED.read_text())
+    found: dict[str, dict[str, Json]] = {"figures": {}, "runs": {}}
+    if RECORDED.exists():
+        found |= json.loads(RECORDED.read_text())
     return found
 
 

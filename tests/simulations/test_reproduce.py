@@ -494,8 +494,7 @@ def test_reproduce_runs_keeps_and_prints_a_table_with_its_failures(
 def test_figures_are_kept_by_seed_and_written_into_pages_as_they_were(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "recorded.json"
-    path.write_text('{"figures": {}, "runs": {}}')
+    path = tmp_path / "recorded.json"  # which an installed package does not have
     monkeypatch.setattr(recorded, "RECORDED", path)
     command = ["gain", "--output", str(tmp_path / "runs"), "--markdown", "-q"]
     for seeds in ("2", "1"):  # the second seed of before stays
