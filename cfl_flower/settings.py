@@ -60,9 +60,6 @@ Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 ADAPTED = "cfl_flower.models.Adapted"
 """What may be set of every network beside its own settings."""
 
-USED = {"shape", "classes", "names", "learns", "by_distance", "remembers", "by_loss"}
-"""What a class of settings may say of itself that no base of it declares."""
-
 T = TypeVar("T")
 
 STRICTNESS = ConfigDict(
@@ -116,7 +113,7 @@ def _refuse_bare(group: str, cls: type) -> None:
     """Refuse a value without an annotation, which nobody would take for a setting."""
     settings = getattr(cls, "__pydantic_fields__", {})
     declared = {name for base in cls.__mro__[1:] for name in get_annotations(base)}
-    known = get_annotations(cls).keys() | USED | (declared - {*settings})
+    known = get_annotations(cls).keys() | (declared - {*settings})
     for name, value in vars(cls).items():
         hidden = name in known or name.startswith("_") or name.isupper()
         if not (hidden or callable(value) or hasattr(value, "__get__")):
@@ -206,7 +203,13 @@ def allowed_values(declared: FieldInfo) -> str:
     return _describe(declared.annotation, declared.metadata)
 
 
-NOUNS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+NOUNS = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    dict: "a mapping, such as {name: value}",
+}
 
 
 def _describe(annotation: Any, metadata: list[Any]) -> str:
@@ -226,8 +229,15 @@ def _describe(annotation: Any, metadata: list[Any]) -> str:
             return f"a list of at least one {item.removeprefix('a ')}"
         plural = r"^(?:a )?(list|whole number|number|text)\b"
         return "a list of " + re.sub(plural, r"\1s", item)
-    noun = NOUNS.get(annotation) or f"a {getattr(annotation, '__name__', annotation)}"
+    noun = NOUNS.get(origin or annotation) or _noun_of_class(annotation)
     return " ".join([noun, *_bounds(metadata)])
+
+
+def _noun_of_class(annotation: Any) -> str:
+    """Name a class of settings by them, any other class by itself."""
+    if fields := getattr(annotation, "__pydantic_fields__", None):
+        return f"a mapping with {', '.join(fields)}"
+    return f"a {getattr(annotation, '__name__', annotation)}"
 
 
 def _bounds(metadata: list[Any]) -> list[str]:

@@ -46,6 +46,7 @@ from simulations.papers.published import (
     PublishedTable,
     load_elsewhere,
     load_tables,
+    suffix,
 )
 from simulations.papers.recorded import record
 from simulations.run import check_machine
@@ -54,8 +55,7 @@ from simulations.shell.terminal import Parser, command, count
 
 def run_folder(cell: Cell, seed: int, options: argparse.Namespace) -> Path:
     """Return where a run is kept."""
-    part = "" if options.scale == 1 else f"-x{options.scale:g}"
-    name = f"{cell.method}-s{seed}{part}"
+    name = f"{cell.method}-s{seed}{suffix(options.scale)}"
     return Path(options.output, cell.folder, cell.row, name).absolute()
 
 

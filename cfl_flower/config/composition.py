@@ -18,7 +18,11 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
+from omegaconf.errors import (
+    ConfigTypeError,
+    InterpolationKeyError,
+    OmegaConfBaseException,
+)
 
 from cfl_flower.config.overrides import (
     expand,
@@ -197,10 +201,10 @@ def _apply(
     for override in overrides:
         try:
             ConfigLoaderImpl._apply_overrides_to_config([override], run)
-        except ConfigCompositionException as error:
+        except (ConfigCompositionException, ValueError) as error:
             key = override.key_or_group
-            if "Cannot merge DictConfig" in str(error.__cause__):
-                # What the setting declares refuses it, with what is allowed.
+            if isinstance(error.__cause__, ConfigTypeError):
+                # A list for a mapping: the setting's own check says what is allowed.
                 OmegaConf.update(run, key, override.value(), merge=False)
                 continue
             if override.is_delete():
@@ -370,6 +374,9 @@ def _unknown_key(
 ) -> str:
     """Say why Hydra does not set a key."""
     text = str(error)
+    if isinstance(error, ValueError):
+        parent = key.rpartition(".")[0]
+        return f"{key} is not a setting: {parent} is a list, which is set as a whole"
     if "An item is already at" in text:
         return f"+{key} is a setting already; write {key}= without the plus"
     if "Could not override" not in text:

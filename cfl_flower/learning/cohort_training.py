@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -102,19 +101,25 @@ def train_cohort(jobs: Iterable[TrainingJob]) -> None:
     alike: dict[Hashable, list[TrainingJob]] = defaultdict(list)
     for job in jobs:
         network = job.model.alike, job.x.shape[1:], job.part.start, job.part.stop
-        loss = job.loss.alike if isinstance(job.loss, SampleLoss) else job.loss
+        mapped = mapped_loss(job)
+        loss = mapped.alike if mapped else job.loss
         kind = network, loss, job.correction is None, repr(job.settings)
         alike[kind].append(job)
     for group in alike.values():
         _train_in_memory(group)
 
 
+def mapped_loss(job: TrainingJob) -> SampleLoss | None:
+    """Return a job's loss if it can be mapped over clients; the plain one is None."""
+    return job.loss if isinstance(job.loss, SampleLoss) else None
+
+
 def _train_in_memory(jobs: list[TrainingJob]) -> None:
     """Train together as many at a time as the device has memory for."""
     settings = jobs[0].settings
-    loss = jobs[0].loss is None or isinstance(jobs[0].loss, SampleLoss)
-    mapped = loss and settings.plain_loss and not settings.augment
-    if len(jobs) == 1 or not mapped:
+    own_loss = jobs[0].loss is not None and mapped_loss(jobs[0]) is None
+    plain = settings.plain_loss and not settings.augment
+    if len(jobs) == 1 or own_loss or not plain:
         for job in jobs:
             train_alone(job)
         return
@@ -148,9 +153,8 @@ def train_together(jobs: Sequence[TrainingJob]) -> None:
     gradient = torch.zeros_like(weights)
     centres = _stack([job.centre() for job in jobs])
     corrections = _stack([job.correction for job in jobs])
-    each: list[Any] = [job.loss for job in jobs]
-    losses = [loss for loss in each if isinstance(loss, SampleLoss)]
-    gradients_of = cohort_gradient(module, losses[0] if losses else None)
+    gradients_of = cohort_gradient(module, mapped_loss(jobs[0]))
+    losses = [loss for job in jobs if (loss := mapped_loss(job))]
     of_each = [loss.tensors for loss in losses]
     own = [torch.stack(tensors) for tensors in zip(*of_each, strict=True)]
     optimizer = make_optimizer(weights[:, part], gradient[:, part], settings)

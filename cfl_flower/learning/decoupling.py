@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy, mse_loss, normalize
 from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.testing import BLOCK, switch_mode
-from cfl_flower.learning.training import LocalTraining, train
+from cfl_flower.learning.training import LocalTraining, SampleLoss, train
 from cfl_flower.models import FlatModel, SoftmaxRegression, Split
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Scalar, Vector
 
@@ -179,11 +179,8 @@ def distance(anchors: Anchors, device: torch.device) -> Distance:
 
 
 @dataclass(frozen=True, eq=False)
-class AlignedLoss:
-    """The cross-entropy plus the weighted alignment: FedCCFA, eq. 9.
-
-    A `training.SampleLoss`: clients with anchors of their own train in one cohort.
-    """
+class AlignedLoss(SampleLoss):
+    """The cross-entropy plus the weighted alignment: FedCCFA, eq. 9."""
 
     alignment: Contrast | Distance
     weight: float

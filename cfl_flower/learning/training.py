@@ -7,13 +7,14 @@ model (FedProx, Li et al., 2020, eq. 2) or another one (Ditto, StoCFL).
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
 from itertools import islice
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -38,18 +39,24 @@ WHOLE = slice(None)
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 
-@runtime_checkable
-class SampleLoss(Protocol):
-    """A `Loss` that a cohort can map over its clients."""
+class SampleLoss(ABC):
+    """A loss that a cohort can map over its clients."""
+
+    @abstractmethod
+    def __call__(self, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """Return the mean over a batch, as any `Loss`."""
 
     @property
+    @abstractmethod
     def alike(self) -> Hashable:
         """What is equal for clients whose losses differ in their ``tensors`` alone."""
 
     @property
+    @abstractmethod
     def tensors(self) -> tuple[Tensor, ...]:
         """What is this client's own."""
 
+    @abstractmethod
     def of_samples(
         self, module: nn.Module, x: Tensor, y: Tensor, *own: Tensor
     ) -> Tensor:

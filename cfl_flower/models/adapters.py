@@ -176,18 +176,20 @@ def add_adapters(network: nn.Module, settings: Lora) -> None:
 
 def excess_ranks(model: Any, shape: tuple[int, ...], classes: int) -> list[str]:
     """Return a line for each layer whose adapter has a higher rank than its weight."""
-    rank = model.lora.rank if isinstance(model, Adapted) else 0
-    network = model.build(shape, classes) if rank else nn.Module()
+    if not (isinstance(model, Adapted) and model.lora.rank):
+        return []
+    rank = model.lora.rank
     found = []
-    for name, layer in network.named_modules():
-        if isinstance(layer, LowRank):
-            most = min(layer.lora_a.shape[1], len(layer.lora_b))
+    for name, layer in model.build(shape, classes).named_modules():
+        if not isinstance(layer, LowRank):
+            continue
+        most = min(layer.lora_a.shape[1], len(layer.lora_b))
+        if rank > most:
             place = name.partition(".parametrizations")[0]
-            remedy = f"use at most {most}, or model.lora.targets without it"
-            line = (
-                f"model.lora.rank={rank} is above the rank of {place}, {most}; {remedy}"
+            found.append(
+                f"model.lora.rank={rank} is above the rank of {place}, {most}; use at "
+                f"most {most}, or model.lora.targets without it"
             )
-            found += [line] if rank > most else []
     return found
 
 

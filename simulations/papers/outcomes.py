@@ -32,8 +32,8 @@ class Outcome:
     """The mean accuracy of the last ten tests in percent, by seed."""
     reasons: list[str] = field(default_factory=list)
     """Why other seeds failed."""
-    never: int = 0
-    """Seeds that never became as good as their reference run."""
+    never: list[int] = field(default_factory=list)
+    """The seeds that never became as good as their reference run."""
     saved: list[SavedRun] = field(default_factory=list)
     """The finished runs that the figures are of."""
 
@@ -58,7 +58,7 @@ class Outcome:
             raise broken(jobs[0].folder / "rounds.jsonl", error) from error
         self.saved += runs
         if value is None:
-            self.never += 1
+            self.never.append(seed)
             return
         self.values[seed] = value
         if tail is not None and table.is_share and table.against is None:
@@ -76,7 +76,7 @@ class Outcome:
         tail = mean_and_deviation(list(self.last_ten.values()), 1, form) or "-"
         gap = None if published is None else fmean(self.values.values()) - published
         judged = verdict(gap, table.tolerance)
-        judged += f", without {self.never} never" if self.never else ""
+        judged += f", without {len(self.never)} never" if self.never else ""
         judged += f", without {len(self.reasons)} failed" if self.reasons else ""
         difference = "-" if gap is None else f"{gap:+{form}}"
         return [cell.row, cell.method, ours, tail, lead, known, difference, judged]

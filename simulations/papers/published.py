@@ -63,6 +63,17 @@ Measure = Annotated[
 ]
 
 
+def suffix(scale: float) -> str:
+    """Return how names of runs of a part of the rounds end.
+
+    Examples
+    --------
+    >>> suffix(0.3), suffix(1.0)
+    ('-x0.3', '')
+    """
+    return "" if scale == 1 else f"-x{scale:g}"
+
+
 @dataclass(frozen=True)
 class Cell:
     """One published figure, and what reproduces it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cfl_flower.analysis.leads import TESTED
@@ -19,7 +19,7 @@ from cfl_flower.runs.provenance import read_provenance
 from cfl_flower.runs.reading import MAY_DIFFER
 from cfl_flower.types import Json
 from simulations.papers.outcomes import HEADER, Outcome, find_row_leads, markdown
-from simulations.papers.published import Cell, PublishedTable, load_tables
+from simulations.papers.published import Cell, PublishedTable, load_tables, suffix
 
 RECORDED = Path(__file__).with_name("recorded.json")
 
@@ -40,8 +40,7 @@ def load() -> dict[str, dict[str, Json]]:
 
 def figure_name(table: PublishedTable, cell: Cell, scale: float) -> str:
     """Return the key of a figure."""
-    part = "" if scale == 1 else f"-x{scale:g}"
-    return f"{table.name}/{cell.row}/{cell.method}{part}"
+    return f"{table.name}/{cell.row}/{cell.method}{suffix(scale)}"
 
 
 def record(
@@ -53,10 +52,12 @@ def record(
         if not outcome.saved:
             continue
         name = figure_name(table, cell, scale)
-        figure = known["figures"].setdefault(name, {"values": {}, "last_ten": {}})
+        empty = {"scale": scale, "values": {}, "last_ten": {}}
+        figure = known["figures"].setdefault(name, empty)
+        # None: it never became as good as its reference.
+        figure["values"] |= {str(seed): None for seed in outcome.never}
         figure["values"] |= rounded(outcome.values)
         figure["last_ten"] |= rounded(outcome.last_ten)
-        figure["never"] = outcome.never
         for run in outcome.saved:
             known["runs"]["/".join(run.folder.parts[-3:])] = describe(run)
     write_atomically(RECORDED, text(known).encode())
@@ -101,28 +102,24 @@ def text(known: dict[str, dict[str, Json]]) -> str:
 
 def section(prefix: str) -> str:
     """Return the tables of a paper's recorded figures, as Markdown."""
+    figures = load()["figures"]
     found = HEAD
     for table in load_tables().values():
         if table.name.startswith(f"{prefix}_"):
-            found += "".join(of_table(table))
+            found += "".join(of_table(table, figures))
     return found
 
 
-def of_table(table: PublishedTable) -> Iterator[str]:
+def of_table(table: PublishedTable, figures: Mapping[str, Json]) -> Iterator[str]:
     """Yield a table with its heading for each part of the rounds that was run."""
-    figures = load()["figures"]
-    named = {
-        name.rpartition("-x")[2] if "-x" in name else "1"
-        for name in figures
-        if name.startswith(f"{table.name}/")
-    }
-    for scale in sorted(named, key=float, reverse=True):
+    own = [name for name in figures if name.startswith(f"{table.name}/")]
+    for scale in sorted({figures[name]["scale"] for name in own}, reverse=True):
         outcomes = []
         for cell in table.cells([], []):
-            figure = figures.get(figure_name(table, cell, float(scale)))
+            figure = figures.get(figure_name(table, cell, scale))
             if figure is not None:
                 outcomes.append((cell, read_outcome(figure)))
-        part = "" if scale == "1" else f", after {scale} of the rounds"
+        part = "" if scale == 1 else f", after {scale:g} of the rounds"
         title = table.title.partition(", ")[2]
         yield f"### {title}{part}\n`{table.name}`: {table.unit}; {table.source}\n\n"
         yield markdown(lines(table, outcomes), (*HEADER, "seeds")) + "\n\n"
@@ -138,13 +135,19 @@ def lines(
     found = []
     for cell, outcome in outcomes:
         lead = leads.get((cell.row, cell.method), "-")
-        seeds = len(outcome.values) + outcome.never
+        seeds = len(outcome.values) + len(outcome.never)
         found.append([*outcome.line(table, cell, lead), str(seeds)])
     return found
 
 
 def read_outcome(figure: Json) -> Outcome:
     """Return an outcome as it was recorded."""
-    values = {int(seed): value for seed, value in figure["values"].items()}
-    last_ten = {int(seed): value for seed, value in figure["last_ten"].items()}
-    return Outcome(values, last_ten, never=figure["never"])
+    outcome = Outcome()
+    for seed, value in figure["values"].items():
+        if value is None:
+            outcome.never.append(int(seed))
+        else:
+            outcome.values[int(seed)] = value
+    for seed, value in figure["last_ten"].items():
+        outcome.last_ten[int(seed)] = value
+    return outcome

@@ -126,6 +126,8 @@ def test_a_value_without_annotation_is_refused(name: str) -> None:
         settings("partition")(type("Bare", (LabelGroups,), {name: 3}))
 
 
-def test_what_is_no_setting_needs_no_annotation() -> None:
-    values: dict[str, Any] = {"learns": True, "SIZES": (1, 2), "unused": (), "_kept": 0}
-    settings("partition")(type("Own", (Natural,), values))
+def test_constants_and_what_a_base_declares_need_no_annotation() -> None:
+    values: dict[str, Any] = {"SIZES": (1, 2), "unused": (), "_kept": 0}
+    made: Any = settings("partition")(type("Own", (Natural,), values))
+    assert made.__pydantic_fields__.keys() == Natural.__pydantic_fields__.keys()
+    assert (made().SIZES, made().unused) == ((1, 2), ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 from argparse import Namespace
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ from simulations.papers.published import (
     Cell,
     PublishedTable,
     load_tables,
+    suffix,
 )
 from simulations.reproduce import main
 
@@ -361,12 +363,12 @@ def test_an_outcome_prints_the_published_figure_and_the_difference() -> None:
     unknown = Outcome({0: 80.0}).line(table, replace(cell, published=None))
     assert unknown[2:] == ["80.0", "-", "-", "-", "-", "no published figure"]
     faster = replace(table, measure="speed-up accuracy", against="b", tolerance=0.2)
-    some = Outcome({0: 1.3}, never=1).line(faster, replace(cell, published=1.27))
+    some = Outcome({0: 1.3}, never=[1]).line(faster, replace(cell, published=1.27))
     assert some[2:] == [
         *("1.30", "-", "-", "1.27", "+0.03"),
         "reproduced, without 1 never",
     ]
-    never = Outcome(never=2).line(faster, cell)
+    never = Outcome(never=[0, 1]).line(faster, cell)
     assert never[2:] == ["never", "-", "-", "90.00", "-", ""]
 
 
@@ -500,7 +502,8 @@ def test_figures_are_kept_by_seed_and_written_into_pages_as_they_were(
     for seeds in ("2", "1"):  # the second seed of before stays
         assert main([*command, "--seeds", seeds, "--scale", "0.5", "--record"]) == 0
         printed = capsys.readouterr().out
-        page = "".join(recorded.of_table(published.load_tables()["gain"]))
+        figures = recorded.load()["figures"]
+        page = "".join(recorded.of_table(published.load_tables()["gain"], figures))
         assert "0.5 of the rounds" in page
         (row,) = (line for line in page.splitlines() if "| local |" in line)
         assert row.endswith(" | 2 |")
@@ -512,8 +515,34 @@ def test_figures_are_kept_by_seed_and_written_into_pages_as_they_were(
     assert len(kept["runs"]) == 4
     run = kept["runs"]["gain/digits/local-s0-x0.5"]
     assert run["rounds"] == 2
-    same = kept["runs"]["gain/digits/local-s1-x0.5"]
-    assert run["settings"] != same["settings"]
+    other = kept["runs"]["gain/digits/local-s1-x0.5"]
+    assert run["settings"] != other["settings"]
+
+
+def test_a_seed_that_never_got_there_is_kept_until_it_does() -> None:
+    figure = {"values": {"0": None, "1": 1.5}, "last_ten": {}}
+    outcome = recorded.read_outcome(figure)
+    assert (outcome.never, outcome.values) == ([0], {1: 1.5})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*recorded.load()["figures"]])
+def test_what_was_recorded_ran_with_the_settings_of_today(
+    name: str, tmp_path: Path
+) -> None:
+    data_dir = os.environ.get("CFL_DATA_DIR", "")
+    if not data_dir:
+        pytest.skip("set CFL_DATA_DIR to a folder with FashionMNIST/raw")
+    known = recorded.load()
+    figure = known["figures"][name]
+    table, row, method = name.removesuffix(suffix(figure["scale"])).split("/")
+    cell = TABLES[table].cell(row, method)
+    asked = options(tmp_path, scale=figure["scale"], data_dir=Path(data_dir))
+    seed = int(next(iter(figure["values"])))
+    folder = reproduce.run_folder(cell, seed, asked).relative_to(tmp_path)
+    config = reproduce.compose_cell(cell, seed, asked)
+    digest = recorded.settings_digest(config.resolved)
+    assert digest == known["runs"][str(folder)]["settings"]
 
 
 @pytest.mark.slow

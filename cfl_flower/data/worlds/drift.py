@@ -194,7 +194,7 @@ class Regroup(Change):
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
-        layout = occasion.partition.layout(
+        layout = occasion.partition.checked_layout(
             world.clients, world.classes, world.allocations, occasion.seed
         )
         return allocate(world, layout, chosen) if chosen.any() else world

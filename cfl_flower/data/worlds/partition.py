@@ -121,9 +121,20 @@ class Partition:
         del known, seed
         return Layout(np.ones((clients, classes)), np.zeros(clients, np.int64))
 
+    def checked_layout(
+        self, clients: int, classes: int, known: Known, seed: int
+    ) -> Layout:
+        """Return the layout; raise a `ConfigError` if it is of others than asked."""
+        layout = self.layout(clients, classes, known, seed)
+        for name, asked in (("demand", (clients, classes)), ("groups", (clients,))):
+            shape = getattr(layout, name).shape
+            key = f"partition: {type(self).__name__}.layout: {name}.shape"
+            require(shape == asked, key, shape, str(asked))
+        return layout
+
     def begin(self, clients: int, classes: int, seed: int) -> World:
         """Return the world of round 1."""
-        layout = self.layout(clients, classes, [], seed)
+        layout = self.checked_layout(clients, classes, [], seed)
         kinds = (len(self.rotations), len(self.shifts), self.domains)
         # Evenly within each group of clients, too.
         order = np.empty(clients, np.int64)

@@ -33,16 +33,17 @@ COMMON = ("allocations", "shown", "transition")
 """What a world has beside the traits of its clients."""
 
 
-class _Closed:
+class ReadOnlyArrays:
+    """Closes a dataclass's arrays for writing: worlds of other rounds share them."""
+
     def __post_init__(self) -> None:
-        """Let no code write into arrays that worlds of other rounds have, too."""
         for value in vars(self).values():
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
 
 
 @dataclass(frozen=True)
-class Layout(_Closed):
+class Layout(ReadOnlyArrays):
     """A demand for samples."""
 
     demand: FloatArray
@@ -62,7 +63,7 @@ class Layout(_Closed):
 
 
 @dataclass(frozen=True)
-class Allocation(_Closed):
+class Allocation(ReadOnlyArrays):
     """Samples allocated at one time; arrays have the shape (clients,)."""
 
     layout: Layout
@@ -103,7 +104,7 @@ class Look(Protocol):
 
 
 @dataclass(frozen=True)
-class World(_Closed):
+class World(ReadOnlyArrays):
     """What all clients hold between two changes. Arrays cannot be written to.
 
     Those of labels have the shape (clients, L), the others (clients,).

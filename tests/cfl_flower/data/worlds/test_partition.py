@@ -250,6 +250,18 @@ def test_groups_that_are_named_wrongly_are_refused(named: list) -> None:
         LabelGroups(groups=2, named=named).layout(4, 10, [], 0)
 
 
+@pytest.mark.parametrize(("shape", "groups"), [((3, 10), 4), ((4, 9), 4), ((4, 10), 3)])
+def test_a_layout_of_other_clients_or_labels_is_refused(
+    shape: tuple[int, int], groups: int
+) -> None:
+    class Mine(Natural):
+        def layout(self, *_: object) -> Layout:
+            return Layout(np.ones(shape), np.zeros(groups, np.int64))
+
+    with pytest.raises(ConfigError, match=r"Mine.layout: \w+.shape=\(.*; use \(4,"):
+        Mine().begin(4, 10, 0)
+
+
 @pytest.mark.parametrize("wish", [np.nan, -1.5, np.inf])
 def test_a_demand_that_is_no_share_is_refused(wish: float) -> None:
     demand = np.array([[1.0, wish], [1.0, 1.0]])
