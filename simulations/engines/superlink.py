@@ -36,6 +36,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 APP = PROJECT / "simulations" / "pyproject.toml"
 CONSOLE_FILE = "console.log"
 START_TIMEOUT = 60.0
+TRACEBACK = "Traceback (most recent call last)"
+LED_TO = "The above exception was the direct cause of the following exception"
 
 
 def run_on_superlink(
@@ -64,14 +66,22 @@ def run_on_superlink(
 
 
 def root_cause(log: str) -> str:
-    r"""Return the first error of a chain in one line, or the log's last words.
+    r"""Return the first error of the last chain in one line, or the log's last words.
+
+    What clients raised before stands in the log, too, and is not why the run ended.
 
     Examples
     --------
-    >>> root_cause("Traceback\n  pool()\nValueError: empty\n\nRuntimeError: crashed")
-    'ValueError: empty'
+    >>> client = f"{TRACEBACK}:\n  fit()\nKeyError: 'x'\n"
+    >>> first = f"{TRACEBACK}:\n  pool()\nValueError: no actors\n\n{LED_TO}:\n\n"
+    >>> root_cause(f"{client}{first}{TRACEBACK}:\nRuntimeError: crashed\n")
+    'ValueError: no actors'
     """
-    found = re.search(r"^[\w.]*(Error|Exception): .*", log, re.MULTILINE)
+    blocks = log.split(TRACEBACK)
+    start = len(blocks) - 1
+    while start > 1 and LED_TO in blocks[start - 1]:
+        start -= 1
+    found = re.search(r"^[\w.]*(Error|Exception): .*", blocks[start], re.MULTILINE)
     return one_line(found[0] if found else log, most=2000)
 
 
