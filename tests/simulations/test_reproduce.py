@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 from argparse import Namespace
 from collections.abc import Iterator
@@ -34,7 +33,6 @@ from simulations.papers.published import (
     Cell,
     PublishedTable,
     load_tables,
-    suffix,
 )
 from simulations.reproduce import main
 
@@ -517,32 +515,6 @@ def test_figures_are_kept_by_seed_and_written_into_pages_as_they_were(
     assert run["rounds"] == 2
     other = kept["runs"]["gain/digits/local-s1-x0.5"]
     assert run["settings"] != other["settings"]
-
-
-def test_a_seed_that_never_got_there_is_kept_until_it_does() -> None:
-    figure = {"values": {"0": None, "1": 1.5}, "last_ten": {}}
-    outcome = recorded.read_outcome(figure)
-    assert (outcome.never, outcome.values) == ([0], {1: 1.5})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*recorded.load()["figures"]])
-def test_what_was_recorded_ran_with_the_settings_of_today(
-    name: str, tmp_path: Path
-) -> None:
-    data_dir = os.environ.get("CFL_DATA_DIR", "")
-    if not data_dir:
-        pytest.skip("set CFL_DATA_DIR to a folder with FashionMNIST/raw")
-    known = recorded.load()
-    figure = known["figures"][name]
-    table, row, method = name.removesuffix(suffix(figure["scale"])).split("/")
-    cell = TABLES[table].cell(row, method)
-    asked = options(tmp_path, scale=figure["scale"], data_dir=Path(data_dir))
-    seed = int(next(iter(figure["values"])))
-    folder = reproduce.run_folder(cell, seed, asked).relative_to(tmp_path)
-    config = reproduce.compose_cell(cell, seed, asked)
-    digest = recorded.settings_digest(config.resolved)
-    assert digest == known["runs"][str(folder)]["settings"]
 
 
 @pytest.mark.slow
