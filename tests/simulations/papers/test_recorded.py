@@ -1,4 +1,4 @@
-"""What runs of published tables gave: each figure is of a table, and of its settings."""
+"""What runs of published tables gave: each figure has a table, and its settings."""
 
 from __future__ import annotations
 
