@@ -58,7 +58,7 @@ def test_a_run_that_goes_on_has_the_numbers_of_one_that_did_not_stop(
     run_small(*every, "rounds=3")
     # The third test is on the data of the fourth round already.
     assert run_small(*every, "resume=true").numbers == undisturbed(*every).numbers
-    with pytest.raises(ConfigError, match=r"metrics="):
+    with pytest.raises(ConfigError, match=r"another run \(metrics=\[.+\], not \[\]\)"):
         run_small(*every, "metrics=[]", "resume=true")
 
 
