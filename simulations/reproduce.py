@@ -224,7 +224,10 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments, tables)
     if options.list or options.table is None:
         some = {options.table: tables[options.table]} if options.table else tables
-        console.print(list_tables(some, options))
+        listed, notes = list_tables(some, options)
+        console.print(listed)
+        for number, note in enumerate(notes, start=1):
+            console.print(f"{number}. {note}", highlight=False, markup=False)
         if options.table is None and not options.rows:
             list_elsewhere(console)
         return 0

@@ -69,11 +69,12 @@ def _fetch(overrides: Sequence[str]) -> None:
 
 def list_tables(
     tables: Mapping[str, PublishedTable], options: argparse.Namespace
-) -> Table:
+) -> tuple[Table, list[str]]:
     """List the rows of tables with the data that each needs and what it costs.
 
-    The time is that of finished runs below `options.output`. A `ConfigError` names rows
-    that there are not, and runs that cannot be read.
+    The time is that of finished runs below `options.output`. Why rows cannot run here
+    is in notes, which the table counts from 1: many rows lack the same files. A
+    `ConfigError` names rows that there are not, and runs that cannot be read.
     """
     result = Table(title="Published tables", title_justify="left")
     size = "rounds x\nparticipants"
@@ -85,13 +86,17 @@ def list_tables(
     names = sorted({row for _, row in rows})
     require(bool(some), "--rows", options.rows, f"rows {', '.join(names)}")
 
+    notes: list[str] = []
+
     @cache
     def describe(overrides: tuple[str, ...]) -> tuple[str, str]:
         """Return how large a run is, and the data it needs."""
         try:
             config = compose_here(overrides, options)
         except ConfigError as error:
-            return "", str(error)
+            if str(error) not in notes:
+                notes.append(str(error))
+            return "", f"not here: note {notes.index(str(error)) + 1}"
         size = f"{config.rounds} x {config.participants}"
         return size, f"{config.names['dataset']}: here"
 
@@ -100,7 +105,7 @@ def list_tables(
         methods = {*table.columns} | ({table.against} & table.methods.keys())
         time = _time_of_runs(options.output / table.folder / row)
         result.add_row(table.name, row, str(len(methods)), size, time, data)
-    return result
+    return result, notes
 
 
 def _time_of_runs(folder: Path) -> str:

@@ -612,6 +612,15 @@ def test_the_list_names_tables_rows_and_data(
     assert "not run here" not in capsys.readouterr().out
 
 
+def test_what_many_rows_lack_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["flexcfl_table1", "--list", "--data-dir", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("not here: note 1") == 4
+    assert out.count("name their folder by --data-dir, or add --download") == 1
+
+
 def test_bad_arguments_give_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flexcfl_table3", "--rows", "nowhere"]) == 2
     assert main(["flexcfl_table3", "--rows", "nowhere", "--list"]) == 2
