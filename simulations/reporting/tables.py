@@ -35,6 +35,9 @@ LATEX = {
 LOWER = ("rounds to recover", "calibration error", "forgetting")
 """Columns of which the smallest number is the best."""
 
+FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+"""Begins what LaTeX makes as narrow as the page if it is wider."""
+
 BOLD = (
     "Bold: the best, and those over which it has no lead (p above 5% in the t-test "
     "paired by seed, with Holm's correction; three seeds or more)."
@@ -82,7 +85,7 @@ class Latex:
 
 
 def to_latex(tables: Iterable[tuple[Table, Numbers]], latex: Latex) -> str:
-    """Write tables for the package booktabs, the best of their numbers in bold.
+    """Write tables for the packages booktabs and graphicx, the best in bold.
 
     Beside it are those over which it has no lead. A table without any of the chosen
     columns and methods is left out. `ConfigError` for a column of no table.
@@ -120,9 +123,10 @@ def to_latex(tables: Iterable[tuple[Table, Numbers]], latex: Latex) -> str:
             r"\centering",
             rf"\caption{{{caption}}}",
             rf"\label{{{label}}}",
+            FIT,
             rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
             *(r"\toprule", title, r"\midrule", *body, r"\bottomrule"),
-            r"\end{tabular}",
+            r"\end{tabular}}",
             *(rf"\par\footnotesize {_escape(line)}" for line in notes),
             r"\end{table}",
             "",
