@@ -18,14 +18,26 @@ from cfl_flower.environment.files import write_atomically
 from cfl_flower.runs.provenance import read_provenance
 from cfl_flower.runs.reading import MAY_DIFFER
 from cfl_flower.types import Json
-from simulations.papers.outcomes import HEADER, Outcome, find_row_leads, markdown
+from simulations.papers.outcomes import (
+    HEADER,
+    Outcome,
+    find_row_leads,
+    markdown,
+    verdict,
+)
 from simulations.papers.published import Cell, PublishedTable, load_tables, suffix
 
 RECORDED = Path(__file__).with_name("recorded.json")
 
-HEAD = """Written by `python -m simulations.scoreboard` from
+EMPTY = {"-", verdict(None, 0)}
+"""What is said where there is nothing to say."""
+
+HEAD = f"""Written by `python -m simulations.scoreboard` from
 [recorded.json](../../simulations/papers/recorded.json), which has the settings, the
 commit and the figures of each run. `reproduce TABLE --record` adds runs to it.
+
+* `ours`: ±: the standard deviation over the seeds.
+* `lead`: {TESTED}
 
 """
 
@@ -122,9 +134,14 @@ def of_table(table: PublishedTable, figures: Mapping[str, Json]) -> Iterator[str
         part = "" if scale == 1 else f", after {scale:g} of the rounds"
         title = table.title.partition(", ")[2]
         yield f"### {title}{part}\n`{table.name}`: {table.unit}; {table.source}\n\n"
-        yield markdown(lines(table, outcomes), (*HEADER, "seeds")) + "\n\n"
-        if table.is_share:
-            yield f"{TESTED}\n\n"
+        rows = lines(table, outcomes)
+        columns = [
+            column
+            for column in zip((*HEADER, "seeds"), *rows, strict=True)
+            if set(column[1:]) - EMPTY
+        ]
+        header, *rows = map(list, zip(*columns, strict=True))
+        yield markdown(rows, header) + "\n\n"
 
 
 def lines(
