@@ -6,13 +6,12 @@ extractor. Keeps: nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
-from cfl_flower.learning.training import train
 from cfl_flower.types import Vector
 from clients.base import Config, Reply, Test
 from clients.families.decoupled import DecoupledClient
+from clients.fedavg_ft import fine_tuned
 
 
 class FedBABUClient(DecoupledClient):
@@ -31,14 +30,7 @@ class FedBABUClient(DecoupledClient):
 
     def make_test(self, parameters: list[Vector]) -> Test:
         """Return the test of the whole model after its fine-tuning."""
-        context = self.context
-        settings = self.context.settings
-        if not settings.fine_tuning:
+        if not self.context.settings.fine_tuning:
             return super().make_test(parameters)
-        epochs = settings.fine_tuning
-        rate = settings.fine_tuning_rate
-        local = replace(self.local, steps=None, epochs=epochs, learning_rate=rate)
         whole = self.split.join(parameters[0], self.first_classifier())
-        model = self.load(whole, context.upcoming)
-        train(model, *self.samples(context.round), local, self.rng("fine-tuning"))
-        return partial(context.evaluator.evaluate, model.to_vector())
+        return partial(self.context.evaluator.evaluate, fine_tuned(self, whole))

@@ -20,8 +20,8 @@ from simulations.reporting.charts import GREY, Chart, layer, number
 from simulations.tracking.protocol import Protocol
 from simulations.tracking.rows import StreamResult, TrackRow
 
-REFERENCES = ("local", "oracle")
-"""Rows that are no rivals: clients alone, and the true clusters."""
+REFERENCES = ("local", "local_async", "oracle")
+"""Rows that are no rivals: clients alone, by rounds or not, and the true clusters."""
 
 BASELINE = "fedavg"
 """The row of which the others are ahead or behind."""
@@ -152,6 +152,29 @@ def say_repetitions(rows: Rows) -> str:
     return "\n".join(lines)
 
 
+def say_edges(rows: Rows, protocol: Protocol) -> str:
+    """Say which rows have the smallest or the largest rate on most of their streams.
+
+    Rates beyond the grid might suit them better.
+    """
+    found = []
+    for end in (min(protocol.rates), max(protocol.rates)):
+        names = [
+            name
+            for name, row in rows.items()
+            if sum(each.rate == end for each in row.streams.values())
+            > len(row.streams) / 2
+        ]
+        if names:
+            found.append(f"{end:g}: {', '.join(names)}")
+    if not found:
+        return ""
+    return (
+        "Some methods have a rate at the end of the grid on most streams, and might do "
+        f"better beyond it ({'; '.join(found)})."
+    )
+
+
 def show(rows: Rows, protocol: Protocol, console: Console, markdown: bool) -> None:
     """Print the table."""
     if not rows:
@@ -252,12 +275,14 @@ The track runs every method on the same drifting streams, and tunes all methods 
 
 {pictures}
 {marks}
-`local` (every client alone) and `oracle` (the true clusters) are references and have no
-rank. `MB` is what a run sends up and down, as the mean over streams. `min` is how many
-minutes all runs of the row took, one after the other, tuning included. `-` means no
-result.
+`local` and `local_async` (every client alone) and `oracle` (the true clusters) are
+references and have no rank. `MB` is what a run sends up and down, as the mean over
+streams. `min` is how many minutes all runs of the row took, one after the other, tuning
+included. `-` means no result.
 
 {repetitions}
+
+{edges}
 
 {missing}
 
@@ -337,6 +362,7 @@ def write_page(rows: Rows, protocol: Protocol, folder: Path) -> list[Path]:
         missing=say_missing(rows, protocol),
         marks=MARKS,
         repetitions=say_repetitions(rows),
+        edges=say_edges(rows, protocol),
     )
     files = {"README.md": text}
     if ranks:

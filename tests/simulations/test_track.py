@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,16 @@ def test_leads_are_marked_and_a_repetition_has_none_and_no_rank(folder: Path) ->
     assert "| again | 59.7 ± 17.6 | - | - |" in page
     assert "from seed 3 on. It is ahead or behind on none of 1 streams" in page
     assert "difference is -0.7 points, on `moved`" in page
+
+
+@pytest.mark.parametrize(("rate", "said"), [(0.1, True), (0.5, False)])
+def test_rates_at_the_end_of_the_grid_are_named(
+    folder: Path, rate: float, said: bool
+) -> None:
+    row = make_row("ours", [0.5, 0.6, 0.7])
+    row.streams["moved"] = replace(row.streams["moved"], rate=rate)
+    page = write_page({"ours": row}, load_protocol(), folder)[0].read_text()
+    assert ("better beyond it (0.1: ours)" in page) == said
 
 
 def test_the_page_in_docs_is_what_the_rows_say(tmp_path: Path) -> None:
