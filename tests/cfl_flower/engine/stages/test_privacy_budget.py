@@ -381,7 +381,7 @@ def test_what_has_no_guarantee_is_one_line(overrides: list[str], part: str) -> N
 MLP = ["model=mlp", "model.hidden=16"]
 OTHERS: dict[str, list[str]] = {
     **{name: [] for name in ("adapfedavg", "flash", "ditto", "pfedme", "fedprox")},
-    **{name: [] for name in ("oracle", "local", "apfl", "fedem")},
+    **{name: [] for name in ("oracle", "local", "apfl", "fedem", "fedavg_ft")},
     **dict.fromkeys(("fedrep", "fedbabu"), MLP),
     **{name: ["privacy=local"] for name in ("cfl", "auxo", "fesem")},
     "static": ["privacy=local", "strategy/privacy=client"],
