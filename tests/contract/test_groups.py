@@ -28,6 +28,7 @@ SLOW = [
     ("static", "nearest", "yogi"),
     ("fedavg", "oort", "qfedavg"),
     ("fedprox", "random", "fedadam"),
+    ("fedavg_ft", "oort", "yogi"),
     ("ifca", "oort", "yogi"),
     ("fesem", "oort", "qfedavg"),
     ("fedgroup", "oort", "fedadagrad"),
