@@ -224,10 +224,13 @@ def rank_chart(ranks: Mapping[str, float], difference: float) -> Chart:
 def cost_chart(rows: Rows, streams: Sequence[str]) -> Chart:
     """Draw the mean score over streams against the megabytes sent in a run.
 
-    What nothing beats at less cost is on the front.
+    What nothing beats at less cost is on the front. A name that would cover another one
+    is left out.
     """
     points: list[dict[str, Any]] = []
     for name, row in rows.items():
+        if row.first_seed:
+            continue
         results = [row.streams[each] for each in streams if each in row.streams]
         if len(results) < len(streams):
             continue
@@ -243,6 +246,16 @@ def cost_chart(rows: Rows, streams: Sequence[str]) -> Chart:
         point["front"] = next(better, None) is None
     most = max(point["sent"] for point in points)
     scores = [point["score"] for point in points]
+    high = (max(scores) - min(scores) + 4) / 25
+    named: list[dict[str, Any]] = []
+    for point in sorted(points, key=lambda each: (not each["front"], -each["score"])):
+        covered = (
+            abs(point["score"] - other["score"]) < high
+            and abs(point["sent"] - other["sent"]) < most / 6
+            for other in named
+        )
+        if not any(covered):
+            named.append(point)
     x = number("sent", (0, 1.15 * most), title="MB sent in a run, up and down")
     y = number("score", (min(scores) - 2, max(scores) + 2), title="mean score, in %")
     label = {"field": "method", "type": "nominal"}
@@ -255,7 +268,7 @@ def cost_chart(rows: Rows, streams: Sequence[str]) -> Chart:
     places = {"x": x, "y": y, "color": colour}
     drawn = [
         layer("point", places, filled=True, size=60),
-        layer("text", {**places, "text": label}, align="left", dx=8),
+        layer("text", {**places, "text": label}, named, align="left", dx=8),
     ]
     return Chart(points, drawn, 360)
 
@@ -304,7 +317,8 @@ own.
 
 ![mean score against megabytes sent](cost.svg)
 
-A method is dark if no other one scores more and sends no more.
+A method is dark if no other one scores more and sends no more. A point without a name
+is close to one with a name.
 """
 """What stands beside the pictures, of which there are none without ranks."""
 
