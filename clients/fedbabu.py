@@ -11,7 +11,7 @@ from functools import partial
 from cfl_flower.types import Vector
 from clients.base import Config, Reply, Test
 from clients.families.decoupled import DecoupledClient
-from clients.fedavg_ft import fine_tuned
+from clients.families.fine_tuning import fine_tuned
 
 
 class FedBABUClient(DecoupledClient):

@@ -246,18 +246,12 @@ def cost_chart(rows: Rows, streams: Sequence[str]) -> Chart:
         point["front"] = next(better, None) is None
     most = max(point["sent"] for point in points)
     scores = [point["score"] for point in points]
-    high = (max(scores) - min(scores) + 4) / 25
-    named: list[dict[str, Any]] = []
-    for point in sorted(points, key=lambda each: (not each["front"], -each["score"])):
-        covered = (
-            abs(point["score"] - other["score"]) < high
-            and abs(point["sent"] - other["sent"]) < most / 6
-            for other in named
-        )
-        if not any(covered):
-            named.append(point)
+    low = min(scores) - 2
+    high = max(scores) + 2
+    # A line of text has a 25th of the picture's height, a name a sixth of its width.
+    named = with_room(points, most / 6, (high - low) / 25)
     x = number("sent", (0, 1.15 * most), title="MB sent in a run, up and down")
-    y = number("score", (min(scores) - 2, max(scores) + 2), title="mean score, in %")
+    y = number("score", (low, high), title="mean score, in %")
     label = {"field": "method", "type": "nominal"}
     colour = {
         "field": "front",
@@ -271,6 +265,25 @@ def cost_chart(rows: Rows, streams: Sequence[str]) -> Chart:
         layer("text", {**places, "text": label}, named, align="left", dx=8),
     ]
     return Chart(points, drawn, 360)
+
+
+def with_room(
+    points: list[dict[str, Any]], width: float, height: float
+) -> list[dict[str, Any]]:
+    """Return the points whose names do not cover each other, those of the front first.
+
+    ``width`` is that of a name in MB, ``height`` in points of the score.
+    """
+    named: list[dict[str, Any]] = []
+    for point in sorted(points, key=lambda each: (not each["front"], -each["score"])):
+        covered = (
+            abs(point["score"] - other["score"]) < height
+            and abs(point["sent"] - other["sent"]) < width
+            for other in named
+        )
+        if not any(covered):
+            named.append(point)
+    return named
 
 
 PAGE = """# The track
