@@ -14,7 +14,7 @@ from cfl_flower.learning.aggregation import Memory, mix_models
 from cfl_flower.learning.selection import History
 from cfl_flower.learning.training import LocalTraining
 from cfl_flower.privacy.accounting import PrivacyLoss
-from cfl_flower.settings import locate, require, settings
+from cfl_flower.settings import Natural, Positive, locate, require, settings
 from cfl_flower.types import ClientId, IntArray, Result, Vector
 
 Weighting: TypeAlias = Literal["samples", "plain"]
@@ -36,11 +36,20 @@ class StrategySettings:
     """Participants are drawn from all clients, or M/K from each cluster (Fielding)."""
     local: LocalTraining = field(default_factory=LocalTraining)
     """The local optimiser."""
+    fine_tuning: Natural = 0
+    """Epochs for which a client trains its model on its own data before each test
+    (Collins et al., NeurIPS 2022); where each client has its own classifier, it trains
+    this alone. Nothing of it is kept or sent."""
+    fine_tuning_rate: Positive = 0.01
+    """Learning rate of fine-tuning; the rest is as in `local`."""
 
     def __post_init__(self) -> None:
         client = locate(self.client, "strategy.client")
         ok = isinstance(client, type) and issubclass(client, NumPyClient)
         require(ok, "strategy.client", self.client, "the path of a NumPyClient")
+        ok = not self.fine_tuning or getattr(client, "fine_tunes", False)
+        rule = f"0: {self.client} cannot fine-tune what it tests"
+        require(ok, "strategy.fine_tuning", self.fine_tuning, rule)
 
     def check_run(self, clients: int) -> None:
         """Raise `ConfigError` for settings that do not fit the number of clients."""

@@ -10,6 +10,7 @@ Keeps: nothing; with ``strategy.local.buffers=local`` its running statistics.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from hashlib import blake2b
 from typing import Any, ClassVar, TypeAlias
@@ -62,6 +63,10 @@ class ClusteredClient(NumPyClient):
     """Whether `fit` reports, if requested, the loss of the model that it starts from. A
     subclass that overrides `fit`, and still does, sets it to true."""
 
+    fine_tunes: ClassVar[bool] = True
+    """Whether tests obey `StrategySettings.fine_tuning`. A subclass that overrides
+    `make_test`, and still does, sets it to true."""
+
     directions: ClassVar[tuple[str, ...]] = ()
     """Keys of queries that are answered with a representation of data, not a model."""
 
@@ -69,6 +74,8 @@ class ClusteredClient(NumPyClient):
         super().__init_subclass__(**options)
         if "fit" in vars(cls) and "reports_loss" not in vars(cls):
             cls.reports_loss = False
+        if "make_test" in vars(cls) and "fine_tunes" not in vars(cls):
+            cls.fine_tunes = False
 
     def __init__(self, context: ClientContext) -> None:
         self.context = context
@@ -291,7 +298,25 @@ class ClusteredClient(NumPyClient):
     def make_test(self, parameters: list[Vector]) -> Test:
         """Return a function that tests this client's predictions on a view."""
         served = self.with_own_buffers(self.served(parameters), self.context.upcoming)
-        return partial(self.context.evaluator.evaluate, served)
+        return partial(self.context.evaluator.evaluate, self.fine_tuned(served))
+
+    def fine_tuned(self, model: Vector) -> Vector:
+        """Return a model after the epochs before a test, if any; nothing is saved."""
+        settings = self.context.settings
+        x, y = self.samples(self.context.round)
+        if not settings.fine_tuning or len(y) == 0:
+            return model
+        local = self.fine_tuning_of(self.local)
+        loaded = self.load(model, self.context.upcoming)
+        train(loaded, x, y, local, self.rng("fine-tuning"))
+        return loaded.to_vector()
+
+    def fine_tuning_of(self, local: LocalTraining) -> LocalTraining:
+        """Return an optimiser's settings with fine-tuning's epochs and rate."""
+        settings = self.context.settings
+        epochs = settings.fine_tuning
+        rate = settings.fine_tuning_rate
+        return replace(local, steps=None, epochs=epochs, learning_rate=rate)
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return the model that this client uses for its own predictions."""

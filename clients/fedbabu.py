@@ -11,11 +11,12 @@ from functools import partial
 from cfl_flower.types import Vector
 from clients.base import Config, Reply, Test
 from clients.families.decoupled import DecoupledClient
-from clients.families.fine_tuning import fine_tuned
 
 
 class FedBABUClient(DecoupledClient):
     """Trains the extractor alone; fine-tunes the whole model before a test."""
+
+    fine_tunes = True
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the extractor on the data of this round."""
@@ -33,4 +34,4 @@ class FedBABUClient(DecoupledClient):
         if not self.context.settings.fine_tuning:
             return super().make_test(parameters)
         whole = self.split.join(parameters[0], self.first_classifier())
-        return partial(self.context.evaluator.evaluate, fine_tuned(self, whole))
+        return partial(self.context.evaluator.evaluate, self.fine_tuned(whole))

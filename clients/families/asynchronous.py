@@ -27,6 +27,8 @@ from clients.base import ClusteredClient, Config, Metrics, Reply
 class AsynchronousClient(ClusteredClient):
     """A client that trains every model it receives, and uploads the result."""
 
+    fine_tunes = False
+
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received model; report tests of both models."""
         request = UploadRequest.from_config(config)

@@ -27,6 +27,8 @@ from clients.base import ClusteredClient, Config, Metrics, Reply, Samples, Test
 class DecoupledClient(ClusteredClient):
     """Trains the classifier, then the extractor; saves the classifier."""
 
+    fine_tunes = True
+
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train both parts on the data of this round and send the extractor."""
         x, y = self.samples(self.context.round)
@@ -130,10 +132,7 @@ class DecoupledClient(ClusteredClient):
     def fine_tune(self, extractor: Vector, classifier: Vector) -> Vector:
         """Return the classifier after some more epochs, without saving it."""
         context = self.context
-        settings = context.settings
-        epochs = settings.fine_tuning
-        rate = settings.fine_tuning_rate
-        local = replace(self.classifier_training(), epochs=epochs, learning_rate=rate)
+        local = self.fine_tuning_of(self.classifier_training())
         x, y = self.samples(context.round)
         if len(y) == 0:
             return classifier

@@ -20,7 +20,7 @@ from simulations.reporting.charts import GREY, Chart, layer, number
 from simulations.tracking.protocol import Protocol
 from simulations.tracking.rows import StreamResult, TrackRow
 
-REFERENCES = ("local", "local_async", "oracle")
+REFERENCES = ("local", "local_async", "oracle", "oracle_ft")
 """Rows that are no rivals: clients alone, by rounds or not, and the true clusters."""
 
 BASELINE = "fedavg"

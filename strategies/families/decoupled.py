@@ -19,7 +19,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Description, Published
 from cfl_flower.learning.decoupling import Anchors, mean_anchors
 from cfl_flower.models import Split, split_module
-from cfl_flower.settings import Count, Natural, Positive, settings
+from cfl_flower.settings import Count, Positive, settings
 from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import BoolArray, ClientId, FloatArray, Plan, Result, Task, Vector
 
@@ -36,11 +36,6 @@ class DecoupledSettings(StrategySettings):
     classifier frozen."""
     classifier_rate: Positive = 0.1
     """Learning rate of the classifier's epochs; the rest is as in `local`."""
-    fine_tuning: Natural = 0
-    """Epochs of the classifier on the client's training data before a test; 0 tests
-    what was trained."""
-    fine_tuning_rate: Positive = 0.01
-    """Learning rate of fine-tuning."""
 
 
 @dataclass

@@ -162,6 +162,24 @@ def test_all_that_a_test_may_measure_stands_beside_the_same_numbers(
         assert row["macro_f1"] <= 1
 
 
+def test_fine_tuning_is_for_the_test_alone(
+    strategy: str, run_small: Runner, undisturbed: Runner
+) -> None:
+    tuning = [strategy, "strategy.fine_tuning=2", "strategy.fine_tuning_rate=0.05"]
+    kind = compose_config([strategy]).strategy.client
+    if not getattr(locate(kind, "strategy.client"), "fine_tunes", False):
+        with pytest.raises(ConfigError, match=r"strategy.fine_tuning=2.*use 0"):
+            run_small(*tuning)
+        return
+    plain = undisturbed(strategy, "strategy.fine_tuning=0")
+    tuned = run_small(*tuning)
+    assert tuned.rounds[-1]["loss"] != plain.rounds[-1]["loss"]
+    for ours, theirs in zip(tuned.state.models, plain.state.models, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for key in ("participants", "cluster_sizes", "bytes_up", "bytes_down"):
+        assert [r[key] for r in tuned.rounds] == [r[key] for r in plain.rounds]
+
+
 def test_learning_happens(strategy: str, run_small: Runner) -> None:
     run = run_small(strategy, "drift.rounds=[]", "rounds=8")
     first, last = run.rounds[0], run.rounds[-1]

@@ -43,14 +43,6 @@ def test_personal_classifiers_outlive_a_drift_of_labels(run_small: Runner) -> No
     assert loss[0] < 0.05 < loss[1]
 
 
-def test_fine_tuning_changes_the_test_and_nothing_else(run_small: Runner) -> None:
-    plain = run_small(*REP, folder="plain")
-    tuned = run_small(*REP, "strategy.fine_tuning=5", folder="tuned")
-    assert plain.rounds[-1]["loss"] != tuned.rounds[-1]["loss"]
-    one, two = classifiers(plain), classifiers(tuned)
-    assert all(np.array_equal(one[name], two[name]) for name in one)
-
-
 def test_statistics_of_ones_own_stay_with_the_extractor(run_small: Runner) -> None:
     options = ["strategy=fedrep", "model=shufflenet_v2", "dataset.size=9", "clients=4"]
     options += ["participants=2", "rounds=2", "partition.samples=6", "drift.rounds=[]"]
