@@ -11,8 +11,8 @@ from flwr.client import NumPyClient
 
 from cfl_flower.clustering.algorithms import mixing_matrix
 from cfl_flower.learning.aggregation import Memory, mix_models
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.selection import History
-from cfl_flower.learning.training import LocalTraining
 from cfl_flower.privacy.accounting import PrivacyLoss
 from cfl_flower.settings import Natural, Positive, locate, require, settings
 from cfl_flower.types import ClientId, IntArray, Result, Vector

@@ -10,15 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cfl_flower.learning.gradients import TRAINING_PASSES, gradient_writer
+from cfl_flower.learning.optimizer import add_penalties, stepper
 from cfl_flower.learning.testing import switch_mode
-from cfl_flower.learning.training import (
-    TRAINING_PASSES,
-    add_penalties,
-    batches,
-    gradient_writer,
-    least_batch,
-    stepper,
-)
+from cfl_flower.learning.training import batches, least_batch
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Reply
 

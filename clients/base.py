@@ -29,9 +29,10 @@ from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.worlds.view import View
 from cfl_flower.errors import SavedStateError
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.outcomes import Outcomes
 from cfl_flower.learning.testing import evaluate, sample_losses
-from cfl_flower.learning.training import LocalTraining, train
+from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator
 from cfl_flower.types import OUTCOMES, START_LOSS, START_RMS, FloatArray, Scalar, Vector
@@ -49,7 +50,7 @@ Tested: TypeAlias = tuple[float, int]
 
 Test: TypeAlias = Callable[..., Tested]
 """Tests on a view. Where measures are asked for, it is given ``note``, too, which takes
-scores and labels (`learning.training.Note`)."""
+scores and labels (`learning.testing.Note`)."""
 
 
 Samples: TypeAlias = tuple[Tensor, Tensor]

@@ -27,7 +27,7 @@ from cfl_flower.learning.decoupling import (
     read_anchors,
     represent,
 )
-from cfl_flower.learning.training import Loss
+from cfl_flower.learning.gradients import Loss
 from cfl_flower.types import IntArray, Vector
 from clients.base import Config, Reply
 from clients.families.decoupled import DecoupledClient

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import torch
 
+from cfl_flower.learning.gradients import TRAINING_PASSES, gradient_writer
+from cfl_flower.learning.optimizer import clip_gradient
 from cfl_flower.learning.testing import switch_mode
-from cfl_flower.learning.training import (
-    TRAINING_PASSES,
-    batches,
-    clip_gradient,
-    gradient_writer,
-    least_batch,
-)
+from cfl_flower.learning.training import batches, least_batch
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Reply
 

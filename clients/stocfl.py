@@ -17,8 +17,9 @@ from cfl_flower.client.attacks import spoil_report
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.client.requests import Request
 from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
+from cfl_flower.learning.gradients import full_gradient
 from cfl_flower.learning.testing import predictions
-from cfl_flower.learning.training import full_gradient, train
+from cfl_flower.learning.training import train
 from cfl_flower.types import FloatArray, Vector
 from clients.base import Config, Metrics, Reply
 from clients.families.bilevel import BilevelClient

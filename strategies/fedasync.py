@@ -18,7 +18,7 @@ from typing import Annotated
 from pydantic import Field
 
 from cfl_flower.engine.asynchronous import AsynchronousSettings
-from cfl_flower.learning.training import LocalTraining
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.settings import NonNegative, settings
 from cfl_flower.types import Json, Result, Vector
 from strategies.families.common_model import CommonModelStrategy

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import field
 from functools import partial
 
-from cfl_flower.learning.training import LocalTraining
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.settings import settings
 from cfl_flower.state import StrategySettings
 from strategies.fedavg import FedAvg

@@ -9,8 +9,8 @@ from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.engine.stages.privacy_budget import PrivacyGuard
 from cfl_flower.errors import ConfigError, NoConceptsError
 from cfl_flower.learning.by_name import check_parts
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.outcomes import COUNTED
-from cfl_flower.learning.training import LocalTraining
 from cfl_flower.models import meta_network
 from cfl_flower.privacy.accounting import epsilon_of, require_accountant
 from cfl_flower.privacy.settings import LocalPrivacy

@@ -26,7 +26,7 @@ from cfl_flower.communication.validation import check_test
 from cfl_flower.engine.rounds import Rounds
 from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
 from cfl_flower.errors import InvalidResultError, NoValidResultError
-from cfl_flower.learning.training import TRAINING_PASSES
+from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.types import (

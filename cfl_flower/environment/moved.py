@@ -28,6 +28,7 @@ MOVED = {
     "cfl_flower.data.partition": "cfl_flower.data.worlds.partition",
     "cfl_flower.data.synthetic": "cfl_flower.data.datasets.synthetic",
     "cfl_flower.data.tables": "cfl_flower.data.datasets.tables",
+    "cfl_flower.learning.training": "cfl_flower.learning.optimizer",
     "cfl_flower.settings": "cfl_flower.config.system",
     "cfl_flower.simulated_devices": "cfl_flower.engine.simulated_devices",
     "clients.asynchronous": "clients.families.asynchronous",

@@ -19,14 +19,9 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from cfl_flower.learning.training import (
-    SampleLoss,
-    TrainingJob,
-    add_penalties,
-    batches,
-    make_optimizer,
-    train_alone,
-)
+from cfl_flower.learning.gradients import SampleLoss
+from cfl_flower.learning.optimizer import add_penalties, make_optimizer
+from cfl_flower.learning.training import TrainingJob, batches, train_alone
 from cfl_flower.models import FlatModel
 
 PADDING = -1

@@ -19,8 +19,10 @@ from torch.nn.functional import cross_entropy, mse_loss, normalize
 
 from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.errors import InvalidResultError
+from cfl_flower.learning.gradients import SampleLoss
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.testing import BLOCK, switch_mode
-from cfl_flower.learning.training import LocalTraining, SampleLoss, train
+from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel, SoftmaxRegression, Split
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Scalar, Vector
 

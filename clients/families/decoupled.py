@@ -17,7 +17,8 @@ from cfl_flower.learning.decoupling import (
     represent,
     train_classifier,
 )
-from cfl_flower.learning.training import LocalTraining, Loss
+from cfl_flower.learning.gradients import Loss
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import Split
 from cfl_flower.seeding import generator
 from cfl_flower.types import Vector

@@ -10,7 +10,8 @@ import torch
 
 from cfl_flower.client.cohort import cohort_size
 from cfl_flower.learning.cohort_training import train_cohort
-from cfl_flower.learning.training import WHOLE, LocalTraining, TrainingJob, train_alone
+from cfl_flower.learning.optimizer import LocalTraining
+from cfl_flower.learning.training import WHOLE, TrainingJob, train_alone
 from cfl_flower.models import FedCcfaCnn, FlatModel, Mclr, Mlp, ModelSettings
 from simulations.benchmark import measure as bench
 

@@ -18,8 +18,9 @@ from cfl_flower.data.worlds.public import (
 )
 from cfl_flower.engine.uploads_state import AsynchronousSettings
 from cfl_flower.errors import ConfigError
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.public_evaluation import Validation
-from cfl_flower.learning.training import LocalTraining, pretrain
+from cfl_flower.learning.training import pretrain
 from cfl_flower.models import FlatModel, build_network
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import Count, Natural, require, settings

@@ -18,7 +18,7 @@ from pydantic import Field
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.engine.method import Published
 from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
-from cfl_flower.learning.training import LocalTraining
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.settings import NonNegative, require, settings
 from cfl_flower.state import no_clusters
 from cfl_flower.types import FloatArray, IntArray, Json, Result, Vector

@@ -21,7 +21,7 @@ from cfl_flower.clustering.representations import (
 )
 from cfl_flower.clustering.similarity import sketch
 from cfl_flower.learning.decoupling import represent
-from cfl_flower.learning.training import full_gradient
+from cfl_flower.learning.gradients import full_gradient
 from cfl_flower.models import FlatModel, count_weights, split_module
 from cfl_flower.settings import Fraction, Natural, NonNegative, settings
 from cfl_flower.types import Vector

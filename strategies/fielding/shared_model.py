@@ -14,7 +14,8 @@ import torch
 
 from cfl_flower.data.reading.files import intact
 from cfl_flower.learning.decoupling import balanced_batch
-from cfl_flower.learning.training import LocalTraining, pretrain
+from cfl_flower.learning.optimizer import LocalTraining
+from cfl_flower.learning.training import pretrain
 from cfl_flower.models import FlatModel, build_network
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import Count, Natural, Positive, require, settings

@@ -15,7 +15,7 @@ from cfl_flower.data.worlds.drift import Regroup
 from cfl_flower.data.worlds.partition import LabelGroups
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.engine.method import StrategySettings
-from cfl_flower.learning.training import LocalTraining
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import FlatModel, Mclr, initial_vector
 
 MakeContext = Callable[..., ClientContext]

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.data.worlds.stream import Stream
-from cfl_flower.learning.training import LocalTraining
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import Mclr, initial_vector
 from cfl_flower.types import Vector
 from clients.apfl import APFLClient, next_alpha

@@ -13,8 +13,9 @@ from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.clustering.representations import digest, label_histogram
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.engine.method import StrategySettings
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.testing import evaluate
-from cfl_flower.learning.training import LocalTraining, train
+from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel, Mclr, initial_vector
 from cfl_flower.privacy.report_noise import LaplaceNoise, NoNoise
 from cfl_flower.seeding import generator

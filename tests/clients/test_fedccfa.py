@@ -20,7 +20,7 @@ from cfl_flower.learning.decoupling import (
     represent,
     train_classifier,
 )
-from cfl_flower.learning.training import LocalTraining
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import FlatModel, Mlp, initial_vector
 from cfl_flower.types import Vector
 from clients.fedccfa import FedCCFAClient

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfl_flower.learning.training import LocalTraining
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.types import Vector
 from clients.base import Reply
 from clients.feddrift import NEW, FedDriftClient

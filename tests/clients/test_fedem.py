@@ -11,7 +11,7 @@ from torch import nn
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.data.worlds.stream import Stream
-from cfl_flower.learning.training import LocalTraining
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import Mclr, initial_vector
 from cfl_flower.types import FloatArray, Vector
 from clients.fedem import (

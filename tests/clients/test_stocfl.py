@@ -17,7 +17,7 @@ from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.worlds.drift import Regroup
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
-from cfl_flower.learning.training import LocalTraining
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import FlatModel, Mclr, initial_vector
 from cfl_flower.types import FloatArray, IntArray, Vector
 from clients.stocfl import StoCFLClient

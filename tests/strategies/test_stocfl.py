@@ -17,7 +17,8 @@ from cfl_flower.client.resources import open_resources
 from cfl_flower.clustering.similarity import normalise
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mean_model
-from cfl_flower.learning.training import full_gradient, train
+from cfl_flower.learning.gradients import full_gradient
+from cfl_flower.learning.training import train
 from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
 from clients.stocfl import StoCFLClient

@@ -13,7 +13,8 @@ from cfl_flower.client.cohort import cohort_size, run_cohort
 from cfl_flower.client.time_limit import interruptible, time_limit
 from cfl_flower.errors import TaskTimeoutError
 from cfl_flower.learning.cohort_training import train_cohort
-from cfl_flower.learning.training import LocalTraining, TrainingJob, train
+from cfl_flower.learning.optimizer import LocalTraining
+from cfl_flower.learning.training import TrainingJob, train
 from cfl_flower.models import FlatModel, Mclr
 
 LOCAL = LocalTraining(steps=2)

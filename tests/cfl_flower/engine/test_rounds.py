@@ -16,7 +16,8 @@ from cfl_flower.engine.checks import check_method
 from cfl_flower.engine.simulated_devices import Devices
 from cfl_flower.environment.energy import EnergyMeter
 from cfl_flower.errors import ConfigError, NoValidResultError
-from cfl_flower.learning.training import TRAINING_PASSES, LocalTraining
+from cfl_flower.learning.gradients import TRAINING_PASSES
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.state import ClusteredState

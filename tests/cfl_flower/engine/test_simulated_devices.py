@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.simulated_devices import Device, Devices, VirtualClock
 from cfl_flower.errors import ConfigError
-from cfl_flower.learning.training import TRAINING_PASSES, LocalTraining
+from cfl_flower.learning.gradients import TRAINING_PASSES
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.types import PASSES, Result
 
 TWO = {

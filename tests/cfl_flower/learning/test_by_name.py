@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cfl_flower.learning.by_name import OPTIMIZERS, augmented
-from cfl_flower.learning.training import LocalTraining, gradient_writer, train
+from cfl_flower.learning.gradients import gradient_writer
+from cfl_flower.learning.optimizer import LocalTraining
+from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel, Mclr, Mlp
 
 IMAGES = (3, 8, 8)

@@ -20,7 +20,8 @@ from cfl_flower.learning.cohort_training import (
     train_together,
 )
 from cfl_flower.learning.decoupling import AlignedLoss, Anchors, contrast, distance
-from cfl_flower.learning.training import WHOLE, LocalTraining, TrainingJob, train_alone
+from cfl_flower.learning.optimizer import LocalTraining
+from cfl_flower.learning.training import WHOLE, TrainingJob, train_alone
 from cfl_flower.models import (
     CcflCnn,
     FedCcfaCnn,

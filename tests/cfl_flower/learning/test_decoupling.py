@@ -24,7 +24,8 @@ from cfl_flower.learning.decoupling import (
     represent,
     train_classifier,
 )
-from cfl_flower.learning.training import LocalTraining, train
+from cfl_flower.learning.optimizer import LocalTraining
+from cfl_flower.learning.training import train
 from cfl_flower.models import (
     FedCcfaCnn,
     FlatModel,

@@ -10,18 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cfl_flower.errors import ConfigError
+from cfl_flower.learning.gradients import gradient_writer, mean_cross_entropy
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.testing import evaluate
-from cfl_flower.learning.training import (
-    WHOLE,
-    LocalTraining,
-    batches,
-    full_gradient,
-    gradient_writer,
-    least_batch,
-    mean_cross_entropy,
-    pretrain,
-    train,
-)
+from cfl_flower.learning.training import WHOLE, batches, least_batch, pretrain, train
 from cfl_flower.models import FlatModel, Mclr, Mlp
 
 FULL = {"epochs": 1, "batch_size": 100}
@@ -45,18 +37,6 @@ def rng() -> np.random.Generator:
 @torch.no_grad()
 def compute_gradient(model: FlatModel, x: Tensor, y: Tensor) -> None:
     gradient_writer(model)(x, y)
-
-
-@pytest.mark.parametrize("settings", [Mclr(), Mlp(hidden=5)])
-def test_the_gradient_equals_autograds(
-    settings: Mclr | Mlp, data: tuple[Tensor, Tensor]
-) -> None:
-    model = fresh(settings)
-    compute_gradient(model, *data)
-    parameters = list(model.module.parameters())
-    loss = cross_entropy(model.module(data[0]), data[1])
-    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
-    torch.testing.assert_close(model.gradient, expected)
 
 
 @pytest.mark.parametrize(
@@ -272,18 +252,6 @@ def test_equal_generators_train_equal_models(data: tuple[Tensor, Tensor]) -> Non
     train(other, *data, settings, np.random.default_rng(1))
     assert torch.equal(one.vector, again.vector)
     assert not torch.equal(one.vector, other.vector)
-
-
-def test_the_gradient_in_blocks_equals_that_of_all_samples(
-    data: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = fresh(Mlp(hidden=5))
-    compute_gradient(model, *data)
-    expected = model.gradient.clone()
-    # The last of 12 samples' three blocks is a smaller one.
-    monkeypatch.setattr("cfl_flower.learning.training.BLOCK", 5)
-    torch.testing.assert_close(full_gradient(model, *data), expected)
-    assert not full_gradient(model, data[0][:0], data[1][:0]).any()
 
 
 def test_the_proximal_term_holds_weights_near_another_model(

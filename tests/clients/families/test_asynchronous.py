@@ -15,7 +15,7 @@ import pytest
 from cfl_flower.client.upload_policy import TRIGGER, UploadPolicy, touched
 from cfl_flower.engine.uploads_state import AsynchronousSettings
 from cfl_flower.errors import ConfigError
-from cfl_flower.learning.training import LocalTraining
+from cfl_flower.learning.optimizer import LocalTraining
 from clients.families.asynchronous import AsynchronousClient
 from tests.cfl_flower.client.test_node_config import (
     HIGH,

@@ -10,7 +10,7 @@ import pytest
 from cfl_flower.client.context import ClientContext
 from cfl_flower.clustering.similarity import dissimilarities, sketch
 from cfl_flower.data.worlds.stream import Stream
-from cfl_flower.learning.training import LocalTraining
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import Mclr, initial_vector
 from cfl_flower.types import Vector
 from clients.fesem import FeSEMClient
