@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cfl_flower.config.composition import GROUPS, list_options, option_files
+from cfl_flower.config.options import GROUPS, list_options, option_files
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import known_names

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
-from cfl_flower.config.composition import list_options
+from cfl_flower.config.options import list_options
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 from simulations.shell.terminal import Parser, command, writable

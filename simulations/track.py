@@ -25,7 +25,8 @@ from pathlib import Path
 from statistics import fmean
 
 from cfl_flower.analysis.saved import SavedRun, read_finished
-from cfl_flower.config.composition import list_options, strategy_has
+from cfl_flower.config.composition import strategy_has
+from cfl_flower.config.options import list_options
 from cfl_flower.config.overrides import quoted
 from cfl_flower.environment.code_version import commit
 from cfl_flower.errors import ConfigError, one_line

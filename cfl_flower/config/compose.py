@@ -17,12 +17,11 @@ from torch import nn
 
 from cfl_flower.client.faults import Faults
 from cfl_flower.config.composition import (
-    GROUPS,
     Composition,
     compose_plain,
     compose_plain_sweep,
-    list_options,
 )
+from cfl_flower.config.options import GROUPS, list_options
 from cfl_flower.config.overrides import in_flat_keys, parse, read_run_config
 from cfl_flower.config.system import System
 from cfl_flower.data.datasets.digits import Dataset

@@ -10,13 +10,12 @@ import json
 from collections.abc import Mapping, Sequence
 
 from cfl_flower.config.composition import (
-    GROUPS,
     Composition,
     chosen_options,
     compose_plain,
-    list_options,
     settings_at,
 )
+from cfl_flower.config.options import GROUPS, list_options
 from cfl_flower.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from cfl_flower.analysis.leads import Lead, find_lead, find_leads
 from cfl_flower.analysis.ranks import average_ranks, critical_difference, indistinct
 from cfl_flower.analysis.tables import new_table
-from cfl_flower.config.composition import list_options
+from cfl_flower.config.options import list_options
 from cfl_flower.environment.files import write_atomically
 from simulations.reporting.charts import GREY, Chart, layer, number
 from simulations.tracking.protocol import Protocol

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cfl_flower import __version__
-from cfl_flower.config.composition import list_options
+from cfl_flower.config.options import list_options
 from cfl_flower.errors import ConfigError
 from simulations import choices
 from simulations.cli import COMMANDS, DEVICES, app

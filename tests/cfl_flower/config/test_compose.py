@@ -12,7 +12,7 @@ from cfl_flower.config.compose import (
     compose_run_config,
     compose_sweep,
 )
-from cfl_flower.config.composition import GROUPS
+from cfl_flower.config.options import GROUPS
 from cfl_flower.config.overrides import CONF, split
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import build

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from cfl_flower.config.compose import Basics, _in_rounds, compose_config
-from cfl_flower.config.composition import GROUPS, compose_plain, list_options
+from cfl_flower.config.composition import compose_plain
+from cfl_flower.config.options import GROUPS, list_options
 from cfl_flower.config.overrides import parse
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import build, declared

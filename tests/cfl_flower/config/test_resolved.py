@@ -21,7 +21,8 @@ import pytest
 import yaml
 
 from cfl_flower.config.compose import build_settings
-from cfl_flower.config.composition import GROUPS, compose_plain, list_options
+from cfl_flower.config.composition import compose_plain
+from cfl_flower.config.options import GROUPS, list_options
 from cfl_flower.config.overrides import CONF
 from cfl_flower.settings import build
 

@@ -13,7 +13,7 @@ from flwr.app import Message
 from rich.console import Console
 
 from cfl_flower.config.compose import compose_config
-from cfl_flower.config.composition import list_options
+from cfl_flower.config.options import list_options
 from cfl_flower.environment import plugins
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.server_app import execute
