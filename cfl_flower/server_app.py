@@ -14,6 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from rich.console import Console
 
 from cfl_flower.analysis.comparison import compare
+from cfl_flower.building import locate
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import RunConfig, compose_run_config
 from cfl_flower.data.reading.inferred import InferredDataset
@@ -34,7 +35,6 @@ from cfl_flower.runs.directory import RunDirectory, refuse_other_data
 from cfl_flower.runs.failures import FailureLog
 from cfl_flower.runs.loggers import open_logger
 from cfl_flower.runs.provenance import record_provenance
-from cfl_flower.settings import locate
 
 app = ServerApp()
 

@@ -3,8 +3,6 @@
 A group of settings is a frozen pydantic dataclass (`settings`) that carries the
 behaviour it configures. The annotation of a field declares its type and bounds, the
 string below it its meaning; checks, error lines and tables in docs/ come from there.
-In messages a group is a plain mapping whose ``_target_`` names the class, so that a
-device needs neither Hydra nor OmegaConf.
 """
 
 from __future__ import annotations
@@ -13,12 +11,12 @@ import importlib.util
 import json
 import re
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import field, is_dataclass, replace
+from dataclasses import field
 from difflib import get_close_matches
 from functools import wraps
-from inspect import get_annotations, isabstract
+from inspect import get_annotations
 from typing import (
     Annotated,
     Any,
@@ -35,11 +33,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
-from cfl_flower.environment.memory import import_module
-from cfl_flower.environment.moved import current_path
-from cfl_flower.environment.plugins import ALLOWED, allowed_packages
 from cfl_flower.errors import ConfigError
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -56,9 +50,6 @@ NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
 
 Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 """A probability or a share."""
-
-ADAPTED = "cfl_flower.models.Adapted"
-"""What may be set of every network beside its own settings."""
 
 T = TypeVar("T")
 
@@ -261,172 +252,6 @@ def show_value(value: object, digits: int = 10) -> str:
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
-
-
-def locate(path: str, key: str = "_target_") -> Any:
-    """Import the object behind a dotted path, the value of a key.
-
-    Raises `ConfigError` if the path is outside of the packages that whoever runs this
-    process allows, or cannot be imported.
-    """
-    module, _, name = current_path(str(path)).rpartition(".")
-    package = module.partition(".")[0]
-    known = allowed_packages()
-    if package not in known:
-        # The remedy stands first: of a device's error, Flower's server keeps the start.
-        raise ConfigError(
-            f"{key}: {path!r} is not allowed; set {ALLOWED}="
-            f"{package or 'its package'} where this runs, or install a package with an "
-            f"entry point; it is outside of {', '.join(known)}"
-        )
-    try:
-        found = import_module(module)
-    except ConfigError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ConfigError(
-            f"{key}: {path!r} cannot be imported ({reason}); correct the path, "
-            "install its package, or fix the module"
-        ) from error
-    if not hasattr(found, name):
-        place = getattr(found, "__file__", None) or "a part of Python"
-        raise ConfigError(
-            f"{key}: {path!r} cannot be imported: {module} is {place}, which has no "
-            f"{name}; correct the path, or rename your module if it is another one"
-        )
-    return getattr(found, name)
-
-
-def settings_class(path: str) -> Any:
-    """Return the settings dataclass behind a ``_target_``.
-
-    The target is the dataclass itself, or a strategy, whose ``Settings`` it is. Raises
-    `ConfigError` if it is anything else.
-    """
-    target = locate(path)
-    settings = getattr(target, "Settings", target)
-    if not (isinstance(settings, type) and is_dataclass(settings)):
-        fault = "has no settings"
-    elif isabstract(settings):
-        fault = "is only a base of settings"
-    else:
-        return settings
-    raise ConfigError(
-        f"_target_: {path!r} {fault}; name a class with the decorator "
-        "cfl_flower.settings.settings (of a network, one whose build(shape, classes) "
-        "returns it), or a strategy"
-    )
-
-
-def build(node: Any, place: str = "") -> Any:
-    """Build settings from plain data; mappings with a ``_target_`` become objects.
-
-    Errors name the key below ``place``, where the data stand in the configuration.
-    """
-    if not isinstance(node, Mapping):
-        return node
-    if "_target_" not in node:
-        return {key: build(value, f"{place}.{key}") for key, value in node.items()}
-    cls = settings_class(node["_target_"])
-    around = {key: node[key] for key in _of_every_network(cls) if key in node}
-    hidden = ("_target_", "name", *around)
-    values = {key: value for key, value in node.items() if key not in hidden}
-    inner = {key: value for key, value in values.items() if isinstance(value, Mapping)}
-    place = place.lstrip(".")
-    with located(place):
-        # Before the inner ones, which may refer to it: errors name the key as set.
-        built = cls(**{key: values[key] for key in values if key not in inner})
-    if inner:
-        parts = {key: build(value, f"{place}.{key}") for key, value in inner.items()}
-        with located(place):
-            built = replace(built, **parts)
-    if around:
-        adapted = build({"_target_": ADAPTED, **around}, place)
-        return built if adapted == type(adapted)() else replace(adapted, network=built)
-    return built
-
-
-def _of_every_network(cls: Any) -> dict[str, FieldInfo]:
-    """Return the settings of `ADAPTED`, if a class is that of a network without them.
-
-    One that declares a setting of such a name has its own instead.
-    """
-    if not hasattr(cls, "build"):
-        return {}
-    own = {"network", *cls.__pydantic_fields__}
-    fields = locate(ADAPTED).__pydantic_fields__
-    return {name: fields[name] for name in fields if name not in own}
-
-
-def _values_of(built: Any) -> Mapping[str, Any]:
-    """Return the settings that were built, of a network with those of `ADAPTED`."""
-    if _of_every_network(type(built)):
-        return {**vars(locate(ADAPTED)()), **vars(built)}
-    inner = getattr(built, "network", None)
-    return {**vars(inner), **vars(built)} if is_dataclass(inner) else vars(built)
-
-
-def declared(node: Any, built: Any) -> Any:
-    """Return plain settings with the values that their declarations made of them.
-
-    100.0 and "100" are 100 where a whole number is meant.
-
-    Examples
-    --------
-    >>> declared({"rounds": 100.0, "names": ["3", 4]}, {"rounds": 100, "names": (3, 4)})
-    {'rounds': 100, 'names': [3, 4]}
-    """
-    if isinstance(node, Mapping):
-        values = built if isinstance(built, Mapping) else _values_of(built)
-        return {key: declared(node[key], values.get(key, node[key])) for key in node}
-    if isinstance(node, list | tuple):
-        return [declared(*pair) for pair in zip(node, built, strict=True)]
-    return built
-
-
-def with_defaults(node: Any, base: object = None) -> Any:
-    """Return plain settings with the defaults of their class, and of those inside.
-
-    What ``base`` holds, the default of the setting above, comes before the defaults of
-    its class. Settings of a class that may not be imported stay as they are.
-
-    Examples
-    --------
-    >>> with_defaults({"_target_": "cfl_flower.models.Recurrent", "cell": "lstm"})
-    ... # doctest: +ELLIPSIS
-    {'_target_': 'cfl_flower.models.Recurrent', 'cell': 'lstm', 'weights': None, ...}
-    >>> system = {"_target_": "cfl_flower.config.system.System", "task_timeout": 5.0}
-    >>> with_defaults(system)["evaluate_every"]
-    1
-    """
-    if not isinstance(node, Mapping):
-        return node
-    target = node.get("_target_")
-    if target is None and is_dataclass(base):
-        target = f"{type(base).__module__}.{type(base).__qualname__}"
-    try:
-        cls = settings_class(target) if isinstance(target, str) else None
-    except ConfigError:
-        cls = None
-    if cls is None:
-        return {key: with_defaults(value) for key, value in node.items()}
-    found = {"_target_": target}
-    # Of what is inherited, a class cannot use all.
-    unused = getattr(cls, "unused", ())
-    known = cls.__pydantic_fields__ | _of_every_network(cls)
-    used = {k: v for k, v in known.items() if k not in unused}
-    for name, declared in used.items():
-        default = declared.get_default(call_default_factory=True)
-        if type(base) is cls:
-            default = getattr(base, name)
-        if name in node:
-            found[name] = with_defaults(node[name], default)
-        elif is_dataclass(default):
-            found[name] = with_defaults({}, default)
-        elif default is not PydanticUndefined:
-            found[name] = list(default) if isinstance(default, tuple) else default
-    return found | {key: node[key] for key in node if key not in found}
 
 
 def require(condition: bool, field: str, value: object, allowed: str) -> None:

@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 import numpy as np
 from flwr.client import NumPyClient
 
+from cfl_flower.building import locate
 from cfl_flower.clustering.algorithms import mixing_matrix
 from cfl_flower.learning.aggregation import Memory, mix_models
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.selection import History
 from cfl_flower.privacy.accounting import PrivacyLoss
-from cfl_flower.settings import Natural, Positive, locate, require, settings
+from cfl_flower.settings import Natural, Positive, require, settings
 from cfl_flower.types import ClientId, IntArray, Result, Vector
 
 Weighting: TypeAlias = Literal["samples", "plain"]

@@ -29,12 +29,13 @@ from rich.table import Table
 from cfl_flower.analysis.drift_metrics import MEASURED
 from cfl_flower.analysis.reference import REFERENCE_METHOD
 from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
+from cfl_flower.building import locate
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.overrides import quoted, with_folder
 from cfl_flower.environment.plugins import conf_folders, targets
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import Verbosity, at_verbosity, verbosity
-from cfl_flower.settings import locate, plain, require
+from cfl_flower.settings import plain, require
 from cfl_flower.types import Json
 from simulations import run as run_command
 from simulations.batch.jobs import at_once, carry_out

@@ -23,13 +23,13 @@ from hypothesis import settings
 from omegaconf import DictConfig
 from rich.console import Console
 
+from cfl_flower.building import locate
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config import composition
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.environment import plugins
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.server_app import execute
-from cfl_flower.settings import locate
 from simulations.engines.inprocess import InProcessGrid
 
 # How long an example takes says something about the machine, not about the code.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cfl_flower.building import build, locate
 from cfl_flower.config.overrides import first_line, quoted
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.worlds.timeline import Timeline
@@ -30,7 +31,6 @@ from cfl_flower.runs.reading import (
     read_tests,
     refuse_links_out,
 )
-from cfl_flower.settings import build, locate
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from cfl_flower.building import build, locate
 from cfl_flower.client.attacks import malicious_clients
 from cfl_flower.client.cohort import cohort_size
 from cfl_flower.client.context import Client, ClientContext
@@ -22,7 +23,7 @@ from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.cohort_training import can_train_together
 from cfl_flower.models import FlatModel, build_network
-from cfl_flower.settings import build, locate, require
+from cfl_flower.settings import require
 from cfl_flower.types import Vector
 
 

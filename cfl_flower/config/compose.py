@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from cfl_flower.building import build, declared, locate
 from cfl_flower.client.faults import Faults
 from cfl_flower.config.composition import (
     Composition,
@@ -40,17 +41,7 @@ from cfl_flower.learning.training import least_batch
 from cfl_flower.models import FlatModel, ModelSettings, check_network, has_extractor
 from cfl_flower.models.adapters import excess_ranks
 from cfl_flower.privacy.settings import ModelPrivacy
-from cfl_flower.settings import (
-    Count,
-    Natural,
-    NonNegative,
-    build,
-    declared,
-    locate,
-    located,
-    require,
-    settings,
-)
+from cfl_flower.settings import Count, Natural, NonNegative, located, require, settings
 from cfl_flower.types import Json
 
 DEFAULT_DATA_DIR = Path("~/.cache/cfl-flower")

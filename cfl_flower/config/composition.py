@@ -23,6 +23,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
+from cfl_flower.building import with_defaults
 from cfl_flower.config.options import (
     GROUPS,
     check_options,
@@ -41,7 +42,7 @@ from cfl_flower.config.overrides import (
 )
 from cfl_flower.environment.plugins import CONF, allow
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import known_names, require, with_defaults
+from cfl_flower.settings import known_names, require
 from cfl_flower.types import Json
 
 SCHEDULE = "cfl_flower.data.worlds.drift.Schedule"

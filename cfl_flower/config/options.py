@@ -9,9 +9,10 @@ from pathlib import Path
 import yaml
 from hydra.core.override_parser.types import Override
 
+from cfl_flower.building import with_defaults
 from cfl_flower.environment.plugins import CONF, CONFIGURATION, conf_folders
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import known_names, require, with_defaults
+from cfl_flower.settings import known_names, require
 
 GROUPS = {
     "strategy": "client",

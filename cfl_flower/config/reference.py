@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from cfl_flower.building import settings_class
 from cfl_flower.client.upload_policy import UploadPolicy
 from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.options import list_options
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.settings import allowed_values, settings_class, show_value
+from cfl_flower.settings import allowed_values, show_value
 from cfl_flower.state import StrategySettings
 from cfl_flower.types import Json
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cfl_flower.building import locate
 from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.engine.stages.privacy_budget import PrivacyGuard
 from cfl_flower.errors import ConfigError, NoConceptsError
@@ -14,7 +15,7 @@ from cfl_flower.learning.outcomes import COUNTED
 from cfl_flower.models import meta_network
 from cfl_flower.privacy.accounting import epsilon_of, require_accountant
 from cfl_flower.privacy.settings import LocalPrivacy
-from cfl_flower.settings import locate, located, require
+from cfl_flower.settings import located, require
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig

@@ -16,6 +16,7 @@ from uuid import uuid4
 import yaml
 from filelock import FileLock, Timeout
 
+from cfl_flower.building import locate
 from cfl_flower.environment.files import append_durably, write_atomically
 from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line
 from cfl_flower.runs.checkpoint import Checkpoint
@@ -27,7 +28,6 @@ from cfl_flower.runs.reading import (
     refuse_other_settings,
 )
 from cfl_flower.runs.record import ClientRow, RoundRecord, device_joules, device_seconds
-from cfl_flower.settings import locate
 from cfl_flower.types import Json
 
 if TYPE_CHECKING:

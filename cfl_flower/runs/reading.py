@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from cfl_flower.building import with_defaults
 from cfl_flower.environment.files import link_out
 from cfl_flower.environment.moved import current_settings
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.lines import check_client, check_round
-from cfl_flower.settings import show_value, with_defaults
+from cfl_flower.settings import show_value
 from cfl_flower.types import Json
 
 if TYPE_CHECKING:

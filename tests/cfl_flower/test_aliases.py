@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from cfl_flower.building import locate
 from cfl_flower.environment.plugins import CONF
-from cfl_flower.settings import locate
 
 
 @pytest.mark.parametrize(

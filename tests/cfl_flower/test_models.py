@@ -9,6 +9,7 @@ import torch
 import yaml
 from torch import Tensor, nn
 
+from cfl_flower.building import build
 from cfl_flower.config.overrides import CONF
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import (
@@ -29,7 +30,6 @@ from cfl_flower.models import (
     check_network,
     initial_vector,
 )
-from cfl_flower.settings import build
 
 MNIST, CIFAR, IMAGENET, TWEET = (1, 28, 28), (3, 32, 32), (3, 224, 224), (25, 300)
 MINI_IMAGENET = (3, 84, 84)

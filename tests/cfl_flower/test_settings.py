@@ -4,17 +4,12 @@ from typing import Any
 
 import pytest
 
+from cfl_flower.building import build, locate, settings_class
 from cfl_flower.client.faults import Faults
 from cfl_flower.config.system import System
 from cfl_flower.data.worlds.partition import LabelGroups, Natural
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import (
-    build,
-    locate,
-    require,
-    settings,
-    settings_class,
-)
+from cfl_flower.settings import require, settings
 from strategies.fielding import Fielding, FieldingSettings
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cfl_flower.building import locate
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.server_app import open_stream
-from cfl_flower.settings import locate
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner
 

@@ -13,6 +13,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from rich.console import Console
 
+from cfl_flower.building import locate
 from cfl_flower.client.resources import WorkerResources
 from cfl_flower.client_app import app as client_app
 from cfl_flower.config.compose import compose_config
@@ -22,7 +23,6 @@ from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.learning.cohort_training import train_cohort
 from cfl_flower.learning.training import TrainingJob
 from cfl_flower.server_app import execute
-from cfl_flower.settings import locate
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Run, Runner
 

@@ -14,12 +14,7 @@ from cfl_flower.data.datasets.tables import TableDataset
 from cfl_flower.data.reading.files import intact
 from cfl_flower.data.reading.samples import Crop
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import (
-    known_names,
-    require,
-    require_package,
-    settings,
-)
+from cfl_flower.settings import known_names, require, require_package, settings
 from cfl_flower.types import IntArray
 
 ROW = "__row__"

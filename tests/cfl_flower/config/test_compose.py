@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cfl_flower.building import build
 from cfl_flower.config.compose import (
     RunConfig,
     compose_config,
@@ -15,7 +16,6 @@ from cfl_flower.config.compose import (
 from cfl_flower.config.options import GROUPS
 from cfl_flower.config.overrides import CONF, split
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import build
 
 
 @pytest.fixture(scope="module")

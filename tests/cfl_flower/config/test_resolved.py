@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 import yaml
 
+from cfl_flower.building import build
 from cfl_flower.config.compose import build_settings
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.options import GROUPS, list_options
 from cfl_flower.config.overrides import CONF
-from cfl_flower.settings import build
 
 FIXTURE = Path(__file__).with_name("resolved.json")
 GONE = "(no setting)"

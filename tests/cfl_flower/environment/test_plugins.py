@@ -12,12 +12,12 @@ import pytest
 from flwr.app import Message
 from rich.console import Console
 
+from cfl_flower.building import build, locate
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.options import list_options
 from cfl_flower.environment import plugins
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.server_app import execute
-from cfl_flower.settings import build, locate
 from simulations.choices import list_choices
 from simulations.engines.inprocess import InProcessGrid
 

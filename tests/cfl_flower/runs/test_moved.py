@@ -14,10 +14,10 @@ import pytest
 from rich.console import Console
 
 from cfl_flower.analysis.saved import load_run
+from cfl_flower.building import locate
 from cfl_flower.config.compose import compose_config
 from cfl_flower.environment.moved import MOVED, current_path
 from cfl_flower.server_app import execute
-from cfl_flower.settings import locate
 from simulations.engines.inprocess import InProcessGrid
 from simulations.report import render
 

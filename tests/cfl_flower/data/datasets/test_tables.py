@@ -11,10 +11,10 @@ import yaml
 from PIL import Image
 
 import conf
+from cfl_flower.building import build
 from cfl_flower.data.datasets.columns import seconds, word_frequencies
 from cfl_flower.data.datasets.tables import Csv, Parquet
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import build
 
 PETS = """age,kind,label
 1,cat,good

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import conf
+from cfl_flower.building import build
 from cfl_flower.data.reading.files import (
     FileDataset,
     blank,
@@ -20,7 +21,6 @@ from cfl_flower.data.reading.files import (
 )
 from cfl_flower.data.reading.pool import Arrays, Parts
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import build
 
 
 @pytest.mark.parametrize(
