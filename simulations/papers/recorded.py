@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +29,10 @@ from simulations.papers.outcomes import (
 from simulations.papers.published import Cell, PublishedTable, load_tables, suffix
 
 RECORDED = Path(__file__).with_name("recorded.json")
+
+ADDED = {"fine_tuning": 0, "fine_tuning_rate": 0.01}
+"""Settings of strategies that came after runs were recorded, and what those had. With
+these values they have no part in a digest."""
 
 EMPTY = {"-", verdict(None, 0)}
 """What is said where there is nothing to say."""
@@ -94,10 +99,19 @@ def describe(run: SavedRun) -> Json:
 
 
 def settings_digest(resolved: Json) -> str:
-    """Return a digest of the settings that the numbers of a run depend on."""
+    """Return a digest of the settings that the numbers of a run depend on.
+
+    Of a class it has the name alone, as modules move.
+    """
     kept = {key: value for key, value in resolved.items() if key not in MAY_DIFFER}
     kept["rounds"] = resolved["rounds"]
+    kept["strategy"] = {
+        key: value
+        for key, value in resolved["strategy"].items()
+        if (key, value) not in ADDED.items()
+    }
     words = json.dumps(kept, sort_keys=True, default=str)
+    words = re.sub(r'("_target_": ")[\w.]+\.(\w+")', r"\1\2", words)
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 

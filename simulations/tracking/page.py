@@ -21,7 +21,8 @@ from simulations.tracking.protocol import Protocol
 from simulations.tracking.rows import StreamResult, TrackRow
 
 REFERENCES = ("local", "local_async", "oracle", "oracle_ft")
-"""Rows that are no rivals: clients alone, by rounds or not, and the true clusters."""
+"""Rows that are no rivals: clients alone, by rounds or not, and the true clusters,
+without fine-tuning and with it."""
 
 BASELINE = "fedavg"
 """The row of which the others are ahead or behind."""
@@ -301,8 +302,10 @@ The track runs every method on the same drifting streams, and tunes all methods 
 
 {pictures}
 {marks}
-`local` and `local_async` (every client alone) and `oracle` (the true clusters) are
-references and have no rank. `MB` is what a run sends up and down, as the mean over
+In rows whose names end in `_ft`, and in that of `fedbabu`, clients fine-tune for five
+epochs before each test (`strategy.fine_tuning=5`). `local` and `local_async` (every
+client alone), `oracle` and `oracle_ft` (the true clusters) are references and have no
+rank. `MB` is what a run sends up and down, as the mean over
 streams. `min` is how many minutes all runs of the row took, one after the other, tuning
 included. `-` means no result.
 

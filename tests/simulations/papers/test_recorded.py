@@ -59,3 +59,13 @@ def test_a_recorded_run_had_the_settings_of_today(name: str, tmp_path: Path) -> 
     config = compose_cell(cell, seed, asked)
     run = KNOWN["runs"][str(folder)]
     assert settings_digest(config.resolved) == run["settings"]
+
+
+def test_a_digest_forgets_what_came_later_and_where_classes_are() -> None:
+    old = {"rounds": 3, "strategy": {"_target_": "old.place.Method", "mu": 0}}
+    added = {"fine_tuning": 0, "fine_tuning_rate": 0.01}
+    moved = {"_target_": "new.Method", "mu": 0}
+    digest = settings_digest(old)
+    assert settings_digest({"rounds": 3, "strategy": moved | added}) == digest
+    for other in ({"mu": 1}, {"fine_tuning": 5}, {"_target_": "new.Other"}):
+        assert settings_digest({**old, "strategy": moved | other}) != digest
