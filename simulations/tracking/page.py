@@ -27,6 +27,9 @@ without fine-tuning and with it."""
 BASELINE = "fedavg"
 """The row of which the others are ahead or behind."""
 
+TUNED = "_ft"
+"""How the names of rows end whose clients fine-tune before each test."""
+
 MARKS = (
     f"▲ marks a row that is ahead of {BASELINE}, ▼ one that is behind it. The test is "
     "the paired t-test over the seeds (5%), with Holm's correction for the rows of a "
@@ -60,15 +63,15 @@ def cell(result: StreamResult | None, lead: Lead | None = None) -> str:
     return f"{written} {'▲' if lead.mean > 0 else '▼'}"
 
 
-def leads_on(rows: Rows, stream: str) -> dict[str, Lead]:
+def leads_on(rows: Rows, stream: str, baseline: str = BASELINE) -> dict[str, Lead]:
     """Return the leads of rows over the baseline on a stream, paired by seed."""
-    if BASELINE not in rows or stream not in rows[BASELINE].streams:
+    if baseline not in rows or stream not in rows[baseline].streams:
         return {}
-    base = rows[BASELINE].streams[stream].scores
+    base = rows[baseline].streams[stream].scores
     pairs = {
         name: zip(row.streams[stream].scores, base, strict=True)
         for name, row in rows.items()
-        if name != BASELINE and stream in row.streams
+        if name != baseline and stream in row.streams
     }
     return find_leads(pairs)
 
@@ -117,6 +120,21 @@ def score_table(rows: Rows, protocol: Protocol) -> Table:
         sent = fmean(fmean(each.megabytes) for each in results)
         spent = sum(each.seconds for each in results) / 60
         found.add_row(name, *cells, rank, f"{sent:.1f}", f"{spent:.0f}")
+    return found
+
+
+def tuned_table(rows: Rows, protocol: Protocol) -> Table | None:
+    """Return what methods gain over FedAvg where all of them fine-tune, if any do."""
+    tuned = {name: row for name, row in rows.items() if name.endswith(TUNED)}
+    baseline = BASELINE + TUNED
+    others = sorted(tuned.keys() - {baseline})
+    if baseline not in tuned or not others:
+        return None
+    found = Table("stream", baseline, *others)
+    for stream in protocol.streams:
+        leads = leads_on(tuned, stream, baseline)
+        cells = [leads[name].in_points() if name in leads else "-" for name in others]
+        found.add_row(f"`{stream}`", cell(tuned[baseline].streams.get(stream)), *cells)
     return found
 
 
@@ -315,6 +333,8 @@ included. `-` means no result.
 
 {missing}
 
+{tuned}
+
 ## Add a row
 
 1. `cfl-flower track my_method` runs your method on all streams and resumes interrupted
@@ -337,6 +357,15 @@ A method is dark if no other one scores more and sends no more. A point without 
 is close to one with a name.
 """
 """What stands beside the pictures, of which there are none without ranks."""
+
+
+TUNED_HEAD = """## With fine-tuning
+
+What clusters are worth where clients adapt their model anyway: by how many points the
+other rows with fine-tuning are ahead of `fedavg_ft`. The test is the same, with
+`fedavg_ft` in the place of `fedavg`.
+
+"""
 
 
 def describe_protocol(protocol: Protocol) -> str:
@@ -383,6 +412,7 @@ def markdown(table: Table) -> str:
 def write_page(rows: Rows, protocol: Protocol, folder: Path) -> list[Path]:
     """Write the page and its pictures; return their paths."""
     ranks, streams = ranks_of(rows, protocol)
+    tuned = tuned_table(rows, protocol)
     text = PAGE.format(
         pictures=PICTURES if ranks else "",
         version=protocol.version,
@@ -393,6 +423,7 @@ def write_page(rows: Rows, protocol: Protocol, folder: Path) -> list[Path]:
         marks=MARKS,
         repetitions=say_repetitions(rows),
         edges=say_edges(rows, protocol),
+        tuned=TUNED_HEAD + markdown(tuned) if tuned else "",
     )
     files = {"README.md": text}
     if ranks:

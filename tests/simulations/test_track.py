@@ -202,6 +202,21 @@ def test_leads_are_marked_and_a_repetition_has_none_and_no_rank(folder: Path) ->
     assert "difference is -0.7 points, on `moved`" in page
 
 
+def test_rows_with_fine_tuning_are_compared_with_each_other(folder: Path) -> None:
+    made = [
+        make_row("fedavg", [0.50, 0.61, 0.70]),
+        make_row("fedavg_ft", [0.80, 0.71, 0.90]),
+        make_row("better_ft", [0.81, 0.72, 0.91]),
+    ]
+    protocol = load_protocol()
+    rows = {row.name: row for row in made}
+    page = write_page(rows, protocol, folder)[0].read_text()
+    assert "| stream | fedavg_ft | better_ft |" in page
+    assert "| `moved` | 80.3 ± 23.6 | +1.0 ± 0.0 |" in page
+    del rows["better_ft"]
+    assert "## With" not in write_page(rows, protocol, folder)[0].read_text()
+
+
 @pytest.mark.parametrize(("rate", "said"), [(0.1, True), (0.5, False)])
 def test_rates_at_the_end_of_the_grid_are_named(
     folder: Path, rate: float, said: bool
