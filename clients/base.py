@@ -303,13 +303,13 @@ class ClusteredClient(NumPyClient):
 
     def fine_tuned(self, model: Vector) -> Vector:
         """Return a model after the epochs before a test, if any; nothing is saved."""
-        settings = self.context.settings
-        x, y = self.samples(self.context.round)
-        if not settings.fine_tuning or len(y) == 0:
+        context = self.context
+        if not context.settings.fine_tuning:
             return model
+        loaded = self.load(model, context.upcoming)
         local = self.fine_tuning_of(self.local)
-        loaded = self.load(model, self.context.upcoming)
-        train(loaded, x, y, local, self.rng("fine-tuning"))
+        samples = self.samples(context.round)
+        train(loaded, *samples, local, self.rng("fine-tuning"))
         return loaded.to_vector()
 
     def fine_tuning_of(self, local: LocalTraining) -> LocalTraining:
