@@ -39,8 +39,8 @@ class StrategySettings:
     """The local optimiser."""
     fine_tuning: Natural = 0
     """Epochs for which a client trains its model on its own data before each test
-    (Collins et al., NeurIPS 2022); where each client has its own classifier, it trains
-    this alone. Nothing of it is kept or sent."""
+    (Collins et al., NeurIPS 2022); a method with personal classifiers trains only the
+    classifier. Nothing of it is kept or sent."""
     fine_tuning_rate: Positive = 0.01
     """Learning rate of fine-tuning; the rest is as in `local`."""
 

@@ -66,7 +66,7 @@ class ClusteredClient(NumPyClient):
 
     fine_tunes: ClassVar[bool] = True
     """Whether tests obey `StrategySettings.fine_tuning`. A subclass that overrides
-    `make_test`, and still does, sets it to true."""
+    `evaluate` or `make_test`, and still does, sets it to true."""
 
     directions: ClassVar[tuple[str, ...]] = ()
     """Keys of queries that are answered with a representation of data, not a model."""
@@ -75,7 +75,8 @@ class ClusteredClient(NumPyClient):
         super().__init_subclass__(**options)
         if "fit" in vars(cls) and "reports_loss" not in vars(cls):
             cls.reports_loss = False
-        if "make_test" in vars(cls) and "fine_tunes" not in vars(cls):
+        tests_otherwise = not vars(cls).keys().isdisjoint({"evaluate", "make_test"})
+        if tests_otherwise and "fine_tunes" not in vars(cls):
             cls.fine_tunes = False
 
     def __init__(self, context: ClientContext) -> None:

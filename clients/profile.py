@@ -50,6 +50,7 @@ class ProfileClient(ClusteredClient):
     """Describes its data by moments of features."""
 
     reports_loss = True
+    fine_tunes = True
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer with the profile by parameters[0], if requested."""

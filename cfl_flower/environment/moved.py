@@ -44,8 +44,17 @@ MOVED = {
 """The module of today for each that was moved since the first release."""
 
 
+REPLACED = {
+    "clients.fedavg_ft.FedAvgFTClient": "clients.base.ClusteredClient",
+    "strategies.fedavg_ft.FedAvgFT": "strategies.fedavg.FedAvg",
+}
+"""The class of today for each that is another one with a setting now."""
+
+
 def current_path(path: str) -> str:
     """Return the dotted path of today of a class that may be named by an older one."""
+    if path in REPLACED:
+        return REPLACED[path]
     module, dot, name = path.rpartition(".")
     return MOVED.get(module, module) + dot + name
 

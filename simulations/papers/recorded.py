@@ -111,7 +111,7 @@ def settings_digest(resolved: Json) -> str:
         if (key, value) not in ADDED.items()
     }
     words = json.dumps(kept, sort_keys=True, default=str)
-    words = re.sub(r'("_target_": ")[\w.]+\.(\w+")', r"\1\2", words)
+    words = re.sub(r'("(?:_target_|client)": ")[\w.]+\.(\w+")', r"\1\2", words)
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 

@@ -35,7 +35,8 @@ class ProfileSettings(StrategySettings):
     """Rounds of FedAvg before profiles say something."""
     unlabelled: bool = True
     """Clients are also tested with the model that the profile of their test samples,
-    without labels, selects: `accuracy_unlabelled`. All models go with each test."""
+    without labels, selects: `accuracy_unlabelled`. All models go with each test, and
+    none of them is fine-tuned for it, which needs labels."""
 
 
 @dataclass

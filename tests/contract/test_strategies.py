@@ -178,6 +178,17 @@ def test_fine_tuning_is_for_the_test_alone(
         np.testing.assert_array_equal(ours, theirs)
     for key in ("participants", "cluster_sizes", "bytes_up", "bytes_down"):
         assert [r[key] for r in tuned.rounds] == [r[key] for r in plain.rounds]
+    assert kept_files(tuned) == kept_files(plain)
+
+
+def kept_files(run: Run) -> dict[str, bytes]:
+    """Return what the clients of a run keep, by paths."""
+    root = Path(run.folder, "clients")
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
 
 
 def test_learning_happens(strategy: str, run_small: Runner) -> None:

@@ -48,3 +48,11 @@ def test_there_is_one_cluster_and_no_question(run_small: Runner) -> None:
     assert {row["num_clusters"] for row in run.rounds} == {1}
     assert {row["bytes_up"] for row in run.rounds} == {6 * 650 * 4}
     assert {row["ari"] for row in run.rounds} == {0.0}
+
+
+def test_a_fine_tuned_model_knows_its_clients_labels(run_small: Runner) -> None:
+    still = ["drift.rounds=[]", "strategy.fine_tuning_rate=0.1"]
+    tuned = run_small("strategy=fedavg_ft", *still, folder="tuned")
+    plain = run_small("strategy=fedavg", *still, folder="plain")
+    # Clients hold mostly a third of the labels: a tuned model is far better.
+    assert tuned.rounds[-1]["accuracy"] > plain.rounds[-1]["accuracy"] + 0.1

@@ -61,3 +61,5 @@ def test_a_module_that_was_moved_has_one_name_of_today() -> None:
 def test_a_path_of_an_older_version_names_the_class_of_today() -> None:
     found = locate("cfl_flower.data.drift.Regroup")
     assert found is locate("cfl_flower.data.worlds.drift.Regroup")
+    replaced = locate("strategies.fedavg_ft.FedAvgFT")
+    assert replaced is locate("strategies.fedavg.FedAvg")

@@ -62,9 +62,10 @@ def test_a_recorded_run_had_the_settings_of_today(name: str, tmp_path: Path) -> 
 
 
 def test_a_digest_forgets_what_came_later_and_where_classes_are() -> None:
-    old = {"rounds": 3, "strategy": {"_target_": "old.place.Method", "mu": 0}}
+    strategy = {"_target_": "old.place.Method", "client": "old.Client", "mu": 0}
+    old = {"rounds": 3, "strategy": strategy}
     added = {"fine_tuning": 0, "fine_tuning_rate": 0.01}
-    moved = {"_target_": "new.Method", "mu": 0}
+    moved = {"_target_": "new.Method", "client": "new.place.Client", "mu": 0}
     digest = settings_digest(old)
     assert settings_digest({"rounds": 3, "strategy": moved | added}) == digest
     for other in ({"mu": 1}, {"fine_tuning": 5}, {"_target_": "new.Other"}):
