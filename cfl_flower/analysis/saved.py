@@ -146,6 +146,8 @@ class SavedRun:
                 f"served: {reason}; name a run with common models, such as one of "
                 "strategy=fielding or fedavg"
             )
+        if settings.fine_tuning:
+            return f"{published.models}, which each client fine-tunes"
         return published.models
 
     def build(self, *groups: str) -> list[Any]:

@@ -150,6 +150,7 @@ def test_a_method_without_a_sound_common_model_is_refused_in_a_line(
         ("pfedme", "the global model, not the clients' own ones"),
         ("apfl", "the global model, not the clients' own ones"),
         ("fedavg", "each cluster's model"),
+        ("fedavg_ft", "each cluster's model, which each client fine-tunes"),
     ],
 )
 def test_export_says_what_is_served(
