@@ -18,7 +18,11 @@ from cfl_flower.environment.memory import import_module
 from cfl_flower.environment.moved import current_path
 from cfl_flower.environment.plugins import ALLOWED, allowed_packages
 from cfl_flower.errors import ConfigError
+from cfl_flower.own_settings import settings_of
 from cfl_flower.settings import located
+
+MISSING = "???"
+"""In the place of a setting without a default, as OmegaConf writes it."""
 
 ADAPTED = "cfl_flower.models.Adapted"
 """What may be set of every network beside its own settings."""
@@ -59,24 +63,24 @@ def locate(path: str, key: str = "_target_") -> Any:
     return getattr(found, name)
 
 
-def settings_class(path: str) -> Any:
-    """Return the settings dataclass behind a ``_target_``.
+def settings_class(path: str, place: str = "") -> Any:
+    """Return the settings dataclass behind a ``_target_`` at a place.
 
-    The target is the dataclass itself, or a strategy, whose ``Settings`` it is. Raises
-    `ConfigError` if it is anything else.
+    The target is the dataclass itself, or a strategy, whose ``Settings`` it is, or what
+    makes a network. Raises `ConfigError` if it is anything else.
     """
     target = locate(path)
-    settings = getattr(target, "Settings", target)
-    if not (isinstance(settings, type) and is_dataclass(settings)):
+    group = place.lstrip(".").partition(".")[0]
+    settings = settings_of(getattr(target, "Settings", target), group)
+    if settings is None:
         fault = "has no settings"
     elif isabstract(settings):
         fault = "is only a base of settings"
     else:
         return settings
     raise ConfigError(
-        f"_target_: {path!r} {fault}; name a class with the decorator "
-        "cfl_flower.settings.settings (of a network, one whose build(shape, classes) "
-        "returns it), or a strategy"
+        f"_target_: {path!r} {fault}; name a dataclass (of a network, one whose "
+        "build(shape, classes) returns it, or its torch.nn.Module), or a strategy"
     )
 
 
@@ -89,10 +93,10 @@ def build(node: Any, place: str = "") -> Any:
         return node
     if "_target_" not in node:
         return {key: build(value, f"{place}.{key}") for key, value in node.items()}
-    cls = settings_class(node["_target_"])
+    cls = settings_class(node["_target_"], place)
     around = {key: node[key] for key in _of_every_network(cls) if key in node}
     hidden = ("_target_", "name", *around)
-    values = {key: value for key, value in node.items() if key not in hidden}
+    values = {k: v for k, v in node.items() if k not in hidden and v != MISSING}
     inner = {key: value for key, value in values.items() if isinstance(value, Mapping)}
     place = place.lstrip(".")
     with located(place):
@@ -185,6 +189,8 @@ def with_defaults(node: Any, base: object = None) -> Any:
             found[name] = with_defaults(node[name], default)
         elif is_dataclass(default):
             found[name] = with_defaults({}, default)
-        elif default is not PydanticUndefined:
+        elif default is PydanticUndefined:
+            found[name] = MISSING
+        else:
             found[name] = list(default) if isinstance(default, tuple) else default
     return found | {key: node[key] for key in node if key not in found}

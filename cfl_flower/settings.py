@@ -30,7 +30,7 @@ from typing import (
 )
 
 import numpy as np
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, PydanticUserError, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
@@ -62,11 +62,12 @@ STRICTNESS = ConfigDict(
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
-def settings(group: str) -> Callable[[type[T]], type[T]]:
-    """Make a class a frozen dataclass of settings that checks itself.
+def settings(group: str, frozen: bool = True) -> Callable[[type[T]], type[T]]:
+    """Make a class a dataclass of settings that checks itself; a frozen one.
 
-    An object with a value out of its type or bounds raises a `ConfigError` in one line,
-    in which ``group`` is the key of the settings in the configuration.
+    One that inherits from a plain dataclass is ``frozen`` if that is. An object with a
+    value out of its type or bounds raises a `ConfigError` in one line, in which
+    ``group`` is the key of the settings in the configuration.
 
     Examples
     --------
@@ -84,7 +85,7 @@ def settings(group: str) -> Callable[[type[T]], type[T]]:
 
     def decorate(cls: type[T]) -> type[T]:
         _refuse_bare(group, cls)
-        made: Any = dataclass(frozen=True, config=STRICTNESS)(cls)
+        made: Any = dataclass(frozen=frozen, config=STRICTNESS)(cls)
         validate = made.__init__
 
         @wraps(validate)
@@ -93,6 +94,11 @@ def settings(group: str) -> Callable[[type[T]], type[T]]:
                 validate(self, *map(plain, args), **plain(values))
             except ValidationError as error:
                 raise _first_problem(group, type(self), error) from error
+            except PydanticUserError as error:
+                raise ConfigError(
+                    f"{group}: the annotations of {cls.__qualname__} cannot be read "
+                    f"({error.message.splitlines()[0]}); name types that its module has"
+                ) from error
 
         made.__init__ = initialise
         return made  # type: ignore[no-any-return]
@@ -199,6 +205,7 @@ NOUNS = {
     float: "a number",
     str: "text",
     bool: "true or false",
+    Any: "any value",
     dict: "a mapping, such as {name: value}",
 }
 

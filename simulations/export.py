@@ -30,7 +30,7 @@ from torch import nn
 
 from cfl_flower.analysis.saved import SavedRun, load_run
 from cfl_flower.environment.files import write_atomically
-from cfl_flower.models import FlatModel, build_network, merged
+from cfl_flower.models import FlatModel, build_model, merged
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
 from simulations.assign import CENTRES, DIRECTORY, FORMAT
@@ -110,7 +110,7 @@ def network_of(saved: SavedRun) -> FlatModel:
     """Return a run's network, its frozen parameters included, to load models into."""
     dataset, kind = saved.build("dataset", "model")
     seed = saved.resolved["seed"]
-    return FlatModel(build_network(kind, dataset.shape, dataset.classes, seed))
+    return build_model(kind, dataset.shape, dataset.classes, seed)
 
 
 def load_module(saved: SavedRun, cluster: int | None = None) -> nn.Module:

@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.learning.decoupling import no_anchors, parse_counts, presence_config
-from cfl_flower.models import split_module
 from cfl_flower.settings import Natural, NonNegative, Positive, settings
 from cfl_flower.state import StrategySettings
 from cfl_flower.types import Plan, Result
@@ -48,7 +47,7 @@ class FedFM(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return the initial state; raise `ConfigError` without a linear classifier."""
-        self.split = split_module(self.run.network)
+        self.split = self.run.network.split
         state = super().initial_state()
         state.anchors = no_anchors(self.split)
         return state

@@ -22,7 +22,7 @@ from cfl_flower.data.worlds.drift import Regroup
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.cohort_training import can_train_together
-from cfl_flower.models import FlatModel, build_network
+from cfl_flower.models import FlatModel, build_model
 from cfl_flower.settings import require
 from cfl_flower.types import Vector
 
@@ -108,10 +108,10 @@ def _build_resources(
     torch.set_num_threads(1)
     dataset = settings["dataset"]
     seed = settings["seed"]
-    network = build_network(settings["model"], dataset.shape, dataset.classes, seed)
     use_gpu = settings["gpus_per_worker"] > 0 and torch.cuda.is_available()
     device = "cuda" if use_gpu else "cpu"
-    model = FlatModel(network, device)
+    kind = settings["model"]
+    model = build_model(kind, dataset.shape, dataset.classes, seed, device)
     return WorkerResources(
         settings,
         fault_odds(settings["faults"]),

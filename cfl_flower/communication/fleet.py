@@ -25,7 +25,7 @@ from cfl_flower.communication.records import encode_models, pack_tasks
 from cfl_flower.communication.replies import Refused, ReplyReader
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import ClientFailedError, InvalidResultError, WorkerLostError
-from cfl_flower.models import count_floats, meta_network
+from cfl_flower.models import initial_vector
 from cfl_flower.types import (
     ClientId,
     Failure,
@@ -65,8 +65,8 @@ class Fleet(NodeRegistry):
         self._strict = config.faults.strict
         self._settings = json.dumps({**config.resolved, "run": token})
         dataset = config.dataset
-        network = meta_network(config.model, dataset.shape, dataset.classes)
-        self._reader = ReplyReader(self.simulated, token, count_floats(network))
+        initial = initial_vector(config.model, dataset.shape, dataset.classes, 0)
+        self._reader = ReplyReader(self.simulated, token, len(initial))
 
     @property
     def summing_nodes(self) -> int:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
 from cfl_flower.building import build, declared, locate
 from cfl_flower.client.faults import Faults
@@ -202,8 +201,8 @@ def check_settings(composition: Composition) -> RunConfig:
     groups["logger"].check()
     timeline = _timeline(basics, groups, paths["data_dir"])
     dataset = groups["dataset"]
-    network = check_network(groups["model"], dataset.shape, dataset.classes)
-    _check_batches(groups["strategy"].local.batch_size, network, dataset)
+    model = check_network(groups["model"], dataset.shape, dataset.classes)
+    _check_batches(groups["strategy"].local.batch_size, model, dataset)
     plain |= paths
     resolved = {
         key: _with_names(key, value, composition.choices) if key in GROUPS else value
@@ -340,11 +339,12 @@ def _known_dataset(dataset: Dataset, data_dir: str, plain: dict[str, Any]) -> Da
     return known
 
 
-def _check_batches(size: int, network: nn.Module, dataset: Dataset) -> None:
+def _check_batches(size: int, model: FlatModel, dataset: Dataset) -> None:
     """Refuse batches of one sample where BatchNorm could be trained on none of them."""
     example = torch.zeros(1, *dataset.shape)
-    ok = size > 1 or least_batch(FlatModel(network), example) == 1
-    why = f"{type(network).__name__} has BatchNorm, which cannot take one sample alone"
+    ok = size > 1 or least_batch(model, example) == 1
+    name = type(model.module).__name__
+    why = f"{name} has BatchNorm, which cannot take one sample alone"
     require(ok, "strategy.local.batch_size", size, f"at least 2: {why}")
 
 

@@ -12,7 +12,7 @@ from cfl_flower.errors import ConfigError, NoConceptsError
 from cfl_flower.learning.by_name import check_parts
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.outcomes import COUNTED
-from cfl_flower.models import meta_network
+from cfl_flower.models import build_model
 from cfl_flower.privacy.accounting import epsilon_of, require_accountant
 from cfl_flower.privacy.settings import LocalPrivacy
 from cfl_flower.settings import located, require
@@ -212,12 +212,15 @@ def privacy_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rule]:
         names["server_optimizer"],
         f"another one with privacy={mode}, which covers no losses",
     )
-    network = meta_network(config.model, config.dataset.shape, config.dataset.classes)
+    dataset = config.dataset
+    model = build_model(config.model, dataset.shape, dataset.classes, config.seed)
+    averaged = ", ".join(sorted(model.observed.statistics)[:3])
     yield Rule(
-        len(network.state_dict()) == len(list(network.parameters())),
+        not averaged,
         "model",
         names["model"],
-        f"one without running statistics (BatchNorm) with privacy={mode}",
+        f"one without running statistics ({averaged}) with privacy={mode}, which "
+        "covers no more than parameters",
     )
 
 

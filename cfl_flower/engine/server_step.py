@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-from torch import nn
 
 from cfl_flower.clustering.representations import digest
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
-from cfl_flower.models import count_weights, initial_vector, meta_network
+from cfl_flower.models import FlatModel, build_model, initial_vector
 from cfl_flower.types import Result, Vector
 
 
@@ -30,16 +29,16 @@ class ServerStep:
         return initial_vector(config.model, dataset.shape, dataset.classes, seed)
 
     @cached_property
-    def network(self) -> nn.Module:
-        """The run's network without weights, to look at its layers."""
+    def network(self) -> FlatModel:
+        """The run's network, to look at its layers and how its vector is divided."""
         config = self._context.config
         dataset = config.dataset
-        return meta_network(config.model, dataset.shape, dataset.classes)
+        return build_model(config.model, dataset.shape, dataset.classes, config.seed)
 
     @cached_property
     def weights(self) -> int:
         """The number of the network's trainable weights, without running statistics."""
-        return count_weights(self.network)
+        return len(self.network.weights)
 
     def weight(self, result: Result) -> float:
         """Return the weight of a result in a mean, as configured."""

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import nn
 
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.delivery import Reader
 from cfl_flower.engine.participants import Participants
 from cfl_flower.engine.server_step import ServerStep
+from cfl_flower.models import FlatModel
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.types import IntArray, Plan, Result, Vector
@@ -91,8 +91,8 @@ class RunServices:
         return self._step.initial_model(seed)
 
     @property
-    def network(self) -> nn.Module:
-        """The run's network without weights, to look at its layers."""
+    def network(self) -> FlatModel:
+        """The run's network, to look at its layers and how its vector is divided."""
         return self._step.network
 
     @property

@@ -78,7 +78,7 @@ def can_train_together(model: FlatModel, shape: Sequence[int]) -> bool:
     filled up. Inputs have ``shape``.
     """
     norms = any(isinstance(each, _BatchNorm) for each in model.module.modules())
-    if norms or len(model.vector) > len(model.weights):
+    if norms or model.own.values or len(model.vector) > len(model.weights):
         return False
     weights = model.weights.detach().expand(2, -1)
     x = weights.new_zeros(2, 2, *shape)

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
-from torch import nn
 
 from cfl_flower.data.worlds.public import Samples
 from cfl_flower.environment.machine import usable_cores
@@ -24,14 +23,14 @@ class Validation:
     """K sets of samples, and the network that is tested on them, a thread per core."""
 
     def __init__(
-        self, network: nn.Module, sets: Sequence[Samples], threads: int | None = None
+        self, model: FlatModel, sets: Sequence[Samples], threads: int | None = None
     ) -> None:
         # One thread for each sum: one in parallel would depend on the number of cores.
         torch.set_num_threads(1)
         self._pool = ThreadPoolExecutor(
             threads or usable_cores(), "validation", torch.set_num_threads, (1,)
         )
-        self._model = FlatModel(network)
+        self._model = model
         self._sets = list(sets)
         self._known: dict[int, tuple[Vector, tuple[float, float]]] = {}
 

@@ -23,6 +23,7 @@ from cfl_flower.learning.gradients import (
 from cfl_flower.learning.optimizer import LocalTraining, add_penalties, stepper
 from cfl_flower.learning.testing import switch_mode
 from cfl_flower.models import FlatModel
+from cfl_flower.seeding import one_torch_thread
 from cfl_flower.settings import require
 from cfl_flower.types import Vector
 
@@ -195,13 +196,8 @@ def pretrain(
     ``y`` (n, ...) and (n,). ``key`` is that of the settings, for errors. Raises
     `ConfigError` if the training diverged.
     """
-    threads = torch.get_num_threads()
-    # As on the workers: a sum in parallel would depend on the number of cores.
-    torch.set_num_threads(1)
-    try:
+    with one_torch_thread():
         train(model.load(initial), x, y, settings, rng)
-    finally:
-        torch.set_num_threads(threads)
     trained = model.to_vector()
     allowed = "a smaller one: the training on the server diverged"
     finite = bool(np.isfinite(trained).all())

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cfl_flower.errors import ConfigError
-from cfl_flower.models.base import ModelSettings
-from cfl_flower.seeding import torch_seed
+from cfl_flower.models.own_state import Observed, OwnState, rebind, saved_floats
 from cfl_flower.types import FloatArray, Vector
 
 
@@ -67,8 +66,8 @@ class Split:
         return np.concatenate(parts).astype(np.float32)
 
 
-def split_module(module: nn.Module) -> Split:
-    """Return the split of a network.
+def _split(module: nn.Module, length: int) -> Split:
+    """Return the split of a network whose vector has a length.
 
     Raises `ConfigError` if it does not end with a linear classifier with a bias, to be
     trained.
@@ -94,7 +93,7 @@ def split_module(module: nn.Module) -> Split:
     start = _count(rest)
     stop = start + _count([weight, bias])
     classes, width = weight.shape
-    return Split(start, stop, classes, width, stop + _count(_statistics(module)))
+    return Split(start, stop, classes, width, length)
 
 
 class FlatModel:
@@ -103,16 +102,18 @@ class FlatModel:
     The vector is what travels and is averaged. A network with BatchNorm carries its
     running means and variances behind the parameters, or a device would test a mean of
     models with the statistics of another one; training's optimiser must step on
-    ``weights`` alone. Frozen parameters (``requires_grad`` is false) are in neither:
-    they stay what the network was built with, which `build_network` makes the same in
-    every process of a run.
+    ``weights`` alone. Frozen parameters (``requires_grad`` is false) and constants are
+    in neither: they stay what the network was built with, which `build_network` makes
+    the same in every process of a run. What else a network keeps is put back whenever a
+    model is loaded (`OwnState`).
 
     Attributes
     ----------
     module : torch.nn.Module
     vector : Tensor, shape (d,)
-        All trainable parameters in the order of ``module.parameters()``, then all
-        persistent floating-point buffers in the order of ``module.buffers()``.
+        All trainable parameters in the order of ``module.parameters()``, then the
+        persistent floating-point buffers that training changes, in the order of
+        ``module.buffers()``.
     weights : Tensor, shape (p,)
         The p <= d parameters: the first entries of ``vector``, not a copy.
     gradient : Tensor, shape (p,)
@@ -124,6 +125,10 @@ class FlatModel:
         The fewest samples of a training step, once `learning.training` has found out.
     alike : Hashable
         Networks with an equal one compute the same function of their vectors.
+    observed : Observed
+        What training was seen to change; by default all buffers that it may.
+    own : OwnState
+        What the network keeps beside the vector.
     """
 
     def __init__(
@@ -131,11 +136,18 @@ class FlatModel:
         module: nn.Module,
         device: torch.device | str = "cpu",
         alike: Hashable = None,
+        observed: Observed | None = None,
+        own: OwnState | None = None,
     ) -> None:
         self.module = module.to(device)
         self.alike = alike or module
+        self.observed = observed or Observed(saved_floats(module))
+        self.own = OwnState(module, self.observed, own)
         parameters = trainable(module)
-        tensors = [*parameters, *_statistics(module)]
+        buffers = module.named_buffers()
+        moving = {n: each for n, each in buffers if n in self.observed.statistics}
+        self._statistics = [(*_owner(module, n), each) for n, each in moving.items()]
+        tensors = [*parameters, *moving.values()]
         self.vector = torch.cat([tensor.detach().flatten() for tensor in tensors])
         # Sets the data of a tensor, be it a parameter or a buffer, to its part.
         nn.utils.vector_to_parameters(self.vector, tensors)
@@ -150,7 +162,7 @@ class FlatModel:
     @cached_property
     def split(self) -> Split:
         """Where the vector holds the classifier."""
-        return split_module(self.module)
+        return _split(self.module, len(self.vector))
 
     @property
     def extractor(self) -> nn.Module:
@@ -161,23 +173,52 @@ class FlatModel:
 
     def clone(self) -> FlatModel:
         """Return another model of the same network, with a vector of its own."""
-        return FlatModel(deepcopy(self.module), self.vector.device, self.alike)
+        module = deepcopy(self.module)
+        device = self.vector.device
+        return FlatModel(module, device, self.alike, self.observed, self.own)
 
     def load(self, vector: Vector) -> FlatModel:
         """Copy a vector of d floats into the network and return self.
 
-        Raises `ValueError` for a vector of another length.
+        What the network keeps beside the vector is as built again. Raises `ValueError`
+        for a vector of another length.
         """
         found = len(vector)
         wanted = len(self.vector)
         if found != wanted:
             # One number would be taken for all of them.
             raise ValueError(f"a vector of {found} numbers for a network of {wanted}")
+        for layer, key, tensor in self._statistics:
+            rebind(layer, key, tensor)
         self.vector.copy_(torch.from_numpy(vector))
+        self.own.put_back()
         return self
+
+    def travelling(self) -> dict[str, Tensor]:
+        """Return the parts of the vector by their names."""
+        named = [*self.module.named_parameters(), *self.module.named_buffers()]
+        moving = self.observed.statistics
+        return {n: each for n, each in named if each.requires_grad or n in moving}
+
+    def lost_parameters(self) -> list[str]:
+        """Return the names of parameters that are no longer parts of the vector."""
+        first = self.weights.data_ptr()
+        last = first + self.weights.nbytes
+        return [
+            name
+            for name, each in self.module.named_parameters()
+            if each.requires_grad
+            and each.numel()
+            and not first <= each.data_ptr() < last
+        ]
 
     def to_vector(self) -> Vector:
         """Return a copy of the d floats."""
+        for layer, key, tensor in self._statistics:
+            found = getattr(layer, key)
+            if found is not tensor:
+                # A network may put new statistics in the place of the old ones.
+                tensor.copy_(found.detach())
         array: Vector = self.vector.cpu().numpy().copy()
         return array
 
@@ -187,99 +228,11 @@ def trainable(module: nn.Module) -> list[nn.Parameter]:
     return [each for each in module.parameters() if each.requires_grad]
 
 
-def count_weights(module: nn.Module) -> int:
-    """Return p, the number of trainable weights."""
-    return _count(trainable(module))
-
-
-def count_floats(module: nn.Module) -> int:
-    """Return d, the length of a network's vector."""
-    return count_weights(module) + _count(_statistics(module))
+def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """Return the layer of a tensor, and the tensor's name there."""
+    layer, _, key = name.rpartition(".")
+    return module.get_submodule(layer), key
 
 
 def _count(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.numel() for tensor in tensors)
-
-
-def _statistics(module: nn.Module) -> list[Tensor]:
-    """Return the buffers that are part of the model, without mere counters."""
-    kept = module.state_dict()
-    return [
-        buffer
-        for name, buffer in module.named_buffers()
-        if name in kept and buffer.is_floating_point()
-    ]
-
-
-def has_extractor(
-    settings: ModelSettings, shape: tuple[int, ...], classes: int
-) -> bool:
-    """Return whether a network has weights to train below its classifier.
-
-    One that is not divided into extractor and classifier counts as having some.
-    """
-    extractor = getattr(meta_network(settings, shape, classes), "extractor", None)
-    return extractor is None or bool(trainable(extractor))
-
-
-def meta_network(
-    settings: ModelSettings, shape: tuple[int, ...], classes: int
-) -> nn.Module:
-    """Build a network without memory for its weights, to look at its layers."""
-    with torch.device("meta"):
-        return settings.build(shape, classes)
-
-
-def check_network(
-    settings: ModelSettings, shape: tuple[int, ...], classes: int
-) -> nn.Module:
-    """Return a network, or raise `ConfigError` for one that does not fit a dataset.
-
-    It must give ``classes`` numbers for each input, and have something to train.
-    """
-    # Not a hollow one: what torch maps to other operations there imports its compiler.
-    with torch.random.fork_rng(devices=[]):
-        network = settings.build(shape, classes).eval()
-    try:
-        with torch.no_grad():
-            found = network(torch.zeros(2, *shape))
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"model: {type(network).__name__} fails on inputs of shape {shape} "
-            f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); fix its "
-            "build(shape, classes) or its forward"
-        ) from error
-    name = type(network).__name__
-    if not trainable(network):
-        raise ConfigError(
-            f"model: {name} has no trainable parameters; leave requires_grad true for "
-            "those that are to be trained"
-        )
-    shape_found = tuple(getattr(found, "shape", ()))
-    if shape_found != (2, classes):
-        raise ConfigError(
-            f"model: {name} returns {shape_found} for 2 inputs; it must return "
-            f"(2, {classes}), a number for each of the dataset's classes"
-        )
-    return network
-
-
-def build_network(
-    settings: ModelSettings, shape: tuple[int, ...], classes: int, seed: int
-) -> nn.Module:
-    """Build a run's network, with its initial weights and its frozen parameters.
-
-    They follow from the run's seed, so that frozen parameters need not be sent: every
-    process of the run has them. Torch's own generator is left alone.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(seed, "initial-model"))
-        return settings.build(shape, classes)
-
-
-def initial_vector(
-    settings: ModelSettings, shape: tuple[int, ...], classes: int, seed: int
-) -> Vector:
-    """Return the run's common initial model, shape (d,)."""
-    vector = FlatModel(build_network(settings, shape, classes, seed)).to_vector()
-    return np.ascontiguousarray(vector, dtype=np.float32)

@@ -18,7 +18,7 @@ import numpy as np
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Description, Published
 from cfl_flower.learning.decoupling import Anchors, mean_anchors
-from cfl_flower.models import Split, split_module
+from cfl_flower.models import Split
 from cfl_flower.settings import Count, Positive, settings
 from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import BoolArray, ClientId, FloatArray, Plan, Result, Task, Vector
@@ -74,7 +74,7 @@ class DecoupledStrategy(ClusteredStrategy):
     def initial_state(self) -> Any:
         """Return the initial state; raise `ConfigError` without a linear classifier."""
         self.returned: dict[ClientId, Sequence[Vector]] = {}
-        self.split: Split = split_module(self.run.network)
+        self.split: Split = self.run.network.split
         return super().initial_state()
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,7 +21,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.public_evaluation import Validation
 from cfl_flower.learning.training import pretrain
-from cfl_flower.models import FlatModel, build_network
+from cfl_flower.models import FlatModel, build_model
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import Count, Natural, require, settings
 from cfl_flower.types import Vector
@@ -127,12 +127,12 @@ class PublicModels:
     ) -> Vector:
         seed = self._config.seed
         seed_torch(torch_seed(seed, purpose, 0, number))
-        model = FlatModel(self._network())
+        model = self._network()
         rng = generator(seed, purpose, 0, number)
         key = "strategy.pretraining"
         return pretrain(model, start, samples.x, samples.y, settings, rng, key)
 
-    def _network(self) -> Any:
+    def _network(self) -> FlatModel:
         config = self._config
         dataset = self._config.dataset
-        return build_network(config.model, dataset.shape, dataset.classes, config.seed)
+        return build_model(config.model, dataset.shape, dataset.classes, config.seed)

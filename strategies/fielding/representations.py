@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, get_args
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from cfl_flower.clustering.representations import (
     Distance,
@@ -22,7 +22,7 @@ from cfl_flower.clustering.representations import (
 from cfl_flower.clustering.similarity import sketch
 from cfl_flower.learning.decoupling import represent
 from cfl_flower.learning.gradients import full_gradient
-from cfl_flower.models import FlatModel, count_weights, split_module
+from cfl_flower.models import FlatModel
 from cfl_flower.settings import Fraction, Natural, NonNegative, settings
 from cfl_flower.types import Vector
 from strategies.fielding.shared_model import SharedModel
@@ -67,7 +67,7 @@ class LabelHistogram(OnePart):
     has_labels: ClassVar[bool] = True
     least_silhouette: ClassVar[float] = -1.0
 
-    def width(self, network: nn.Module, classes: int) -> int:
+    def width(self, network: FlatModel, classes: int) -> int:
         """Return the length of a representation."""
         return classes
 
@@ -84,9 +84,9 @@ class Embedding(OnePart):
     least_silhouette: Fraction = 0.1
     """Silhouette below which all clients are one cluster."""
 
-    def width(self, network: nn.Module, classes: int) -> int:
+    def width(self, network: FlatModel, classes: int) -> int:
         """Return the length of a representation."""
-        return split_module(network).width
+        return network.split.width
 
     def make(
         self, model: FlatModel, x: Tensor, y: Tensor, distance: Distance, seed: int
@@ -110,9 +110,9 @@ class Gradient(Embedding):
     sketch: Natural = 0
     """Numbers in a gradient's sketch; 0 for the whole gradient."""
 
-    def width(self, network: nn.Module, classes: int) -> int:
+    def width(self, network: FlatModel, classes: int) -> int:
         """Return the length of a representation."""
-        return self.sketch or count_weights(network)
+        return self.sketch or len(network.weights)
 
     def make(
         self, model: FlatModel, x: Tensor, y: Tensor, distance: Distance, seed: int
@@ -137,7 +137,7 @@ class Combined(Gradient):
     """Change of the gradient, as 1 - cos, that is no drift yet; `tolerance` is the
     histogram's L1 change."""
 
-    def width(self, network: nn.Module, classes: int) -> int:
+    def width(self, network: FlatModel, classes: int) -> int:
         """Return the length of a representation."""
         return classes + super().width(network, classes)
 

@@ -16,7 +16,7 @@ from cfl_flower.data.reading.files import intact
 from cfl_flower.learning.decoupling import balanced_batch
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import pretrain
-from cfl_flower.models import FlatModel, build_network
+from cfl_flower.models import build_model
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import Count, Natural, Positive, require, settings
 from cfl_flower.types import Vector
@@ -75,9 +75,7 @@ class SharedModel:
         rng = generator(config.seed, "shared-model")
         chosen = balanced_batch(pool.labels, self.samples, rng)
         seed_torch(torch_seed(config.seed, "shared-model"))
-        network = build_network(
-            config.model, dataset.shape, dataset.classes, config.seed
-        )
+        model = build_model(config.model, dataset.shape, dataset.classes, config.seed)
         local = LocalTraining(
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -85,4 +83,4 @@ class SharedModel:
         )
         x = pool.inputs(torch.from_numpy(chosen))
         y = torch.from_numpy(pool.labels[chosen])
-        return pretrain(FlatModel(network), initial, x, y, local, rng, WHERE)
+        return pretrain(model, initial, x, y, local, rng, WHERE)

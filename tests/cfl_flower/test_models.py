@@ -409,8 +409,8 @@ class OfOnesOwn:
             nn.Linear(8, 4),
             r"Linear returns \(2, 4\) for 2 inputs; it must return \(2, 5\)",
         ),
-        (nn.Linear(9, 5), r"Linear fails on inputs of shape \(8,\) \(RuntimeError"),
-        (nn.GRU(8, 5), r"GRU returns \(\) for 2 inputs"),
+        (nn.Linear(9, 5), r"OfOnesOwn fails on inputs of shape \(8,\) \(RuntimeError"),
+        (nn.GRU(8, 5), "GRU returns a tuple for 2 inputs"),
     ],
 )
 def test_a_network_that_does_not_fit_is_refused(

@@ -119,7 +119,7 @@ OWN_PARTS = [
     ("model._target_=raising.Net", "'raising.Net' … no licence … fix the module"),
     ("model._target_=lacking.Net", "'lacking.Net' … No module named 'not_installed'"),
     ("model._target_=nowhere.Net", "'nowhere.Net' … correct the path, install its"),
-    ("model._target_=plain.Net", "'plain.Net' has no settings; … the decorator"),
+    ("model._target_=plain.Net", "'plain.Net' has no settings; … a dataclass"),
     ("model._target_=queue.Net", "queue is … queue.py, … no Net; … rename your module"),
     ("model._target_=plain.Mesh", "'plain.Mesh' cannot be imported … correct the path"),
     ("strategy.client=os.system", "strategy.client=os.system … a NumPyClient"),

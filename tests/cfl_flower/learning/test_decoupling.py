@@ -35,7 +35,6 @@ from cfl_flower.models import (
     Recurrent,
     ResNet18,
     ShuffleNetV2,
-    split_module,
 )
 
 CPU = torch.device("cpu")
@@ -77,7 +76,7 @@ def test_split_networks_have_the_papers_sizes() -> None:
 
 def test_a_network_without_a_linear_classifier_is_refused() -> None:
     with pytest.raises(ConfigError, match="no linear classifier"):
-        split_module(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)))
+        _ = FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(4, 2))).split
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

@@ -26,7 +26,7 @@ def sets() -> list[Samples]:
 def test_losses_equal_those_of_a_plain_test(
     settings: CcflCnn | Mlp, sets: list[Samples]
 ) -> None:
-    network = settings.build((1, 16, 16), 10)
+    network = FlatModel(settings.build((1, 16, 16), 10))
     vectors = [FlatModel(settings.build((1, 16, 16), 10)).to_vector() for _ in range(3)]
     validation = Validation(network, sets)
     plain = FlatModel(settings.build((1, 16, 16), 10))
@@ -41,7 +41,7 @@ def test_losses_equal_those_of_a_plain_test(
 
 
 def test_only_models_that_changed_are_tested_again(sets: list[Samples]) -> None:
-    network = Mlp(8).build((1, 16, 16), 10)
+    network = FlatModel(Mlp(8).build((1, 16, 16), 10))
     validation = Validation(network, sets)
     vectors = [FlatModel(Mlp(8).build((1, 16, 16), 10)).to_vector() for _ in range(3)]
     first = validation.own(vectors)
@@ -59,7 +59,7 @@ def test_any_number_of_threads_finds_the_same_bits() -> None:
     made = torch.Generator().manual_seed(0)
     x = torch.rand(1000, 1, 28, 28, generator=made)
     sets = [Samples(x, torch.randint(0, 10, (1000,), generator=made))]
-    network = CcflCnn([4, 6]).build((1, 28, 28), 10)
-    vector = FlatModel(network).to_vector()
+    network = FlatModel(CcflCnn([4, 6]).build((1, 28, 28), 10))
+    vector = network.to_vector()
     found = [Validation(network, sets, count).own([vector]) for count in (1, 2, 5)]
     assert found[0] == found[1] == found[2]

@@ -1,0 +1,203 @@
+"""A run's network: built from its settings, and checked before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parameter import is_lazy
+
+from cfl_flower.errors import ConfigError
+from cfl_flower.models.base import ModelSettings
+from cfl_flower.models.flat import FlatModel, trainable
+from cfl_flower.models.own_state import example_batch, needs_observing, observe, same
+from cfl_flower.seeding import one_torch_thread, torch_seed
+from cfl_flower.types import Vector
+
+
+def has_extractor(
+    settings: ModelSettings, shape: tuple[int, ...], classes: int
+) -> bool:
+    """Return whether a network has weights to train below its classifier.
+
+    One that is not divided into extractor and classifier counts as having some.
+    """
+    # Without memory for its weights: the layers tell.
+    with torch.device("meta"):
+        network = settings.build(shape, classes)
+    extractor = getattr(network, "extractor", None)
+    return extractor is None or bool(trainable(extractor))
+
+
+def build_network(
+    settings: ModelSettings, shape: tuple[int, ...], classes: int, seed: int
+) -> nn.Module:
+    """Build a run's network, with its initial weights and its frozen parameters.
+
+    They follow from the run's seed, so that frozen parameters need not be sent: every
+    process of the run has them. Torch's own generator is left alone.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(seed, "initial-model"))
+        network = settings.build(shape, classes)
+        if any(map(is_lazy, [*network.parameters(), *network.buffers()])):
+            # Its layers learn their shapes from the first inputs.
+            with torch.no_grad():
+                network.eval()(example_batch(shape))
+            network.train()
+    return network
+
+
+def build_model(
+    settings: ModelSettings,
+    shape: tuple[int, ...],
+    classes: int,
+    seed: int,
+    device: torch.device | str = "cpu",
+) -> FlatModel:
+    """Build a run's network as a flat model: see `build_network`."""
+    network = build_network(settings, shape, classes, seed)
+    observed = None
+    if needs_observing(network):
+        # A twin, since it is of no use afterwards.
+        twin = build_network(settings, shape, classes, seed)
+        with torch.random.fork_rng(devices=[]):
+            observed = observe(twin, shape)
+    return FlatModel(network, device, observed=observed)
+
+
+def initial_vector(
+    settings: ModelSettings, shape: tuple[int, ...], classes: int, seed: int
+) -> Vector:
+    """Return the run's common initial model, shape (d,)."""
+    vector = build_model(settings, shape, classes, seed).to_vector()
+    return np.ascontiguousarray(vector, dtype=np.float32)
+
+
+def check_network(
+    settings: ModelSettings, shape: tuple[int, ...], classes: int
+) -> FlatModel:
+    """Return a network, or raise `ConfigError` for one that cannot be trained.
+
+    It must give ``classes`` numbers for each input and have something to train, and
+    every task must find it as it was built: two steps of training tell.
+    """
+    x = example_batch(shape)
+    with (
+        _refusing(settings, shape),
+        torch.random.fork_rng(devices=[]),
+        one_torch_thread(),
+    ):
+        # Not a hollow one: what torch maps to other operations there imports its
+        # compiler.
+        network = build_network(settings, shape, classes, 0)
+        name = type(network).__name__
+        with torch.no_grad():
+            _require_outputs(name, network.eval()(x), classes, "")
+        if not trainable(network):
+            raise ConfigError(
+                f"model: {name} has no trainable parameters; leave requires_grad true "
+                "for those that are to be trained"
+            )
+        _require_outputs(name, network.train()(x), classes, " in training")
+        model = build_model(settings, shape, classes, 0)
+        _require_new(network, model.module)
+        _require_float32(network, model)
+        _require_equal_steps(model, x)
+        _require_equal_outputs(model, x)
+    return model
+
+
+@contextmanager
+def _refusing(settings: ModelSettings, shape: tuple[int, ...]) -> Iterator[None]:
+    """Say in one line that a network fails, whatever it raises."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        own = getattr(settings, "network", None) or settings
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise ConfigError(
+            f"model: the network of {type(own).__name__} fails on inputs of shape "
+            f"{shape} ({reason}); fix its build(shape, classes) or its forward"
+        ) from error
+
+
+def _require_outputs(name: str, found: object, classes: int, when: str) -> None:
+    shape = tuple(getattr(found, "shape", ()))
+    if shape != (2, classes):
+        given = shape if torch.is_tensor(found) else f"a {type(found).__name__}"
+        raise ConfigError(
+            f"model: {name} returns {given} for 2 inputs{when}; it must return "
+            f"(2, {classes}), a number for each of the dataset's classes"
+        )
+
+
+def _require_new(one: nn.Module, other: nn.Module) -> None:
+    """Require that two networks of the same settings have nothing in common."""
+    known = {id(each) for each in one.parameters()}
+    if any(id(each) in known for each in other.parameters()):
+        raise ConfigError(
+            f"model: two networks {type(one).__name__} share parameters; its build("
+            "shape, classes) must make new ones at every call"
+        )
+
+
+def _require_float32(network: nn.Module, model: FlatModel) -> None:
+    """Require finite float32 numbers of all that travels."""
+    before = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+    for name, tensor in model.travelling().items():
+        kind = before[name].dtype
+        if torch.float32 not in (kind, model.vector.dtype):
+            raise ConfigError(
+                f"model: {name} holds {kind} numbers; make it float32, such as by "
+                ".float(), as models are averaged as float32"
+            )
+        if not tensor.isfinite().all():
+            raise ConfigError(
+                f"model: {name} holds numbers that are not finite, and is averaged "
+                "over clients; start from finite ones, or, for a buffer that need not "
+                "be averaged, register it with persistent=False"
+            )
+
+
+def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
+    """Require the same gradient and statistics of two tasks with one model."""
+    start = model.to_vector()
+    y = torch.tensor([0, 1])
+    found = []
+    for _ in range(2):
+        model.load(start)
+        model.gradient.zero_()
+        torch.manual_seed(0)
+        cross_entropy(model.module.train()(x), y).backward()  # type: ignore[no-untyped-call]
+        found.append((model.gradient.clone(), torch.from_numpy(model.to_vector())))
+    name = type(model.module).__name__
+    if moved := model.lost_parameters():
+        raise ConfigError(
+            f"model: {name} puts another tensor in the place of {moved[0]} while it is "
+            "trained; change its numbers in place, such as by data.copy_()"
+        )
+    if not all(same(*pair) for pair in zip(*found, strict=True)):
+        raise ConfigError(
+            f"model: {name} trained differently from the same model and seed, so that "
+            "a client's result would depend on the client before it; keep what it "
+            "remembers in buffers or attributes of its layers, and draw with torch"
+        )
+
+
+def _require_equal_outputs(model: FlatModel, x: Tensor) -> None:
+    """Require the same outputs for the same inputs in evaluation mode."""
+    with torch.no_grad():
+        one = model.module.eval()(x)
+        other = model.module(x)
+    if not same(one, other):
+        raise ConfigError(
+            f"model: {type(model.module).__name__} gives different outputs for the "
+            "same inputs in evaluation mode; let it draw and remember only in training"
+        )

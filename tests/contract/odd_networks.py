@@ -1,0 +1,341 @@
+"""Networks that keep something of their own, as people bring them.
+
+Each is a `torch.nn.Module` that a configuration names by itself.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+WARMUP = 50
+SEEN = {"steps": 0}
+
+
+class Net(nn.Module):
+    """Images of 64 pixels, 8 hidden numbers, 10 classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(64, 8)
+        self.head = nn.Linear(8, 10)
+        self.set_up()
+
+    def set_up(self) -> None:
+        """Add what this network keeps."""
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return torch.relu(self.body(x.flatten(1)))
+
+    def forward(self, x: Tensor) -> Any:
+        return self.head(self.hidden(x))
+
+
+class Warm(Net):
+    """Its outputs grow with the steps that it has taken."""
+
+    def step(self) -> float:
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x) * min(1.0, (1 + self.step()) / WARMUP)
+
+
+class IntegerBuffer(Warm):
+    def set_up(self) -> None:
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def step(self) -> float:
+        self.steps += self.training
+        return float(self.steps)
+
+
+class ReplacedBuffer(Warm):
+    def set_up(self) -> None:
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int32))
+
+    def step(self) -> float:
+        self.steps = self.steps + int(self.training)
+        return float(self.steps)
+
+
+class Attribute(Warm):
+    def set_up(self) -> None:
+        self.steps = 0
+
+    def step(self) -> float:
+        self.steps += self.training
+        return self.steps
+
+
+class InnerAttribute(Warm):
+    def set_up(self) -> None:
+        self.body.calls = 0
+
+    def step(self) -> float:
+        self.body.calls += self.training
+        return self.body.calls
+
+
+class LateAttribute(Warm):
+    """Its counter is not there before the first step."""
+
+    def step(self) -> float:
+        self.steps = getattr(self, "steps", 0) + self.training
+        return self.steps
+
+
+class History(Warm):
+    def set_up(self) -> None:
+        self.seen: deque[int] = deque(maxlen=WARMUP)
+
+    def step(self) -> float:
+        if self.training:
+            self.seen.append(1)
+        return len(self.seen)
+
+
+class TensorAttribute(Warm):
+    def set_up(self) -> None:
+        self.steps = torch.zeros(1)
+
+    def step(self) -> float:
+        self.steps += self.training
+        return float(self.steps)
+
+
+class FrozenParameter(Warm):
+    def set_up(self) -> None:
+        self.steps = nn.Parameter(torch.zeros(1), requires_grad=False)
+
+    def step(self) -> float:
+        self.steps += self.training
+        return float(self.steps)
+
+
+class OwnGenerator(Net):
+    """Dropout by a generator of the network's own."""
+
+    def set_up(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        kept = super().hidden(x)
+        return kept * float(self.rng.random()) if self.training else kept
+
+
+class Centred(Net):
+    """It takes a running mean off its hidden numbers."""
+
+    persistent = True
+    replaced = False
+
+    def set_up(self) -> None:
+        self.register_buffer("centre", torch.zeros(8), self.persistent)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        kept = super().hidden(x)
+        if self.training:
+            now = 0.9 * self.centre + 0.1 * kept.detach().mean(0)
+            if self.replaced:
+                self.centre = now
+            else:
+                self.centre.copy_(now)
+        return kept - self.centre
+
+
+class CentredUnsaved(Centred):
+    persistent = False
+
+
+class CentredReplaced(Centred):
+    replaced = True
+
+
+class CumulativeNorm(Net):
+    def set_up(self) -> None:
+        self.norm = nn.BatchNorm1d(8, momentum=None)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return self.norm(super().hidden(x))
+
+
+class Norm(CumulativeNorm):
+    def set_up(self) -> None:
+        self.norm = nn.BatchNorm1d(8)
+
+
+class LazyNorm(CumulativeNorm):
+    def set_up(self) -> None:
+        self.norm = nn.LazyBatchNorm1d()
+
+
+class Lazy(Net):
+    def set_up(self) -> None:
+        self.body = nn.LazyLinear(8)
+
+
+class Mask(Net):
+    """Constants that are not finite, as masks of attention are."""
+
+    def set_up(self) -> None:
+        self.register_buffer("mask", torch.full((8, 8), -torch.inf).triu(1))
+        self.register_buffer("unset", torch.tensor(torch.nan))
+        self.register_buffer("far", torch.tensor(1e20))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return super().hidden(x) @ torch.softmax(self.mask, -1)
+
+
+class PreciseConstant(Net):
+    def set_up(self) -> None:
+        self.register_buffer("mean", torch.from_numpy(np.array([0.3])))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return super().hidden((x - self.mean).float())
+
+
+class HalfParameter(Net):
+    def set_up(self) -> None:
+        self.scale = nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x) * self.scale.float()
+
+
+class Tied(Net):
+    def set_up(self) -> None:
+        self.first = nn.Linear(8, 8)
+        self.second = nn.Linear(8, 8)
+        self.second.weight = self.first.weight
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return self.second(torch.relu(self.first(super().hidden(x))))
+
+
+class Spectral(Net):
+    def set_up(self) -> None:
+        self.body = nn.utils.parametrizations.spectral_norm(self.body)
+
+
+class Cache(Net):
+    """It keeps its last hidden numbers, which nothing reads."""
+
+    def hidden(self, x: Tensor) -> Tensor:
+        self.last = super().hidden(x)
+        return self.last
+
+
+class EmptyParameter(Net):
+    def set_up(self) -> None:
+        self.nothing = nn.Parameter(torch.zeros(0))
+
+
+class Dropout(Net):
+    def hidden(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(super().hidden(x), 0.5, self.training)
+
+
+# What is refused.
+
+
+class Global(Warm):
+    """Its counter belongs to no network."""
+
+    def step(self) -> float:
+        SEEN["steps"] += self.training
+        return SEEN["steps"]
+
+
+class PythonsRandom(Net):
+    def hidden(self, x: Tensor) -> Tensor:
+        kept = super().hidden(x)
+        return kept * random.random() if self.training else kept
+
+
+class DropoutInTests(Net):
+    def hidden(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(super().hidden(x), 0.5)
+
+
+class CountsTests(Warm):
+    steps = 0
+
+    def step(self) -> float:
+        self.steps += 1
+        return self.steps
+
+
+class PreciseParameter(Net):
+    def set_up(self) -> None:
+        self.scale = nn.Parameter(torch.ones(1, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x) * self.scale.float()
+
+
+class PreciseNet(Net):
+    def set_up(self) -> None:
+        self.double()
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return super().hidden(x.double())
+
+
+class ComplexParameter(Net):
+    def set_up(self) -> None:
+        self.turn = nn.Parameter(torch.ones(8, dtype=torch.cfloat))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return (super().hidden(x) * self.turn).abs()
+
+
+class RunningMinimum(Net):
+    """A statistic that is infinite before the first batch."""
+
+    def set_up(self) -> None:
+        self.register_buffer("least", torch.tensor(torch.inf))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.least.copy_(torch.minimum(self.least, x.min()))
+        return super().hidden(x)
+
+
+class ReplacedParameter(Net):
+    """It keeps its weights short by new ones."""
+
+    def hidden(self, x: Tensor) -> Tensor:
+        self.body.weight.data = self.body.weight.data.clamp(-0.1, 0.1)
+        return super().hidden(x)
+
+
+class AuxiliaryOutput(Net):
+    def forward(self, x: Tensor) -> Any:
+        found = super().forward(x)
+        return (found, found) if self.training else found
+
+
+class AuxiliaryMapping(Net):
+    def forward(self, x: Tensor) -> Any:
+        return {"logits": super().forward(x)}
+
+
+class OneSampleAtATime(Net):
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x[:1])
+
+
+SHARED = nn.Linear(8, 10)
+
+
+class SharedHead(Net):
+    """All of its networks have one head."""
+
+    def set_up(self) -> None:
+        self.head = SHARED

@@ -1,0 +1,167 @@
+"""State of a network's own never passes from client to client, whatever its kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import cfl_flower as cfl
+from cfl_flower.errors import ConfigError
+from cfl_flower.models import build_network, check_network
+from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import Runner
+from tests.contract import odd_networks
+
+RUN = ["strategy=fedavg", "clients=8", "participants=4", "rounds=3", "drift=none"]
+
+KEPT = [
+    odd_networks.IntegerBuffer,
+    odd_networks.ReplacedBuffer,
+    odd_networks.Attribute,
+    odd_networks.InnerAttribute,
+    odd_networks.LateAttribute,
+    odd_networks.History,
+    odd_networks.TensorAttribute,
+    odd_networks.FrozenParameter,
+    odd_networks.OwnGenerator,
+    odd_networks.Centred,
+    odd_networks.CentredUnsaved,
+    odd_networks.CentredReplaced,
+    odd_networks.CumulativeNorm,
+    odd_networks.Norm,
+    odd_networks.LazyNorm,
+    odd_networks.Lazy,
+    odd_networks.Mask,
+    odd_networks.PreciseConstant,
+    odd_networks.HalfParameter,
+    odd_networks.Tied,
+    odd_networks.Spectral,
+    odd_networks.Cache,
+    odd_networks.EmptyParameter,
+    odd_networks.Dropout,
+]
+
+REFUSED = {
+    odd_networks.Global: "Global trained differently from the same model and seed",
+    odd_networks.PythonsRandom: "trained differently .* draw with torch",
+    odd_networks.DropoutInTests: "different outputs for the same inputs in evaluation",
+    odd_networks.CountsTests: "different outputs for the same inputs in evaluation",
+    odd_networks.PreciseParameter: r"scale holds torch\.float64 numbers",
+    odd_networks.PreciseNet: r"body\.weight holds torch\.float64 numbers",
+    odd_networks.ComplexParameter: r"turn holds torch\.complex64 numbers",
+    odd_networks.RunningMinimum: "least holds numbers that are not finite",
+    odd_networks.ReplacedParameter: r"in the place of body\.weight",
+    odd_networks.AuxiliaryOutput: "returns a tuple for 2 inputs in training",
+    odd_networks.AuxiliaryMapping: "returns a dict for 2 inputs",
+    odd_networks.OneSampleAtATime: r"returns \(1, 10\) for 2 inputs",
+    odd_networks.SharedHead: "share parameters",
+}
+
+
+def named(kind: type[nn.Module]) -> str:
+    return f"model._target_={kind.__module__}.{kind.__qualname__}"
+
+
+@pytest.fixture(autouse=True)
+def _own_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CFL_PLUGINS", "tests")
+
+
+@pytest.mark.parametrize("kind", KEPT, ids=lambda kind: kind.__name__)
+def test_every_task_starts_from_the_network_as_built(
+    kind: type[nn.Module], run_small: Runner
+) -> None:
+    options = [*RUN, named(kind)]
+    whole = run_small(*options, folder="whole")
+    assert whole.failures == []
+    # Two nodes divide the clients otherwise, and share the network of this process.
+    nodes = InProcessGrid([{}, {}])
+    divided = run_small(*options, folder="divided", grid=nodes)
+    assert divided.numbers == whole.numbers
+    run_small(*options, "rounds=2", folder="parts")
+    assert run_small(*options, "resume=true", folder="parts").numbers == whole.numbers
+
+
+@pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.__name__)
+def test_what_cannot_be_put_back_is_refused_by_name(
+    kind: type[nn.Module], run_small: Runner
+) -> None:
+    with pytest.raises(ConfigError, match=REFUSED[kind]) as found:
+        run_small(*RUN, named(kind))
+    assert "\n" not in str(found.value)
+
+
+def run_on(engine: str, kind: type[nn.Module], folder: Path) -> Any:
+    run = cfl.run(*RUN, named(kind), *engine.split(), output_dir=str(folder))
+    return run.rounds[["accuracy", "loss", "bytes_up"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind",
+    [odd_networks.Attribute, odd_networks.CumulativeNorm, odd_networks.CentredUnsaved],
+    ids=lambda kind: kind.__name__,
+)
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "engine=processes workers=1",
+        "engine=processes workers=2",
+        pytest.param("engine=ray workers=2", marks=pytest.mark.ray),
+    ],
+)
+def test_workers_find_the_network_as_built_too(
+    engine: str, kind: type[nn.Module], tmp_path: Path
+) -> None:
+    alone = run_on("engine=inprocess", kind, tmp_path / "alone")
+    others = run_on(engine, kind, tmp_path / "workers")
+    assert others.equals(alone)
+
+
+def test_constants_do_not_travel(run_small: Runner) -> None:
+    plain = run_small(*RUN, named(odd_networks.Net), folder="plain")
+    masked = run_small(*RUN, named(odd_networks.Mask), folder="masked")
+    assert [row["bytes_up"] for row in masked.rounds] == [
+        row["bytes_up"] for row in plain.rounds
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [
+        (odd_networks.Tied, ""),
+        (odd_networks.IntegerBuffer, ""),
+        (odd_networks.Mask, ""),
+        (odd_networks.Spectral, r"statistics \(body\.parametrizations"),
+        (odd_networks.Centred, r"statistics \(centre\)"),
+        (odd_networks.Norm, r"statistics \(norm\.running_mean, norm\.running_var\)"),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_privacy_covers_what_travels(
+    kind: type[nn.Module], refused: str, run_small: Runner
+) -> None:
+    private = ["privacy=central", "strategy.weighting=plain", "rounds=1", named(kind)]
+    if not refused:
+        assert run_small(*RUN, *private).failures == []
+        return
+    with pytest.raises(ConfigError, match=refused):
+        run_small(*RUN, *private)
+
+
+class Owned:
+    """Settings of a network that tells how often it was asked for."""
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        return odd_networks.IntegerBuffer()
+
+
+def test_a_check_leaves_torchs_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    check_network(Owned(), (1, 8, 8), 10)
+    build_network(Owned(), (1, 8, 8), 10, seed=0)
+    assert torch.equal(torch.random.get_rng_state(), before)
