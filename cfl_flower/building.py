@@ -15,7 +15,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from cfl_flower.environment.memory import import_module
-from cfl_flower.environment.moved import current_path
 from cfl_flower.environment.plugins import ALLOWED, allowed_packages
 from cfl_flower.errors import ConfigError
 from cfl_flower.own_settings import settings_of
@@ -34,7 +33,7 @@ def locate(path: str, key: str = "_target_") -> Any:
     Raises `ConfigError` if the path is outside of the packages that whoever runs this
     process allows, or cannot be imported.
     """
-    module, _, name = current_path(str(path)).rpartition(".")
+    module, _, name = str(path).rpartition(".")
     package = module.partition(".")[0]
     known = allowed_packages()
     if package not in known:

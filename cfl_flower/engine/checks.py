@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cfl_flower.building import locate
 from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.engine.stages.privacy_budget import PrivacyGuard
-from cfl_flower.errors import ConfigError, NoConceptsError
+from cfl_flower.errors import NoConceptsError
 from cfl_flower.learning.by_name import check_parts
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.outcomes import COUNTED
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from cfl_flower.engine.method import ClusteredStrategy
 
 
-REPLACED = {
-    "average": "absorb_train, which calls self.run.average",
-    "choose_participants": "plan_train, which calls self.run.participants.choose",
-    "next_model": "absorb_train, which calls self.run.average_clusters",
-    "weight": "absorb_train, which calls self.run.average",
-}
-"""Methods of the first release that were overridden, and the steps of today."""
-
-
 class Rule(NamedTuple):
     """What must hold of a setting, and what is said where it does not."""
 
@@ -42,11 +33,6 @@ class Rule(NamedTuple):
 
 def check_method(method: type[ClusteredStrategy], config: RunConfig) -> None:
     """Raise `ConfigError` for settings that a method, or privacy, does not go with."""
-    for name, step in REPLACED.items():
-        if hasattr(method, name):
-            raise ConfigError(
-                f"{method.__name__}.{name} would not be called; override {step}"
-            )
     _require(method_rules(method, config))
     check_training(config)
     if config.privacy.on:

@@ -98,11 +98,8 @@ def check_network(
         name = type(network).__name__
         with torch.no_grad():
             _require_outputs(name, network.eval()(x), classes, "")
-        if not trainable(network):
-            raise ConfigError(
-                f"model: {name} has no trainable parameters; leave requires_grad true "
-                "for those that are to be trained"
-            )
+        why = "has no trainable parameters; leave requires_grad true for some of them"
+        _require(bool(trainable(network)), f"{name} {why}")
         _require_outputs(name, network.train()(x), classes, " in training")
         model = build_model(settings, shape, classes, 0)
         _require_new(network, model.module)
@@ -128,24 +125,29 @@ def _refusing(settings: ModelSettings, shape: tuple[int, ...]) -> Iterator[None]
         ) from error
 
 
+def _require(holds: bool, fault: str) -> None:
+    if not holds:
+        raise ConfigError(f"model: {fault}")
+
+
 def _require_outputs(name: str, found: object, classes: int, when: str) -> None:
     shape = tuple(getattr(found, "shape", ()))
-    if shape != (2, classes):
-        given = shape if torch.is_tensor(found) else f"a {type(found).__name__}"
-        raise ConfigError(
-            f"model: {name} returns {given} for 2 inputs{when}; it must return "
-            f"(2, {classes}), a number for each of the dataset's classes"
-        )
+    given = shape if torch.is_tensor(found) else f"a {type(found).__name__}"
+    _require(
+        shape == (2, classes),
+        f"{name} returns {given} for 2 inputs{when}; it must return (2, {classes}), a "
+        "number for each of the dataset's classes",
+    )
 
 
 def _require_new(one: nn.Module, other: nn.Module) -> None:
     """Require that two networks of the same settings have nothing in common."""
     known = {id(each) for each in one.parameters()}
-    if any(id(each) in known for each in other.parameters()):
-        raise ConfigError(
-            f"model: two networks {type(one).__name__} share parameters; its build("
-            "shape, classes) must make new ones at every call"
-        )
+    _require(
+        known.isdisjoint(map(id, other.parameters())),
+        f"two networks {type(one).__name__} share parameters; its build(shape, "
+        "classes) must make new ones at every call",
+    )
 
 
 def _require_float32(network: nn.Module, model: FlatModel) -> None:
@@ -153,17 +155,17 @@ def _require_float32(network: nn.Module, model: FlatModel) -> None:
     before = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     for name, tensor in model.travelling().items():
         kind = before[name].dtype
-        if torch.float32 not in (kind, model.vector.dtype):
-            raise ConfigError(
-                f"model: {name} holds {kind} numbers; make it float32, such as by "
-                ".float(), as models are averaged as float32"
-            )
-        if not tensor.isfinite().all():
-            raise ConfigError(
-                f"model: {name} holds numbers that are not finite, and is averaged "
-                "over clients; start from finite ones, or, for a buffer that need not "
-                "be averaged, register it with persistent=False"
-            )
+        _require(
+            torch.float32 in (kind, model.vector.dtype),
+            f"{name} holds {kind} numbers; make it float32, such as by .float(), as "
+            "models are averaged as float32",
+        )
+        _require(
+            bool(tensor.isfinite().all()),
+            f"{name} holds numbers that are not finite, and is averaged over clients; "
+            "start from finite ones, or, for a buffer that need not be averaged, "
+            "register it with persistent=False",
+        )
 
 
 def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
@@ -175,20 +177,22 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
         model.load(start)
         model.gradient.zero_()
         torch.manual_seed(0)
-        cross_entropy(model.module.train()(x), y).backward()  # type: ignore[no-untyped-call]
+        loss = cross_entropy(model.module.train()(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
         found.append((model.gradient.clone(), torch.from_numpy(model.to_vector())))
     name = type(model.module).__name__
-    if moved := model.lost_parameters():
-        raise ConfigError(
-            f"model: {name} puts another tensor in the place of {moved[0]} while it is "
-            "trained; change its numbers in place, such as by data.copy_()"
-        )
-    if not all(same(*pair) for pair in zip(*found, strict=True)):
-        raise ConfigError(
-            f"model: {name} trained differently from the same model and seed, so that "
-            "a client's result would depend on the client before it; keep what it "
-            "remembers in buffers or attributes of its layers, and draw with torch"
-        )
+    lost = model.lost_parameters()
+    _require(
+        not lost,
+        f"{name} puts another tensor in the place of {', '.join(lost[:3])} while it is "
+        "trained; change its numbers in place, such as by data.copy_()",
+    )
+    _require(
+        all(same(*pair) for pair in zip(*found, strict=True)),
+        f"{name} trained differently from the same model and seed, so that a client's "
+        "result would depend on the client before it; keep what it remembers in "
+        "buffers or attributes of its layers, and draw with torch",
+    )
 
 
 def _require_equal_outputs(model: FlatModel, x: Tensor) -> None:
@@ -196,8 +200,8 @@ def _require_equal_outputs(model: FlatModel, x: Tensor) -> None:
     with torch.no_grad():
         one = model.module.eval()(x)
         other = model.module(x)
-    if not same(one, other):
-        raise ConfigError(
-            f"model: {type(model.module).__name__} gives different outputs for the "
-            "same inputs in evaluation mode; let it draw and remember only in training"
-        )
+    _require(
+        same(one, other),
+        f"{type(model.module).__name__} gives different outputs for the same inputs in "
+        "evaluation mode; let it draw and remember only in training",
+    )

@@ -14,7 +14,6 @@ import yaml
 
 from cfl_flower.building import with_defaults
 from cfl_flower.environment.files import link_out
-from cfl_flower.environment.moved import current_settings
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.lines import check_client, check_round
 from cfl_flower.settings import show_value
@@ -44,13 +43,6 @@ MAY_DIFFER = frozenset(
     }
 )
 """Groups and settings without effect on the numbers of the rounds that are done."""
-
-ADDED = {"privacy": "none"}
-"""Groups that runs of earlier versions do not name, and the option that they had."""
-
-
-ADDED_BASICS: dict[str, Any] = {"metrics": [], "evaluation": "round"}
-"""Settings that runs of earlier versions do not name, and what they had."""
 
 
 def finished(config: RunConfig) -> dict[str, Json] | None:
@@ -98,12 +90,7 @@ def effective_differences(
 
     Settings that were added since have defaults that change nothing.
     """
-    old = ADDED_BASICS | with_defaults(current_settings(saved))
-    new = ADDED_BASICS | with_defaults(resolved)
-    for group, option in ADDED.items():
-        if group not in old and new.get(group, {}).get("name") == option:
-            old[group] = new[group]
-    for difference in differences(old, new):
+    for difference in differences(with_defaults(saved), with_defaults(resolved)):
         if MAY_DIFFER.isdisjoint({difference[0], difference[0].partition(".")[0]}):
             yield difference
 
@@ -174,11 +161,9 @@ class _PlainLoader(yaml.SafeLoader):
 
 def read_settings(path: Path) -> dict[str, Json]:
     """Read a `config.yaml`, or raise a `ConfigError`."""
-    found = _read(path, lambda text: yaml.load(text, _PlainLoader)) or {}
-    settings = current_settings(found)
+    settings = _read(path, lambda text: yaml.load(text, _PlainLoader)) or {}
     if not isinstance(settings, dict):
         raise broken(path, "no settings")
-    settings = ADDED_BASICS | settings
     for group in CHOSEN:
         node = settings.get(group)
         node = node if isinstance(node, dict) else {}
@@ -187,7 +172,7 @@ def read_settings(path: Path) -> dict[str, Json]:
     for key in ("clients", "rounds", "seed"):
         if type(settings.get(key)) is not int:
             raise broken(path, f"{key} is no whole number")
-    if not isinstance(settings["metrics"], list):
+    if not isinstance(settings.get("metrics"), list):
         raise broken(path, "metrics is no list")
     return settings
 
