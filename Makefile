@@ -81,7 +81,7 @@ audit: $(TOOLS)  ## Known vulnerabilities of constraints.txt; needs the network 
 	$(BIN)/python -m tests.audit
 
 benchmark: $(READY)  ## What the framework costs, against a plain loop
-	$(BIN)/python -m simulations.benchmark
+	$(BIN)/python -m tests.benchmarks
 
 wheel: $(READY)  ## The package as dist/cfl_flower-*.whl, which pip installs anywhere
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

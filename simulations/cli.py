@@ -95,7 +95,6 @@ def main(version: bool = VERSION) -> None:
 
 for each in COMMANDS:
     add_command(app, each, each)
-add_command(app, "benchmark", "benchmark.__main__")
 add_command(app, "list", "choices")
 for each in DEVICES:
     add_command(deploy, each, f"deploy.{each}")

@@ -43,7 +43,7 @@ def test_the_version_and_the_nearest_command_are_told() -> None:
     assert wrong.output.count("Did you mean 'run'?") == 1
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, "choices", "benchmark.__main__"])
+@pytest.mark.parametrize("name", [*COMMANDS, "choices"])
 def test_a_command_is_a_module_with_a_main(name: str) -> None:
     assert callable(import_module(f"simulations.{name}").main)
 

@@ -24,7 +24,7 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch import nn
 
-from simulations.benchmark.peers.scripts.job import (
+from tests.benchmarks.peers.scripts.job import (
     Job,
     build,
     carry_out,

@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from simulations.benchmark.peers.scripts.job import Job, carry_out, lap
+from tests.benchmarks.peers.scripts.job import Job, carry_out, lap
 
 LOOK_EVERY = 0.005
 """Seconds between looks at the file to which a run adds a line after each round."""

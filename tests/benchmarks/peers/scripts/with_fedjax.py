@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from simulations.benchmark.peers.scripts.job import Job, carry_out, lap
+from tests.benchmarks.peers.scripts.job import Job, carry_out, lap
 
 
 def run(job: Job) -> list[Any]:

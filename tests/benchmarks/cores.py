@@ -15,7 +15,7 @@ import psutil
 from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.runs.loggers import NoLogger
 from cfl_flower.settings import settings
-from simulations.benchmark import measure as bench
+from tests.benchmarks import measure as bench
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -27,7 +27,7 @@ WARM_UP = 3
 COMMON = """
     strategy=fedavg partition=iid drift=none clients=1000 partition.samples=40
     partition.test_samples=10 strategy.local.batch_size=10 system.evaluate_every=999
-    system.checkpoint_every=999 logger._target_=simulations.benchmark.cores.CpuLog
+    system.checkpoint_every=999 logger._target_=tests.benchmarks.cores.CpuLog
 """
 WIDE = f"{COMMON} dataset.size=28 participants=20 strategy.local.epochs=15"
 CNN = f"{WIDE} model=fedccfa_cnn rounds=8"

@@ -30,10 +30,10 @@ from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import generator
 from cfl_flower.server_app import open_stream
 from cfl_flower.types import Vector
-from simulations.benchmark.measure import print_table
-from simulations.benchmark.peers import scripts
-from simulations.benchmark.peers.scripts.job import DONE, Job
 from simulations.engines.superlink import PROJECT
+from tests.benchmarks.measure import print_table
+from tests.benchmarks.peers import scripts
+from tests.benchmarks.peers.scripts.job import DONE, Job
 
 COMMON = """
     dataset.size=28 drift=none clients=1000 participants=20 partition.samples=40

@@ -1,13 +1,11 @@
 """What the framework costs, as ratios to a plain loop measured in the same run.
 
-    python -m simulations.benchmark            # everything but the last, an hour
-    python -m simulations.benchmark clustering # one part: a module beside this one
-    python -m simulations.benchmark equal      # not a cost: false leads among equals
-    python -m simulations.benchmark peers      # other libraries, on an idle machine
+    python -m tests.benchmarks            # everything but the last, half an hour
+    python -m tests.benchmarks cores      # one part: a module beside this one
+    python -m tests.benchmarks peers      # other libraries, on an idle machine
 
-The reference does the same local training and the same tests with the same code, and
-nothing else: no Flower, no records, no files. The other libraries are installed below
-the user's cache folder (3 GB), and have a table of their own.
+The other libraries are installed below the user's cache folder (3 GB), and have a table
+of their own.
 """
 
 from __future__ import annotations
@@ -23,14 +21,14 @@ from pkgutil import iter_modules
 import torch
 
 from cfl_flower.settings import known_names
-from simulations.benchmark.measure import print_table
-from simulations.benchmark.peers.table import REPEATS, show
 from simulations.shell.terminal import Parser, command, count
+from tests.benchmarks.measure import print_table
+from tests.benchmarks.peers.table import REPEATS, show
 
 PARTS = [
     module.name
     for module in iter_modules([str(Path(__file__).parent)])
-    if module.name not in ("__main__", "measure", "peers")
+    if not module.name.startswith(("__main__", "measure", "peers", "test_"))
 ]
 PEERS = "peers"
 
@@ -55,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     found = [
         row
         for part in chosen
-        for row in import_module(f"simulations.benchmark.{part}").rows()
+        for row in import_module(f"tests.benchmarks.{part}").rows()
     ]
     title = f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}"
     columns = ("what", "measured", "limit", "holds", "wall / CPU seconds")

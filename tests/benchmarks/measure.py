@@ -10,10 +10,9 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stdout
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
-import torch
 from rich.box import MARKDOWN
 from rich.console import Console
 from rich.table import Table
@@ -21,7 +20,6 @@ from rich.table import Table
 from cfl_flower.analysis.saved import SavedRun, read_finished
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.overrides import split
-from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.types import FloatArray
 from simulations.run import run
 
@@ -98,19 +96,6 @@ def carry_out(overrides: Sequence[str]) -> SavedRun:
     if found is None:
         raise RuntimeError("the run ended without an error, but is not complete")
     return found
-
-
-def set_up(overrides: str, samples: int) -> tuple[Any, ...]:
-    """Return a run's settings, network and initial vector, and random samples."""
-    torch.set_num_threads(1)
-    config = compose_config(split(overrides))
-    shape = config.dataset.shape
-    classes = config.dataset.classes
-    model = FlatModel(config.model.build(shape, classes))
-    start = initial_vector(config.model, shape, classes, config.seed)
-    x = torch.rand(samples, *shape)
-    y = torch.arange(samples) % classes
-    return config, model, start, x, y
 
 
 def peak_bytes() -> int:

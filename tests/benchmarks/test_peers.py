@@ -13,9 +13,9 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from cfl_flower.errors import ConfigError
-from simulations.benchmark.peers import table
-from simulations.benchmark.peers.scripts import job as scripts
 from simulations.engines.inprocess import InProcessGrid
+from tests.benchmarks.peers import table
+from tests.benchmarks.peers.scripts import job as scripts
 
 SMALL = (
     f"{table.COMMON} clients=12 participants=3 partition.samples=20 partition=iid "
@@ -40,7 +40,7 @@ def test_works_are_of_sixty_steps() -> None:
 
 
 def test_flowers_client_trains_the_model_that_it_gets(tmp_path: Path) -> None:
-    from simulations.benchmark.peers.scripts.with_flower import client_app
+    from tests.benchmarks.peers.scripts.with_flower import client_app
 
     prepared = table.Prepared(SMALL)
     job = prepared.job(tmp_path, SMALL)

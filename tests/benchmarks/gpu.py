@@ -13,7 +13,7 @@ from cfl_flower.learning.cohort_training import train_cohort
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import WHOLE, TrainingJob, train_alone
 from cfl_flower.models import FedCcfaCnn, FlatModel, Mclr, Mlp, ModelSettings
-from simulations.benchmark import measure as bench
+from tests.benchmarks import measure as bench
 
 Work = Callable[[Sequence[TrainingJob]], None]
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from simulations.benchmark.peers.scripts.job import (
+from tests.benchmarks.peers.scripts.job import (
     Job,
     build,
     carry_out,

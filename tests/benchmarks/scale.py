@@ -10,7 +10,7 @@ from statistics import median
 
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.overrides import split
-from simulations.benchmark import measure as bench
+from tests.benchmarks import measure as bench
 
 CLIENTS = (1_000, 10_000, 100_000)
 
