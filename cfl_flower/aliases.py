@@ -2,7 +2,7 @@
 
 Flower bundles an app's packages by their top-level names, so these lie beside
 `cfl_flower`. Below it they are the very same modules: a class is one object, however it
-was imported.
+was imported. Whoever has folders of these names can import the modules in them, too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec, spec_from_loader
+from importlib.util import find_spec, spec_from_file_location, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
@@ -37,6 +37,8 @@ class AliasFinder(MetaPathFinder, Loader):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return how to import an alias; None for any other name."""
+        if name in IMPORTED:
+            return _own_package(name)
         real = name.removeprefix(ALIAS)
         if real == name or real.partition(".")[0] not in BESIDE or not find_spec(real):
             return None
@@ -55,6 +57,16 @@ class AliasFinder(MetaPathFinder, Loader):
         module.__spec__ = spec.loader_state
 
 
+def _own_package(name: str) -> ModuleSpec | None:
+    """Return how to import a package beside this one, whoever else has its name."""
+    own = HOME / name
+    others = [each for folder in sys.path if (each := Path(folder, name)).is_dir()]
+    places = [own, *(each for each in others if each.resolve() != own)]
+    return spec_from_file_location(
+        name, own / "__init__.py", submodule_search_locations=list(map(str, places))
+    )
+
+
 def install() -> None:
     """Let Python find the aliases, before it takes their files for other modules."""
     if not any(isinstance(each, AliasFinder) for each in sys.meta_path):
@@ -70,5 +82,5 @@ def require_own_packages() -> None:
         if place is None or Path(place).resolve().parents[1] != HOME:
             raise ConfigError(
                 f"{name} is {place or 'a folder'} here, and not cfl-flower's package "
-                "of this name; rename yours, or start in another folder"
+                "of this name; import cfl_flower before it"
             )

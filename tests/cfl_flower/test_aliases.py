@@ -39,15 +39,37 @@ def test_what_is_not_beside_is_not_below() -> None:
     assert find_spec("cfl_flower.tests") is None
 
 
-def test_another_package_of_the_name_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "clients.py").touch()
-    done = subprocess.run(
-        [sys.executable, "-m", "simulations.choices"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
+def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"cfl-flower error: clients is {tmp_path}/clients.py")
-    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["strategies", "clients", "simulations"])
+@pytest.mark.parametrize("package", [True, False])
+def test_modules_in_a_folder_of_that_name_are_found_beside_ours(
+    name: str, package: bool, tmp_path: Path
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "mine.py").write_text("VALUE = 3")
+    if package:
+        (tmp_path / name / "__init__.py").touch()
+    (tmp_path / "conf").mkdir()
+    code = f"import cfl_flower, {name}.mine, clients.base; print({name}.mine.VALUE)"
+    done = python(tmp_path, "-c", code)
+    assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+def test_a_module_of_that_name_does_not_hide_ours(tmp_path: Path) -> None:
+    (tmp_path / "clients.py").touch()
+    done = python(tmp_path, "-m", "simulations.choices")
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_was_imported_before_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "clients.py").touch()
+    code = "import clients, cfl_flower; cfl_flower.run"
+    done = python(tmp_path, "-c", code)
+    said = f"clients is {tmp_path}/clients.py here, and not cfl-flower's package of"
+    assert f"ConfigError: {said}" in done.stderr.splitlines()[-1]
