@@ -11,12 +11,13 @@ from flwr.client import NumPyClient
 
 from cfl_flower.building import locate
 from cfl_flower.clustering.algorithms import mixing_matrix
-from cfl_flower.learning.aggregation import Memory, mix_models
+from cfl_flower.clustering.representations import digest
+from cfl_flower.learning.aggregation import Memory, mean_model, mix_models
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.selection import History
 from cfl_flower.privacy.accounting import PrivacyLoss
 from cfl_flower.settings import Natural, Positive, require, settings
-from cfl_flower.types import ClientId, IntArray, Result, Vector
+from cfl_flower.types import ClientId, FloatArray, IntArray, Result, Vector
 
 Weighting: TypeAlias = Literal["samples", "plain"]
 Sampling: TypeAlias = Literal["all", "clusters"]
@@ -103,9 +104,38 @@ class ClusteredState:
         The model of a new cluster is the mean of its members' previous models
         (Fielding, Algorithm 2, line 10).
         """
-        mixing = mixing_matrix(self.clusters, clusters, len(self.models))
-        self.models = mix_models(self.models, mixing)
+        self.mix(mixing_matrix(self.clusters, clusters, len(self.models)))
         self.clusters = clusters
+
+    def mix(self, mixing: FloatArray) -> None:
+        """Replace the models by mixtures of them: a share of each old one in each row.
+
+        ``mixing`` has shape (K_new, K_old).
+        """
+        fresh = mix_models(self.models, mixing)
+        for model, shares in zip(fresh, mixing, strict=True):
+            own = np.flatnonzero(shares)
+            self.hand_on([self.models[k] for k in own], shares[own], model)
+        self.models = fresh
+
+    def hand_on(
+        self, origins: Sequence[Vector], shares: FloatArray, model: Vector
+    ) -> None:
+        """Hand on what the server optimiser remembers of models to one made of them.
+
+        That is their mean, weighted by ``shares``, shape (m,); models of which it
+        remembers nothing have no part in it. One that is an origin itself keeps its
+        own.
+        """
+        if not self.memories or digest(model) in self.memories:
+            return
+        found = [self.memories.get(digest(origin)) for origin in origins]
+        known = [memory for memory in found if memory is not None]
+        if known:
+            weights = shares[[memory is not None for memory in found]]
+            parts = zip(*known, strict=True)
+            memory = [mean_model(list(part), weights) for part in parts]
+            self.memories[digest(model)] = memory
 
     def rows(self, clients: Iterable[ClientId]) -> IntArray:
         """Return the rows of clients in the state's arrays."""

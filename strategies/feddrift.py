@@ -25,7 +25,6 @@ from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, read_number, with_all_models
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.settings import Positive, settings
 from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import FloatArray, IntArray, Plan, Result
@@ -188,6 +187,6 @@ class FedDrift(ClusteredStrategy):
         alone = np.bincount(merged)[merged] == 1
         mixing = np.zeros((int(merged.max()) + 1, len(merged)))
         mixing[merged, np.arange(len(merged))] = np.where(alone, 1.0, samples)
-        state.models = mix_models(state.models, mixing)
+        state.mix(mixing)
         state.clusters = merged[state.clusters]
         state.steps[:, 2] = merged[state.steps[:, 2]]

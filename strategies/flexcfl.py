@@ -257,4 +257,6 @@ class FlexCFL(ChoosingStrategy):
             models = [state.models[group] for group in trained]
             mixed = mix_between(models, settings.mixing, settings.mixing_form)
             for group, model in zip(trained, mixed, strict=True):
+                # The group goes on, so its optimiser does, too.
+                state.hand_on([state.models[group]], np.ones(1), model)
                 state.models[group] = model

@@ -281,6 +281,7 @@ class StoCFL(ClusteredStrategy):
             pair = [one, other]
             models = [state.models[cluster] for cluster in pair]
             merged = merge_models(models, sizes[pair], state.trained[pair], rule)
+            state.hand_on(models, sizes[pair].astype(float), merged[0])
             state.models[one], state.trained[one] = merged
             state.add_direction(one, state.sums[other])
             # Free the memory of the merged one at once: there may be hundreds.

@@ -19,7 +19,7 @@ class ServerStep:
 
     def __init__(self, context: RoundContext) -> None:
         self._context = context
-        self._memories: dict[str, Memory] = {}
+        self._before: dict[str, Memory] = {}
 
     def initial_model(self, seed: int | None = None) -> Vector:
         """Return the common initial model, (d,), or one with a seed of its own."""
@@ -63,26 +63,30 @@ class ServerStep:
         """Return the server optimiser's step from a model to its results' mean, (d,).
 
         What it remembers goes by the model's content: it stays with a model whose
-        number changes, and a model that was made otherwise begins anew. ``absent``
-        counts weights of the network that are not in the model: a personal classifier.
+        number changes. One that was made of others, after their steps, has theirs by
+        `ClusteredState.hand_on`; any other begins anew. ``absent`` counts weights of
+        the network that are not in the model: a personal classifier.
         """
         optimizer = self._context.config.server_optimizer
         if not optimizer.remembers:
             return mean
-        memory = self._context.state.memories.get(digest(model), [])
+        memory = self._before.get(digest(model), [])
         fresh, memory = optimizer.step(model, mean, self.weights - absent, memory)
-        self._memories[digest(fresh)] = memory
+        self._context.state.memories[digest(fresh)] = memory
         return fresh
 
     def begin(self) -> None:
-        """Begin a round's steps."""
-        self._memories = {}
+        """Begin a round's steps, which are from what was remembered before them."""
+        self._before = dict(self._context.state.memories)
 
     def keep_memories(self) -> None:
-        """Keep the optimiser's memories of models that there still are."""
-        if not self._context.config.server_optimizer.remembers:
-            return
+        """Forget models that there are no more, if the round had any steps."""
         state = self._context.state
-        old = state.memories
-        alive = {digest(model) for model in state.models} & set(old)
-        state.memories = {name: old[name] for name in alive} | self._memories
+        fresh = state.memories.keys() - self._before
+        if fresh:
+            alive = set(map(digest, state.models))
+            # The steps of a part of a model, such as its extractor, are not of a whole.
+            kept = alive if fresh & alive else fresh
+            state.memories = {
+                n: each for n, each in state.memories.items() if n in kept
+            }

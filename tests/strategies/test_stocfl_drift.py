@@ -36,6 +36,36 @@ def test_stocfl_is_blind_to_drift_without_refresh(run_small: Runner) -> None:
     assert seeing.rounds[2]["bytes_up"] - blind.rounds[2]["bytes_up"] == drifted * MODEL
 
 
+@pytest.mark.parametrize(
+    ("options", "drifted"),
+    [
+        # The test of the round before finds the data of the round of the drift.
+        (["drift.rounds=[3]"], [0, 8, 0, 0, 0, 0]),
+        (["drift.rounds=[3,5]"], [0, 8, 0, 8, 0, 0]),
+        (["drift.rounds=[3,4]"], [0, 8, 8, 0, 0, 0]),
+        (["drift.rounds=[3]", "strategy.sketch=64"], [0, 8, 0, 0, 0, 0]),
+        (["drift.rounds=[3]", "strategy.representation=difference"], [0, 8, *[0] * 4]),
+        (["drift.rounds=[3]", "strategy.start=initial"], [0, 8, 0, 0, 0, 0]),
+        (["drift.rounds=[]"], [0, 0, 0, 0, 0, 0]),
+    ],
+)
+def test_each_drift_is_reported_once(
+    options: list[str], drifted: list[int], run_small: Runner
+) -> None:
+    everyone = ["clients=8", "participants=8", "rounds=6", "partition.groups=2"]
+    asked = ["strategy=stocfl", *everyone, *SWAP, *options]
+    run = run_small(*asked, "strategy.refresh=on_drift")
+    assert [row["drifted"] for row in run.rounds] == drifted
+    # Behind what a participant trains there is no psi but of those that drifted.
+    training = run_small(*asked, folder="blind").rounds[1:]
+    width = 64 if "strategy.sketch=64" in options else MODEL // 4
+    sent = [
+        row["bytes_up"] - blind["bytes_up"]
+        for row, blind in zip(run.rounds[1:], training, strict=True)
+    ]
+    assert sent == [4 * width * count for count in drifted[1:]]
+
+
 def three_clusters(folder: Path) -> StoCFL:
     """Return StoCFL with three clusters of two, whose models are all 1, 2 and 3."""
     options = [

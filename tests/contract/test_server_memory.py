@@ -1,0 +1,156 @@
+"""What the server optimiser remembers goes on, whatever happens to models after it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfl_flower.building import locate
+from cfl_flower.clustering.representations import digest
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import compose_config
+from cfl_flower.learning.aggregation import Average, Memory
+from cfl_flower.state import ClusteredState, no_clusters
+from cfl_flower.types import Vector
+from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import Runner
+
+pytestmark = pytest.mark.contract
+
+ROUNDS = 8
+MANY = ["drift.rounds=[2,3,4,5,6,7,8]"]
+MLP = ["model=mlp", "model.hidden=16"]
+FLEX = ["strategy=flexcfl", "clusters=3", "strategy.mixing=0.1"]
+STOCFL = ["strategy=stocfl", "clients=12", "participants=2", "partition.groups=3"]
+DRIFT = ["strategy=feddrift", "drift=sudden", "drift.rounds=[5]"]
+
+CHANGES = {
+    "mixing": (FLEX, 8),
+    "mixing as a sum": ([*FLEX, "strategy.mixing_form=sum"], 8),
+    "re-clustering": (
+        ["strategy=fielding", "strategy.threshold=0", "drift.fraction=0.5", *MANY],
+        8,
+    ),
+    "true clusters": (["strategy=oracle", "drift.fraction=0.5", *MANY], 8),
+    "splits": (
+        [
+            *("strategy=cfl", "strategy.eps1=100", "strategy.eps2=0"),
+            "strategy.first=1",
+        ],
+        8,
+    ),
+    "cohorts": (
+        ["strategy=auxo", "strategy.split_rounds=[2]", "strategy.smallest=2"],
+        8,
+    ),
+    "one clustering": (["strategy=flux", "strategy.gain=1", *MLP], 8),
+    "choices": (["strategy=ifca", "clusters=2"], 8),
+    "nearest models": (["strategy=fesem", "clusters=2"], 8),
+    "components": (["strategy=fedem"], 8),
+    "extractors": (["strategy=fedrep", *MLP], 8),
+    # A drifted client's model is its own at first: it is merged in the next round.
+    "merges by losses": (
+        [*DRIFT, "strategy.local.epochs=5", "strategy.delta=0.3"],
+        3,
+    ),
+    # Each has the momentum of omega, from which it began, or of those it is made of.
+    "merges by directions": (STOCFL, 3),
+    "merges, the larger": ([*STOCFL, "strategy.merged_model=larger"], 3),
+    "clients that move": (
+        ["strategy=stocfl", "strategy.refresh=on_drift", *MANY],
+        8,
+    ),
+    "secure sums": (["strategy=fedavg", "privacy.secure_sums=true"], 8),
+    "noise": (
+        ["strategy=fedavg", "privacy=central", "strategy.weighting=plain"],
+        8,
+    ),
+}
+"""What is done to models beside the server's steps: settings in which it happens often,
+and the steps that lead to the youngest model after all rounds."""
+
+
+class Steps(Average):
+    """A server optimiser that remembers how many steps led to a model."""
+
+    remembers: ClassVar[bool] = True
+
+    def step(
+        self, model: Vector, mean: Vector, weights: int, memory: Memory
+    ) -> tuple[Vector, Memory]:
+        """Return the mean of the results, and one step more."""
+        del model, weights
+        return mean, [memory[0] + 1 if memory else np.ones(1, np.float32)]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_server_optimiser_goes_on_whatever_is_done_to_models(
+    change: str, tmp_path: Path
+) -> None:
+    options, youngest = CHANGES[change]
+    small = ["clients=8", "participants=8", f"rounds={ROUNDS}", "partition.groups=2"]
+    first = [*small, "strategy.local.epochs=1", f"output_dir={tmp_path}"]
+    config = compose_config([*first, *options])
+    config = replace(config, server_optimizer=Steps())
+    method = locate(config.resolved["strategy"]["_target_"])
+    carried = method(config, Fleet(InProcessGrid([{}]), config), config.timeline)
+    carried.engine.run()
+    memories = carried.state.memories.values()
+    assert min(float(memory[0][0]) for memory in memories) == youngest
+    # It forgets models that there are no more.
+    assert len(memories) <= len(carried.state.models)
+
+
+@pytest.mark.parametrize("optimizer", ["fedavgm", "fedadagrad", "fedadam", "yogi"])
+@pytest.mark.parametrize("form", ["convex", "sum"])
+def test_groups_that_are_mixed_have_a_server_optimiser(
+    form: str, optimizer: str, run_small: Runner
+) -> None:
+    """Without a memory, a first step of momentum is the mean of the results."""
+    asked = [*FLEX, f"strategy.mixing_form={form}", "participants=12"]
+    plain = run_small(*asked, folder="plain")
+    run = run_small(*asked, f"server_optimizer={optimizer}", folder=optimizer)
+    pairs = zip(plain.rounds[1:], run.rounds[1:], strict=True)
+    assert all(one["loss"] != other["loss"] for one, other in pairs)
+    assert [len(memory) for memory in run.state.memories.values()].count(0) == 0
+    assert run.state.memories.keys() == set(map(digest, run.state.models))
+
+
+def vectors(count: int) -> st.SearchStrategy[list[list[int]]]:
+    """Return lists of so many different vectors of two whole numbers."""
+    pairs = st.lists(st.integers(-9, 9), min_size=2, max_size=2)
+    return st.lists(pairs, min_size=count, max_size=count, unique_by=tuple)
+
+
+@given(vectors(3), vectors(3), st.lists(st.integers(1, 5), min_size=3, max_size=3))
+def test_a_mixture_of_models_has_the_same_mixture_of_what_is_remembered(
+    models: list[list[int]], momenta: list[list[int]], shares: list[int]
+) -> None:
+    state = ClusteredState([], no_clusters(), [np.float32(each) for each in models])
+    pairs = zip(state.models, momenta, strict=True)
+    state.memories = {digest(model): [np.float32(own)] for model, own in pairs}
+    kept = dict(state.memories)
+    # All three in one, the first two in one, the last alone.
+    mixing = np.array([shares, [*shares[:2], 0], [0, 0, 1]], float)
+    state.mix(mixing)
+    for row, model in zip(mixing, state.models, strict=True):
+        expected = row @ np.array(momenta) / row.sum()
+        found = kept.get(digest(model), state.memories[digest(model)])
+        if digest(model) not in kept:
+            assert found[0] == pytest.approx(expected, abs=1e-5)
+
+
+def test_models_of_which_nothing_is_remembered_have_no_part_in_it() -> None:
+    one, two, fresh = np.float32([[1.0], [2.0], [3.0]])
+    state = ClusteredState([], no_clusters(), [one, two])
+    state.memories = {digest(one): [np.float32([8])]}
+    state.hand_on([one, two], np.array([1.0, 3.0]), fresh)
+    assert state.memories[digest(fresh)][0].tolist() == [8]
+    state.hand_on([two], np.ones(1), np.float32([4]))
+    assert digest(np.float32([4])) not in state.memories
