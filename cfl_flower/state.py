@@ -127,15 +127,13 @@ class ClusteredState:
         remembers nothing have no part in it. One that is an origin itself keeps its
         own.
         """
-        if not self.memories or digest(model) in self.memories:
-            return
-        found = [self.memories.get(digest(origin)) for origin in origins]
-        known = [memory for memory in found if memory is not None]
-        if known:
-            weights = shares[[memory is not None for memory in found]]
-            parts = zip(*known, strict=True)
-            memory = [mean_model(list(part), weights) for part in parts]
-            self.memories[digest(model)] = memory
+        pairs = zip(map(digest, origins), shares.tolist(), strict=True)
+        known = [(self.memories[n], share) for n, share in pairs if n in self.memories]
+        if known and digest(model) not in self.memories:
+            memories, weights = zip(*known, strict=True)
+            parts = zip(*memories, strict=True)
+            mean = [mean_model(list(part), list(weights)) for part in parts]
+            self.memories[digest(model)] = mean
 
     def rows(self, clients: Iterable[ClientId]) -> IntArray:
         """Return the rows of clients in the state's arrays."""

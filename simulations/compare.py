@@ -8,13 +8,13 @@ The main job is the first line: the app's default overrides. Arguments are
 Hydra's overrides; commas sweep, seeds share a row, and runs on different data have
 tables of their own; the last table has a column for each value of what is swept. A
 setting that only some of the methods have (strategy.threshold=0,0.5) is theirs alone.
-The references fedavg, local (below) and oracle (above) run, too, unless `--bare` is
-given. Leads are over fedavg; reference=METHOD names another of the methods. Beside the
-runs are a page (report.html) and its tables as CSV and LaTeX. A run that fails does not
-hide the others. With an output_dir, the same command continues after an interruption,
-and repeats nothing that is finished. With `--submit slurm` it submits what is not
-finished as an array of jobs, and ends; without it, it shows the tables then. Exit codes
-are those of `simulations.run`; 1 also if a run failed.
+The references fedavg, fedavg_ft and local (below) and oracle (above) run, too, unless
+`--bare` is given. Leads are over fedavg; reference=METHOD names another of the methods.
+Beside the runs are a page (report.html) and its tables as CSV and LaTeX. A run that
+fails does not hide the others. With an output_dir, the same command continues after an
+interruption, and repeats nothing that is finished. With `--submit slurm` it submits
+what is not finished as an array of jobs, and ends; without it, it shows the tables
+then. Exit codes are those of `simulations.run`; 1 also if a run failed.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 FOLDER = "compare"
 """The last word of a folder that is made up for a comparison."""
 
+REFERENCES = ("fedavg", "fedavg_ft", "local")
+"""What a method should beat; the oracle is what it cannot."""
+
 REFERENCE = "reference="
 """How the word begins that names the method that leads are over."""
 
@@ -70,7 +73,7 @@ def with_marks(overrides: Sequence[str]) -> list[str]:
     Examples
     --------
     >>> with_marks(["seed=1", "strategy=fielding,local"])
-    ['seed=1', 'strategy=fedavg,fielding,local,oracle']
+    ['seed=1', 'strategy=fedavg,fedavg_ft,fielding,local,oracle']
     """
     found = []
     for override in overrides:
@@ -80,7 +83,7 @@ def with_marks(overrides: Sequence[str]) -> list[str]:
             continue
         many = item.is_sweep_override()
         asked = list(item.sweep_string_iterator()) if many else [str(item.value())]
-        below = [mark for mark in ("fedavg", "local") if mark not in asked]
+        below = [mark for mark in REFERENCES if mark not in asked]
         above = [mark for mark in ("oracle",) if mark not in asked]
         found.append("strategy=" + ",".join([*below, *asked, *above]))
     return found

@@ -138,7 +138,7 @@ def write_model(module: nn.Module, example: torch.Tensor, path: Path) -> set[str
     save_file(named, tensors)
     with torch.no_grad(), warnings.catch_warnings():
         # Python 3.14 is the end of TorchScript; the format remains readable.
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", ".*torch.jit.*deprecated")
         torch.jit.trace(module, example).save(str(script))  # type: ignore[no-untyped-call]
     return {tensors.name, script.name}
 

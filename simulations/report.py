@@ -7,7 +7,8 @@ A folder is that of a run, or has runs below it. Seeds of a method share a colou
 line, and pictures of clients are of the first of them; different streams of data are
 tabs. The page needs nothing beside itself, not even for its charts to tell values. Next
 to it are its tables for other programs, as CSV with a line for each run, and as LaTeX;
-``--figures`` names a folder for the pictures, as PDF, SVG and PNG; ``--reference`` the
+``--figures`` names a folder for the pictures, as PDF, SVG and PNG, all of them or
+those that ``--only`` names; ``--reference`` the
 method that leads are over. ``--methods`` and the options below it are for papers: they
 say what the pictures and the LaTeX have. Exit codes as `simulations.run`.
 """
@@ -192,6 +193,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument_group("figures and LaTeX").add_argument
     words = "those that are shown, and what they are called"
     add("--methods", nargs="+", default=[], metavar="METHOD[=NAME]", help=words)
+    words = "the figures that are written, by the names of their files"
+    add("--only", nargs="+", default=[], metavar="FIGURE", help=words)
     words = f"of figures: {', '.join(COLUMNS)} (columns) or inches"
     add("--width", default=Format.width, help=words)
     add("--font", default=Format.font, help="of figures")
@@ -217,6 +220,10 @@ def main(arguments: Sequence[str]) -> None:
             "repeat its command"
         )
     page = render(runs, asked.reference, asked.methods, latex)
+    known = {each.name: each for each in page.pictures}
+    for name in asked.only:
+        require(name in known, "only", name, f"some of {', '.join(known)}")
+    page = replace(page, pictures=[known[name] for name in asked.only or known])
     paths = page.write(asked.output, asked.figures, form)
     print(f"saved in {', '.join(map(str, paths))}")
 

@@ -23,6 +23,7 @@ from cfl_flower.analysis.drift_metrics import (
     make_reference,
     score,
 )
+from cfl_flower.analysis.idle import find_idle
 from cfl_flower.analysis.reference import REFERENCE_METHOD, find_reference_runs
 from cfl_flower.analysis.saved import SavedRun, read_finished
 from cfl_flower.analysis.sweeps import sweep_tables
@@ -207,7 +208,9 @@ def make_tables(heading: str, rows: Rows, failed: Sequence[str] = ()) -> list[Ta
     when = _when(drifts) if len(changes) < 2 else " at each seed's own rounds"
     scores = {label: [each.score for each in row] for label, row in rows.items()}
     failures = find_failures(rows)
-    notes = [*_catching_up(rows), *find_share(rows), *failures, *failed]
+    runs = {label: [each.run for each in row] for label, row in rows.items()}
+    idle = find_idle(runs)
+    notes = [*_catching_up(rows), *idle, *find_share(rows), *failures, *failed]
     caption = "\n".join(notes)
     title = f"{heading}{when}, accuracy in %"
     columns = (*ACCURACIES, *FAILURES) if failures else ACCURACIES
@@ -215,9 +218,7 @@ def make_tables(heading: str, rows: Rows, failed: Sequence[str] = ()) -> list[Ta
     tested = {tuple(each.run.tested_drifts) for row in rows.values() for each in row}
     if 1 < len(drifts) <= MOST_DRIFTS and len(tested) == 1:
         what = "accuracy before each drift, in its first round, and at its end, in %"
-        lines = {
-            label: [each.run.rounds for each in row] for label, row in rows.items()
-        }
+        lines = {label: [run.rounds for run in row] for label, row in runs.items()}
         found.append(drift_table(what, lines, *tested))
     if any(each.measures for row in scores.values() for each in row):
         what = "measures in %, means over the last ten tested rounds"

@@ -21,6 +21,9 @@ from cfl_flower.types import Json
 Column = tuple[str, Callable[[Score], float | None], float, str, str]
 """Heading, number of a score, its factor, decimals, and what stands for no number."""
 
+NEVER = "never"
+"""Stands for the time of what did not happen."""
+
 SPEEDUP = "speed-up to target"
 """The column of ratios, of which seeds have a geometric mean."""
 
@@ -28,7 +31,7 @@ ACCURACIES: tuple[Column, ...] = (
     ("before", attrgetter("before"), 100, ".1f", "-"),
     ("just after", attrgetter("just_after"), 100, ".1f", "-"),
     ("recovered", attrgetter("recovered"), 100, ".1f", "-"),
-    ("rounds to recover", attrgetter("rounds_to_recover"), 1, ".3g", "never"),
+    ("rounds to recover", attrgetter("rounds_to_recover"), 1, ".3g", NEVER),
     ("final", attrgetter("final"), 100, ".1f", "-"),
     ("last ten", attrgetter("last_ten"), 100, ".1f", "-"),
     ("best", attrgetter("best"), 100, ".1f", "-"),
@@ -36,11 +39,11 @@ ACCURACIES: tuple[Column, ...] = (
 )
 
 COSTS: tuple[Column, ...] = (
-    ("at target from round", attrgetter("reached"), 1, ".3g", "never"),
-    ("device min to target", attrgetter("seconds_to_reach"), 1 / 60, ".0f", "never"),
-    (SPEEDUP, attrgetter("speedup"), 1, ".2f", "never"),
-    ("device min to recover", attrgetter("seconds_to_recover"), 1 / 60, ".0f", "never"),
-    ("kB to recover", attrgetter("bytes_to_recover"), 1e-3, ".1f", "never"),
+    ("at target from round", attrgetter("reached"), 1, ".3g", NEVER),
+    ("device min to target", attrgetter("seconds_to_reach"), 1 / 60, ".0f", NEVER),
+    (SPEEDUP, attrgetter("speedup"), 1, ".2f", NEVER),
+    ("device min to recover", attrgetter("seconds_to_recover"), 1 / 60, ".0f", NEVER),
+    ("kB to recover", attrgetter("bytes_to_recover"), 1e-3, ".1f", NEVER),
     ("kB up", attrgetter("bytes_up"), 1e-3, ".1f", "-"),
     ("kB down", attrgetter("bytes_down"), 1e-3, ".1f", "-"),
     ("device kJ", attrgetter("joules"), 1e-3, ".1f", "-"),
@@ -101,14 +104,14 @@ def table(
     """Lay the scores of each method's seeds out as one table, a row per method.
 
     Several seeds give their mean and standard deviation. A column without any number is
-    left out.
+    left out; the caption names those of what was never reached.
     """
     done = [entries for entries in scores.values() if entries]
-    shown = [
-        column
-        for column in columns
-        if not done or any(cell(entries, column) != "-" for entries in done)
-    ]
+    found = {each: {cell(entries, each) for entries in done} for each in columns}
+    shown = [each for each in columns if not done or found[each] - {"-", NEVER}]
+    never = [each[0] for each in columns if each not in shown and NEVER in found[each]]
+    if never:
+        caption = f"{caption}\n{NEVER}, of all methods: {', '.join(never)}".strip()
     result = new_table(title, [heading for heading, *_ in shown], caption)
     for name, entries in scores.items():
         cells = [cell(entries, column) for column in shown] if entries else [FAILED]

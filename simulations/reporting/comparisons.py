@@ -26,19 +26,15 @@ from simulations.reporting.charts import (
     number,
     tooltip_of,
 )
-from simulations.reporting.figures import Line, Lines, spread_out
+from simulations.reporting.figures import MOST_BANDS, NAMES, Line, Lines, spread_out
 from simulations.reporting.findings import BOUNDS
 
 COLOUR: Spec = {"field": "colour", "type": "nominal", "scale": None}
 EACH: Spec = {"field": "method", "type": "nominal"}
-NAMES = ("rule", "text")
-"""The marks that name lines."""
 FEW: Spec = {"title": None, "tickCount": 3}
 ROUNDS: Spec = {"format": "d", "grid": False}
 PERCENT: Spec = {"format": ".0%", "tickMinStep": 0.01}
 ISOLATED: Spec = {"name": "isolated", "value": None}
-MOST_BANDS = 4
-"""Methods whose spreads are shown together; of more, that of the isolated one."""
 MOST_LEADERS = 3
 """Methods in full colour where there are more than `MOST_BANDS`."""
 LINE_OF_TEXT = 16
@@ -201,15 +197,19 @@ def cost(lines: Lines, rows: Rows) -> Chart | None:
     if not senders:
         return None
     front = find_front(senders)
-    most = 1.15 * max(entry["sent"] for entry in senders)
+    sizes = [entry["sent"] for entry in senders]
+    room = 0.15 * (max(sizes) - min(sizes)) or 0.15 * max(sizes)
+    span = (max(min(sizes) - room, 0.0), max(sizes) + room)
     axis = {"title": "megabytes sent, up and down", "grid": False}
-    x = number("sent", (0.0, most), **axis)
+    x = number("sent", span, **axis)
     means = [entry["mean"] for entry in senders]
     room = 0.08 * (max(means) - min(means)) or 0.05
     domain = (min(means) - room, min(max(means) + room, 1.0))
     y = number("mean", domain, title="accuracy at the end", **PERCENT)
     height = 300
-    _place_names(senders, most, domain, LINE_OF_TEXT / (height - 50))
+    for entry in senders:
+        entry["across"] = float(np.interp(entry["sent"], span, (0, 1)))
+    _place_names(senders, domain, LINE_OF_TEXT / (height - 50))
     told = tooltip_of(method="method", said="sent", shown="accuracy at the end")
     shown = set_off()
     place = {"x": x, "y": y, "opacity": shown}
@@ -217,8 +217,8 @@ def cost(lines: Lines, rows: Rows) -> Chart | None:
     name = {**place, "y": {**y, "field": "place"}, "text": {"field": "method"}}
     name |= {"color": {**COLOUR, "field": "ink"}}
     others = [entry for entry in senders if entry not in front]
-    edge = {**front[-1], "sent": most}
-    steps = {"interpolate": "step-after", "color": GREY, "opacity": 0.5}
+    edge = {**front[-1], "sent": span[1]}
+    steps = {"interpolate": "step-after", "color": GREY, "strokeWidth": 1}
     layers = [
         layer("line", {"x": x, "y": y}, [*front, edge], **steps),
         layer("point", dot, front, filled=True, size=130),
@@ -249,13 +249,13 @@ def find_front(senders: Sequence[Row]) -> list[Row]:
 
 
 def _place_names(
-    senders: Sequence[Row], most: float, domain: tuple[float, float], gap: float
+    senders: Sequence[Row], domain: tuple[float, float], gap: float
 ) -> None:
     """Move the names of methods that sent much the same apart."""
     low, high = domain
     columns: dict[int, list[Row]] = {}
     for entry in sorted(senders, key=lambda entry: float(entry["mean"])):
-        columns.setdefault(round(6 * entry["sent"] / most), []).append(entry)
+        columns.setdefault(round(6 * entry["across"]), []).append(entry)
     for column in columns.values():
         heights = [(entry["mean"] - low) / (high - low) for entry in column]
         for entry, place in zip(column, spread_out(heights, gap), strict=True):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import sqrt
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -34,11 +35,12 @@ LINES = (
     *("#999933", "#2E8B7B", "#88CCEE", "#DDCC77"),
 )
 DASHES = ([1, 0], [6, 3], [2, 2], [6, 3, 2, 3])
-REFERENCES = {"fedavg": [6, 3], "local": [2, 2], "oracle": [8, 3, 2, 3]}
+REFERENCES = {"fedavg": [6, 3], "fedavg_ft": [3, 1]}
+REFERENCES |= {"local": [2, 2], "oracle": [8, 3, 2, 3]}
 """Methods that others are measured by, and the dashes of their grey lines."""
 HEIGHT = 330
 MOST_MARKS = 40
-"""Drifts that are shaded in a picture."""
+"""Drifts that are marked in a picture."""
 GAP = 0.06
 """Between the labels of lines, as a share of the axes' height."""
 MARGIN = 0.04
@@ -46,6 +48,13 @@ MARGIN = 0.04
 
 COLUMNS = {"single": 3.5, "double": 7.16}
 """Inches of a column and of both, in journals of the IEEE; Nature's are 3.5 and 7.2."""
+NARROW = 5.0
+"""Inches below which the names of lines are a legend below them."""
+MOST_BANDS = 4
+"""Methods whose spreads are shown together: more of them hide each other."""
+NAMES = ("rule", "text")
+"""The marks that name lines."""
+LEGEND = {"orient": "bottom", "title": None, "columns": 3, "symbolType": "stroke"}
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,18 @@ class Format:
         except ValueError:
             return 0.0
 
+    def layers(self, chart: Chart) -> list[Spec]:
+        """Return what is printed: without bands of many, and names where it is narrow.
+
+        These are in a legend below then.
+        """
+        methods = {row.get("method") for row in chart.rows}
+        narrow = len(methods) > 1 and self.inches < NARROW
+        hidden = dict.fromkeys(NAMES, narrow) | {"area": len(methods) > MOST_BANDS}
+        still = [each for each in chart.layers if "params" not in each]
+        kept = [each for each in still if not hidden.get(each["mark"]["type"])]
+        return [_with_legend(each) for each in kept] if narrow else kept
+
     def save(self, chart: Chart, folder: str | Path, name: str) -> None:
         """Write a chart as PDF, SVG and PNG into a folder, made if it is not there.
 
@@ -83,9 +104,8 @@ class Format:
         scale = self.size / CONFIG["axis"]["titleFontSize"]
         width = points / scale
         height = chart.height * sqrt(width / WIDTH)
-        still = [each for each in chart.layers if "params" not in each]
-        spec = {**chart.spec, "layer": still, "width": width, "height": height}
-        spec["config"] = {**CONFIG, "font": self.font}
+        spec = {**chart.spec, "layer": self.layers(chart), "width": width}
+        spec |= {"height": height, "config": {**CONFIG, "font": self.font}}
         svg = vl_convert.vegalite_to_svg(spec)
 
         def sized(unit: str) -> str:
@@ -185,23 +205,22 @@ def read_names(words: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
 def curves(lines: Lines, key: str, label: str, percent: bool = False) -> Chart:
     """Draw one number over the rounds: each method's mean over seeds, and its spread.
 
-    The band is a standard deviation on either side; the rounds whose tests are the
-    first on changed data are shaded if they are the same for all runs.
+    The band is a standard deviation on either side; grey lines stand before
+    the rounds whose tests are the first on changed data, if all runs have the same.
     """
-    rows = [row for line in lines for row in _measured(line, key, percent)]
+    rows = _rows(lines, key, percent)
     done = [row["round"] for row in rows]
     last = max(done)
     changes = {tuple(run.tested_drifts) for line in lines for run in line.runs}
     drifts = next(iter(changes)) if len(changes) == 1 else ()
     if len(drifts) > MOST_MARKS:
         drifts = ()
-    shades = [
-        {"round": server_round - 0.5, "end": min(server_round + 0.5, last)}
-        for server_round in drifts
-    ]
+    # As wide as a line, on any paper.
+    thin = (last - min(done)) / 300
+    shades = [{"round": each - 0.5, "end": each - 0.5 + thin} for each in drifts]
     x = rounds_axis(min(done), last)
     around = {"x": x, "x2": {"field": "end"}}
-    shaded = layer("rect", around, shades, color=GREY, opacity=0.3)
+    shaded = layer("rect", around, shades, color=GREY, opacity=0.4)
     y: Row = {"title": label}
     if percent:
         y |= {"format": ".0%"}
@@ -217,11 +236,17 @@ def accuracy(lines: Lines) -> Chart:
 
 def traffic(lines: Lines) -> Chart:
     """Draw the accuracy over the bytes sent so far, both ways."""
-    rows = [row for line in lines for row in _measured(line, "accuracy", percent=True)]
+    rows = _rows(lines, "accuracy", percent=True)
     span = (0.0, max(row["megabytes"] for row in rows))
     x = number("megabytes", span, title="megabytes sent, up and down", grid=False)
     y = {"title": "accuracy over all samples", "format": ".0%"}
     return Chart(rows, _draw(lines, rows, x, y), HEIGHT)
+
+
+def _rows(lines: Lines, key: str, percent: bool) -> list[Row]:
+    """Return what is drawn, references last: their dashes hide no line below them."""
+    behind = sorted(lines, key=attrgetter("is_reference"))
+    return [row for line in behind for row in _measured(line, key, percent)]
 
 
 def _measured(line: Line, key: str, percent: bool = False) -> Iterator[Row]:
@@ -246,6 +271,13 @@ def _measured(line: Line, key: str, percent: bool = False) -> Iterator[Row]:
             "shown": shown + "%" * percent,
             "sent": f"{sent:.2f} MB",
         }
+
+
+def _with_legend(drawn: Spec) -> Spec:
+    """Return a layer with a legend of the colours and dashes that have none."""
+    channels = drawn["encoding"].items()
+    legend = {k: {**v, "legend": LEGEND} for k, v in channels if "legend" in v}
+    return {**drawn, "encoding": {**drawn["encoding"], **legend}}
 
 
 def _rounded(value: float) -> float:

@@ -88,8 +88,9 @@ def sentences(rows: Rows) -> Iterator[str]:
         best = sorted(agreed, key=lambda name: -agreed[name])
         found = [f"{name} {agreed[name]:.2f}" for name in best if agreed[name]]
         yield (
-            "How far clusters are the true ones (adjusted Rand index, the mean over "
-            f"the rounds; 1: entirely): {', '.join(found)}."
+            "Agreement of the clusters with the true ones, as the mean of the adjusted "
+            "Rand index over the rounds (1: the same clusters; 0: as by chance): "
+            f"{', '.join(found)}."
         )
 
 

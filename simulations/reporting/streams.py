@@ -21,6 +21,7 @@ from cfl_flower.analysis.comparison import (
     with_references,
 )
 from cfl_flower.analysis.drift_metrics import MEASURED as CHOSEN
+from cfl_flower.analysis.idle import count_clusters, find_idle
 from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
 from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.analysis.sweeps import sweep_tables
@@ -112,7 +113,7 @@ class Stream:
         if self.seeds > 1:
             caption += ", the mean over the seeds"
         if chart.layers[0]["data"]["values"]:
-            caption += "; shaded: the data changed"
+            caption += "; grey lines: the data changed"
         return self._picture("main", f"{caption}.", chart)
 
     @cached_property
@@ -156,7 +157,8 @@ class Stream:
             label: (run, match_clusters(run))
             for label, run in runs.items()
             # One cluster of all, or one for each client, are better said than drawn.
-            if 1 < max(len(row["cluster_sizes"]) for row in run.rounds) <= MOST_CLUSTERS
+            if max(count_clusters(run)) <= MOST_CLUSTERS
+            and set(count_clusters(run)).difference([1, len(run.clients)])
         }
         if not found:
             return []
@@ -207,8 +209,13 @@ class Stream:
 
     @cached_property
     def findings(self) -> list[str]:
-        """Who leads, by how much, and at what cost, a sentence each."""
-        return list(sentences(self.rows))
+        """Who leads, by how much, at what cost, and whose clusters did nothing."""
+        return [*sentences(self.rows), *(f"{line}." for line in self.idle)]
+
+    @cached_property
+    def idle(self) -> list[str]:
+        """What the clusters of methods did not do."""
+        return find_idle({line.label: line.runs for line in self.begun})
 
 
 def swept_tables(streams: Iterable[Stream]) -> list[Table]:
@@ -241,7 +248,7 @@ def _common_figures(lines: figures.Lines) -> Iterator[tuple[str, str, Chart]]:
         return
     several = any(len(line.runs) > 1 for line in lines)
     band = " The band is a standard deviation over the seeds." if several else ""
-    caption = "Accuracy over all samples; shaded: the data changed."
+    caption = "Accuracy over all samples; grey lines: the data changed."
     yield "accuracy", caption + band, figures.accuracy(lines)
     if senders := [
         line for line in lines if any(line.sent(line.series("accuracy")[0]))
@@ -310,9 +317,9 @@ def divide(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> list[
 def _place(run: SavedRun, label: str) -> tuple[int, list[tuple[int, str]]]:
     """Return what methods are ordered by on all pages.
 
-    fedavg and local come first, oracle last; numbers in labels count as such.
+    The references come first, oracle last; numbers in labels count as such.
     """
-    ranks = {"fedavg": 0, "local": 1, "oracle": 3}
+    ranks = {"fedavg": 0, "fedavg_ft": 0, "local": 1, "oracle": 3}
     words = re.split(r"(\d+)", label)
     numbers = [(int(word) if word.isdigit() else 0, word) for word in words]
     return ranks.get(run.strategy, 2), numbers

@@ -38,11 +38,14 @@ LOWER = ("rounds to recover", "calibration error", "forgetting")
 FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 """Begins what LaTeX makes as narrow as the page if it is wider."""
 
-BOLD = (
-    "Bold: the best, and those over which it has no lead (p above 5% in the t-test "
-    "paired by seed, with Holm's correction; three seeds or more)."
+LEVEL = "$^=$"
+"""Stands behind numbers that are not told apart from the best, in LaTeX."""
+
+MARKED = (
+    "Bold: the best. =: not told apart from it (p above 5% in the t-test paired by "
+    "seed, with Holm's correction; three seeds or more)."
 )
-"""Stands below a table with several in a column."""
+"""Stands below a table in which any number is."""
 
 FORMULA = re.compile(r"[=+\-@\t\r]")
 """What a cell begins with that spreadsheets compute."""
@@ -87,7 +90,7 @@ class Latex:
 def to_latex(tables: Iterable[tuple[Table, Numbers]], latex: Latex) -> str:
     """Write tables for the packages booktabs and graphicx, the best in bold.
 
-    Beside it are those over which it has no lead. A table without any of the chosen
+    Those over which it has no lead have a mark. A table without any of the chosen
     columns and methods is left out. `ConfigError` for a column of no table.
     """
     every = list(tables)
@@ -108,13 +111,12 @@ def to_latex(tables: Iterable[tuple[Table, Numbers]], latex: Latex) -> str:
         grid = [[_escape(first), *names]]
         for name in columns:
             column = {each: row[name] for each, row in rows.items()}
-            best = _best(name, column, numbers.get(name, {}))
-            notes += [BOLD] if len(best) > 1 and BOLD not in notes else []
-            shown = [
-                rf"\textbf{{{_escape(cell)}}}" if each in best else _escape(cell)
-                for each, cell in column.items()
-            ]
-            grid.append([_escape(name), *shown])
+            best, level = _best(name, column, numbers.get(name, {}))
+            notes += [MARKED] if level and MARKED not in notes else []
+            shown = {each: _escape(cell) for each, cell in column.items()}
+            shown |= {each: rf"\textbf{{{shown[each]}}}" for each in best}
+            shown |= {each: f"{shown[each]}{LEVEL}" for each in level}
+            grid.append([_escape(name), *shown.values()])
         title, *body = [" & ".join(row) + r" \\" for row in zip(*grid, strict=True)]
         words = _escape(str(table.title))
         caption = words if found else latex.caption or words
@@ -137,8 +139,8 @@ def to_latex(tables: Iterable[tuple[Table, Numbers]], latex: Latex) -> str:
 
 def _best(
     heading: str, cells: Mapping[str, str], numbers: Mapping[str, Seeds]
-) -> set[str]:
-    """Return the method with the best mean, and those over which it has no lead.
+) -> tuple[set[str], set[str]]:
+    """Return the methods with the best mean, and others over which it has no lead.
 
     Oracle, which knows the clusters, is no rival. Leads themselves have a sign.
     """
@@ -148,7 +150,7 @@ def _best(
         if cells.get(name, "-")[0].isdigit() and not re.match(r"oracle\b", name)
     ]
     if len(rivals) < 2:
-        return set()
+        return set(), set()
     sign = -1 if heading in LOWER else 1
     best = max(
         rivals, key=lambda name: sign * (mean_of_known(numbers[name].values()) or 0)
@@ -158,9 +160,10 @@ def _best(
         for name in rivals
         if name != best
     }
+    equal = {name for name in rivals if cells[name] == cells[best]}
     leads = find_leads(pairs)
     level = {name for name, lead in leads.items() if lead.p and not lead.holds}
-    return level | {name for name in rivals if cells[name] == cells[best]}
+    return equal, level - equal
 
 
 def _escape(text: str) -> str:

@@ -186,6 +186,51 @@ def test_pictures_come_as_files_too(
     assert r"\label{tab:ours}" in latex
 
 
+def test_the_figures_that_are_named_are_written_and_no_others(
+    folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [*map(str, folders), "--output", str(tmp_path / "page.html")]
+    asked += ["--width", "single", "--figures", str(tmp_path / "some"), "--only"]
+    assert main([*asked, "accuracy", "fielding-river"]) == 0
+    written = {path.stem for path in (tmp_path / "some").iterdir()}
+    assert written == {"accuracy", "fielding-river"}
+    assert main([*asked, "acuracy"]) == 2
+    said = capsys.readouterr().err
+    assert "only=acuracy is not allowed; use some of accuracy, traffic, " in said
+    assert said.count("\n") == 1
+
+
+def test_what_was_never_reached_is_said_once(folders: list[Path]) -> None:
+    run = load_run(folders[0])
+    rounds = [{**row, "accuracy": 0.9 - 0.2 * row["round"]} for row in run.rounds]
+    page = render([replace(run, rounds=rounds)])
+    never = "never, of all methods: rounds to recover"
+    assert never in page.html
+    assert never in page.latex
+    text = page.latex.replace(never, "").replace("never, of all methods: ", "")
+    assert "never" not in text
+    assert "& rounds to recover" not in text
+
+
+def test_a_page_says_whose_clusters_did_nothing_and_what_rivers_show(
+    run_small: Runner,
+) -> None:
+    one = run_small("strategy=fielding", "drift=none", "partition.groups=1")
+    page = render([load_run(one.folder)])
+    idle = "fielding: all clients were in one cluster in every round"
+    assert page.html.count(idle) == 1
+    assert idle in page.latex
+    together = "Which clients are in a cluster together"
+    assert together not in page.html
+    for groups, said in ((1, "have no true concepts"), (3, "has the colour of the")):
+        asked = ["strategy=ifca", "clusters=3", "drift=none", "rounds=2"]
+        run = run_small(*asked, f"partition.groups={groups}", folder=f"of {groups}")
+        (note,) = re.findall(
+            f"{together}.*?</p>", render([load_run(run.folder)]).html, re.DOTALL
+        )
+        assert said in note
+
+
 def test_a_run_is_read_as_it_was(folders: list[Path]) -> None:
     run = load_run(folders[0])
     assert run.drifts == [3]

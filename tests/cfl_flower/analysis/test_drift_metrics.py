@@ -200,7 +200,8 @@ def test_seeds_share_a_row_with_mean_and_deviation() -> None:
     assert mean == "67.5 ± 3.5"
     # A seed that never recovers has no time, and no mean with the others.
     slow = score(rounds(0.9, 0.5), [2])
-    ((*_, recover, _, _, _, _),) = cells({"a": [one, slow]}, ACCURACIES)
+    pairs = {"a": [one, slow], "b": [one, one]}
+    ((*_, recover, _, _, _, _), _) = cells(pairs, ACCURACIES)
     assert recover == "never"
 
 

@@ -87,3 +87,27 @@ def test_front_has_who_is_beaten_by_nobody_both_ways(run: SavedRun) -> None:
     assert front == ["fedavg", "b", "b"]
     others = [row["method"] for row in values_of(chart, "point", 1)]
     assert others == ["a", "oracle"]  # local sends nothing
+
+
+@pytest.mark.parametrize(
+    "sent", [[40.0, 41.0, 44.0], [0.001, 5.0, 900.0], [7.0, 7.0, 7.0]]
+)
+def test_the_axis_of_costs_has_the_room_that_they_need(
+    sent: list[float], run: SavedRun
+) -> None:
+    stream = stream_of(run, "fedavg", "a", "b")
+    megabytes = dict(zip(["fedavg", "a", "b"], sent, strict=True))
+    for line in stream.begun:
+        for each in line.runs:
+            for row in each.rounds:
+                own = 1e6 * megabytes[line.label] / len(each.rounds)
+                row["bytes_up"] = own  # type: ignore[index]
+                row["bytes_down"] = 0  # type: ignore[index]
+    chart = cost(stream.begun, stream.rows)
+    assert chart is not None
+    low, high = chart.layers[1]["encoding"]["x"]["scale"]["domain"]
+    assert 0 <= low < min(sent)
+    assert high > max(sent)
+    # Nobody is pressed into a corner by a zero that nobody is near.
+    if max(sent) > min(sent):
+        assert max(sent) - min(sent) >= 0.7 * (high - low)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from PIL import Image
 
 from cfl_flower.analysis.saved import SavedRun, load_run
 from cfl_flower.errors import ConfigError
-from simulations.reporting.charts import DARK, Spec
+from simulations.reporting.charts import DARK, Chart, Spec
 from simulations.reporting.figures import (
     DASHES,
     LINES,
@@ -62,7 +63,8 @@ def test_line_is_the_mean_over_seeds_in_a_band_of_their_deviation(
     (band,) = marks(spec, "area")
     assert band["encoding"]["color"] == marks(spec, "line")[0]["encoding"]["color"]
     (shade,) = marks(spec, "rect")
-    assert shade["data"]["values"] == [{"round": 2.5, "end": 3.5}]
+    # A thin line, which hides nothing.
+    assert shade["data"]["values"] == [{"round": 2.5, "end": pytest.approx(2.51)}]
 
 
 def test_names_stand_at_the_ends_of_lines_apart(run: SavedRun) -> None:
@@ -95,6 +97,47 @@ def test_a_printed_chart_has_the_width_the_fonts_and_the_dots_of_paper(
     with Image.open(tmp_path / "new" / "accuracy.png") as png:
         assert png.width == pytest.approx(points / 72 * 300, abs=1)
         assert png.info["dpi"] == pytest.approx((300, 300), abs=0.1)
+
+
+NAMES = ["fedavg", "one", "two", "three", "four"]
+
+
+def lines_of(run: SavedRun, count: int) -> list[Line]:
+    """Return lines of two seeds each, each a point above the one before."""
+    lines = []
+    for number, name in enumerate(NAMES[:count]):
+        seeds = [changed(run, 0.01 * number), changed(run, 0.01 * number + 0.02)]
+        strategy = {**run.resolved["strategy"], "name": name}
+        own = {**run.resolved, "strategy": strategy}
+        lines.append(Line(name, [replace(s, resolved=own) for s in seeds], number))
+    return lines
+
+
+@pytest.mark.parametrize("draw", [accuracy, traffic])
+@pytest.mark.parametrize("count", [2, 4, 5])
+@pytest.mark.parametrize("width", ["single", 3, "double", 5.5])
+def test_a_narrow_figure_has_its_legend_below_and_many_methods_no_bands(
+    width: str | float, count: int, draw: Callable[..., Chart], run: SavedRun
+) -> None:
+    layers = Format(width).layers(draw(lines_of(run, count)))
+    kinds = [each["mark"]["type"] for each in layers]
+    assert ("area" in kinds) == (count < 5)
+    narrow = width in ("single", 3)
+    assert ("text" in kinds) == ("rule" in kinds) == (not narrow)
+    (line,) = [each for each in layers if each["mark"]["type"] == "line"]
+    for channel in ("color", "strokeDash"):
+        legend = line["encoding"][channel]["legend"]
+        assert (legend["orient"] == "bottom") if narrow else legend is None
+    # The dashes of a reference are above the lines that they meet.
+    drawn = draw(lines_of(run, count)).rows
+    assert drawn[-1]["method"] == "fedavg"
+    assert line["encoding"]["color"]["scale"]["domain"] == NAMES[:count]
+
+
+def test_a_figure_of_one_method_needs_no_legend(run: SavedRun) -> None:
+    layers = Format("single").layers(accuracy([Line("one", [run], 0)]))
+    (line,) = [each for each in layers if each["mark"]["type"] == "line"]
+    assert line["encoding"]["color"]["legend"] is None
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
     seeds = [again(single, 1), again(single, 2), again(other, 0, 0.03)]
     runs = [single, *seeds, again(other, 1, 0.01), again(other, 2, 0.02)]
     (stream,) = divide(runs)
-    end, _ = stream.findings  # all sent the same
+    end, _, idle = stream.findings  # all sent the same
+    assert idle == "fielding: all clients were in one cluster in every round."
     last = 100 * single.rounds[-1]["accuracy"] + 2
     assert end == (
         f"fielding is the most accurate at the end, with {last:.1f} ± 1.0%, but not "
@@ -39,7 +40,7 @@ def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
     )
     more = [{**row, "bytes_up": row["bytes_up"] + 10**6} for row in other.rounds]
     (dear,) = divide([single, replace(other, rounds=more)])
-    *_, cost = dear.findings
+    *_, cost, _ = dear.findings
     assert re.fullmatch(
         r"fedavg sent least, \d+ kB; fielding sent most, 4.\d MB.", cost
     )
@@ -56,7 +57,7 @@ def test_references_stand_beside_who_leads(folders: list[Path]) -> None:
     first, other = (load_run(folder) for folder in folders)
     (clustered,) = divide([other])
     mean = sum(row["ari"] for row in other.rounds) / len(other.rounds)
-    assert clustered.findings[-1].endswith(f"1: entirely): fielding {mean:.2f}.")
+    assert clustered.findings[-1].endswith(f"0: as by chance): fielding {mean:.2f}.")
     alone = {**other.resolved["strategy"], "name": "local"}
     local = replace(other, resolved={**other.resolved, "strategy": alone})
     (stream,) = divide([first, again(local, 0, 0.05)])

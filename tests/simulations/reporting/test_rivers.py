@@ -75,3 +75,27 @@ def test_rivers_are_of_methods_with_several_clusters(
     alone = [{**row, "cluster_sizes": [12]} for row in run.rounds]
     (stream,) = divide([replace(run, rounds=alone)])
     assert stream.rivers == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "drawn"),
+    [
+        ([[12], [12], [12], [12]], False),
+        # Clusters without clients are none.
+        ([[12, 0, 0], [0, 12, 0], [12, 0, 0], [12, 0, 0]], False),
+        # One for each client, as of local training.
+        ([[1] * 12, [1] * 12, [1] * 12, [1] * 12], False),
+        ([[1] * 12, [12], [1] * 12, [1] * 12], False),
+        ([[12], [12], [11, 1], [12]], True),
+        ([[1] * 12, [2, *[1] * 10], [6, 6], [6, 6]], True),
+    ],
+)
+def test_one_cluster_and_one_for_each_client_are_no_river(
+    sizes: list[list[int]], drawn: bool, run: SavedRun
+) -> None:
+    from simulations.reporting.streams import divide
+
+    pairs = zip(run.rounds, sizes, strict=True)
+    rounds = [{**row, "cluster_sizes": own} for row, own in pairs]
+    (stream,) = divide([replace(run, rounds=rounds)])
+    assert [each.title for each in stream.rivers][1:] == ["fielding"] * drawn

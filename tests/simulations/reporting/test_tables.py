@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from rich.table import Table
@@ -43,20 +44,41 @@ def made(title: str = "50% of A_1") -> Table:
     return table
 
 
-def test_bold_is_the_best_and_what_three_seeds_do_not_tell_from_it() -> None:
+def test_the_best_is_bold_and_what_three_seeds_do_not_tell_from_it_has_a_mark() -> None:
     text = to_latex([(made(), NUMBERS)], Latex())
     assert r"fedavg & 50.0 $\pm$ 1.0 & 4 \\" in text
-    assert r"ifca & \textbf{70.1 $\pm$ 4.0} & \textbf{2} \\" in text
+    assert r"ifca & 70.1 $\pm$ 4.0$^=$ & \textbf{2} \\" in text
     assert r"ours & \textbf{71.0 $\pm$ 1.0} & never \\" in text
     assert r"oracle & 90.0 $\pm$ 0.0 & 1 \\" in text
     assert r"\caption{50\% of A\_1}" in text
     assert r"\centering" in text
-    assert text.count(r"\par\footnotesize Bold: the best") == 1
+    assert text.count(r"\par\footnotesize Bold: the best. =: not told apart") == 1
     assert r"\par\footnotesize a note" in text
     # Two seeds tell nothing: the best alone.
     two = {name: {0: 1.0 * len(name), 1: 2.0 * len(name)} for name in ROWS}
     text = to_latex([(made(), {"final": two})], Latex())
     assert text.count("textbf") == 1
+    assert "$^=$" not in text
+
+
+@pytest.mark.parametrize("points", [0.0, 0.4, 3.0, 14.0])
+@pytest.mark.parametrize("spread", [0.0, 5.0])
+def test_one_method_is_bold_whatever_seeds_tell(points: float, spread: float) -> None:
+    """All but those that are equal to its digits."""
+    values = {
+        "a": {0: 70.0, 1: 72.0, 2: 74.0},
+        "b": {0: 70.0 + points + spread, 1: 72.0 + points, 2: 74.0 + points - spread},
+        "c": {0: 50.0 - points, 1: 51.0, 2: 52.0},
+    }
+    table = new_table("three", ["final"])
+    for name, seeds in values.items():
+        table.add_row(name, f"{fmean(seeds.values()):.1f}")
+    text = to_latex([(table, {"final": values})], Latex())
+    assert text.count("textbf") == (1 if points else 2)
+    bold = [line for line in text.splitlines() if "textbf" in line]
+    assert not any("$^=$" in line for line in bold)
+    told = points > 0 and spread == 0
+    assert ("a & 72.0$^=$" in text) == (points > 0 and not told)
 
 
 def test_columns_methods_and_the_first_table_are_the_users() -> None:

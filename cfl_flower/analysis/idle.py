@@ -1,0 +1,55 @@
+"""Methods of clusters whose clusters never did anything, which no accuracy tells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from cfl_flower.analysis.saved import SavedRun
+from cfl_flower.clustering.algorithms import number_by_appearance
+
+WITHOUT_CLUSTERS = (
+    *("adapfedavg", "apfl", "ditto", "fedasync", "fedavg", "fedavg_ft", "fedbabu"),
+    *("fedbuff", "fedccfa", "fedem", "fedfm", "fedpac", "fedprox", "fedrep", "flash"),
+    *("local", "local_async", "pfedme", "scaffold", "static"),
+)
+"""Methods that cluster no clients, or that say that their clusters never change."""
+
+
+def count_clusters(run: SavedRun) -> list[int]:
+    """Return the number of clusters with clients in each round."""
+    return [sum(map(bool, row["cluster_sizes"])) for row in run.rounds]
+
+
+def say_idle(run: SavedRun) -> str:
+    """Say what clusters did not do in a run; nothing if they did something."""
+    counts = set(count_clusters(run))
+    if counts == {1}:
+        return "all clients were in one cluster in every round"
+    if counts == {len(run.clients)}:
+        return "each client was a cluster of its own in every round"
+    # Rounds in which all clients were tested: who is with whom is known.
+    table = run.table("cluster")
+    tested = np.flatnonzero(~np.isnan(table).any(axis=0)) + 1
+    drift = min(run.drifts, default=0)
+    before = tested[tested < drift][-1:]
+    after = tested[tested >= drift]
+    # Numbers of clusters change while their clients stay together.
+    columns = table[:, np.append(before, after) - 1].astype(np.int64).T
+    alike = {tuple(number_by_appearance(column)) for column in columns}
+    if len(before) and len(after) and len(alike) == 1 and run.clients:
+        return "no client changed its cluster after the data had changed"
+    return ""
+
+
+def find_idle(runs: Mapping[str, Sequence[SavedRun]]) -> list[str]:
+    """Say of each method of clusters what these did not do, a line each."""
+    found = []
+    for label, seeds in runs.items():
+        own = [run for run in seeds if run.strategy not in WITHOUT_CLUSTERS]
+        for words, count in Counter(map(say_idle, own)).items():
+            often = f" (with {count} of {len(own)} seeds)" if count < len(own) else ""
+            found += [f"{label}: {words}{often}"] if words else []
+    return found
