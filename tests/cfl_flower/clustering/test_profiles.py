@@ -65,6 +65,23 @@ def test_the_elbow_is_kneedles() -> None:
     assert elbow(np.array([0.1, 0.2, 0.2, 0.3, 2.0, 2.2])) == 3
 
 
+@pytest.mark.parametrize(
+    ("nearest", "found"),
+    [
+        # Descriptors of ten clients with labels of their own meanings (flux.md), of
+        # which pairs tie, and the elbow of `kneed` 0.9.0.
+        ("0.913 0.913 0.961 0.961 0.994 0.994 1.300 1.300 1.340 1.414", 8),
+        ("0.799 0.799 0.899 0.899 0.999 0.999 1.045 1.045 1.087 1.092", 7),
+        ("0.727 0.727 0.979 0.979 1.008 1.008 1.162 1.190 1.210 1.440", 8),
+        ("1.015 1.015 1.092 1.092 1.192 1.192 1.204 1.204 1.236 1.482", 8),
+    ],
+)
+def test_the_elbow_of_pairs_is_that_of_the_authors_library(
+    nearest: str, found: int
+) -> None:
+    assert elbow(np.array(nearest.split(), float)) == found
+
+
 def test_clusters_are_of_pairs_and_outliers_alone() -> None:
     points = np.array([[0.0], [0.1], [5.0], [5.1], [0.2], [90.0]])
     # The nearest are at .1 (five times) and 84.9: the elbow is at .1.
