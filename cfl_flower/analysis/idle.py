@@ -20,7 +20,7 @@ WITHOUT_CLUSTERS = (
 
 def count_clusters(run: SavedRun) -> list[int]:
     """Return the number of clusters with clients in each round."""
-    return [sum(map(bool, row["cluster_sizes"])) for row in run.rounds]
+    return [sum(map(bool, row["cluster_sizes"] or ())) for row in run.rounds]
 
 
 def say_idle(run: SavedRun) -> str:

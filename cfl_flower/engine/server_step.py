@@ -87,6 +87,6 @@ class ServerStep:
             alive = set(map(digest, state.models))
             # The steps of a part of a model, such as its extractor, are not of a whole.
             kept = alive if fresh & alive else fresh
-            state.memories = {
-                n: each for n, each in state.memories.items() if n in kept
-            }
+            known = state.memories.items()
+            state.memories = {name: each for name, each in known if name in kept}
+        self._before = state.memories

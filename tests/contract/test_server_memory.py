@@ -19,7 +19,7 @@ from cfl_flower.learning.aggregation import Average, Memory
 from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import Vector
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner
+from tests.conftest import Runner, open_method
 
 pytestmark = pytest.mark.contract
 
@@ -120,6 +120,23 @@ def test_groups_that_are_mixed_have_a_server_optimiser(
     assert all(one["loss"] != other["loss"] for one, other in pairs)
     assert [len(memory) for memory in run.state.memories.values()].count(0) == 0
     assert run.state.memories.keys() == set(map(digest, run.state.models))
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedrep"])
+def test_a_round_without_results_forgets_nothing(strategy: str, tmp_path: Path) -> None:
+    """Of an extractor, too, which is a part of the model that the server keeps."""
+    method = open_method(tmp_path, f"strategy={strategy}", *MLP)
+    config = replace(method.run.config, server_optimizer=Steps())
+    method.engine.context.config = config
+    part = method.extractor if strategy == "fedrep" else method.state.models[0]
+    for results in (1, 0, 1):
+        method.engine.step.begin()
+        for _ in range(results):
+            part = method.run.step(part, part + 1, 0)
+            method.state.models = [part]
+        method.engine.step.keep_memories()
+    (memory,) = method.state.memories.values()
+    assert memory[0].tolist() == [2]
 
 
 def vectors(count: int) -> st.SearchStrategy[list[list[int]]]:
