@@ -157,6 +157,8 @@ class RunConfig(Basics):
                 "one"
             )
         found += excess_ranks(self.model, shape, classes)
+        if isinstance(self.dataset, InferredDataset):
+            found += self.dataset.notes(self.data_dir)
         warmup = self.strategy.local.warmup
         if warmup >= self.rounds:
             found.append(

@@ -110,8 +110,11 @@ DATA = [
     ("drift=timestamps", "drift.order=time … dataset=fmow, … or another drift"),
     ("dataset=mnist", "MNIST is not in data_dir= … add dataset.download=true"),
     (f"{TABLE}nowhere.csv", "data_dir= … lacks nowhere.csv; set dataset.file"),
-    (f"{TABLE}gap.csv", "gap.csv … row 2 has no b; fill it or leave the row out"),
-    (f"{TABLE}text.csv", "text.csv: row 2 has b=z, … no finite number … leave the row"),
+    (f"{TABLE}gap.csv", "gap.csv lacks values: b in 1 of … row 2; fill … missing=drop"),
+    (
+        f"{TABLE}text.csv",
+        "text.csv: row 2 has b=z, … no finite number … fix it or leave it",
+    ),
     (f"{TABLE}gap.csv dataset.label=labl", "dataset.label=labl … did you mean label?"),
 ]
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from datetime import date
 from numbers import Number
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
 
+from cfl_flower.data.datasets.missing import place
 from cfl_flower.data.reading.files import intact
+from cfl_flower.data.reading.names import numbered_names
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import known_names
 from cfl_flower.types import FloatArray, IntArray
@@ -20,41 +24,76 @@ FEW = 10
 """A column of texts with more different ones than the first number is no category, nor
 one with more than the second that are more than half of its rows."""
 
+FORMATTED = re.compile(
+    # A sign or a currency; thousands or digits; decimals; what it is a number of.
+    r"[-+−(<>~≈]?\s*[$€£¥]?\s*(?=[.,]?\d)(\d{1,3}([.,'’\s]\d{3})+|\d*)([.,]\d+)?"
+    r"(e[-+]?\d+)?\s*(?P<unit>[^\d\s][^\d]{0,9}[²³]?)?",
+    re.IGNORECASE,
+)
+"""A number as people write it, which is none for a computer."""
 
-def require_whole(frame: pd.DataFrame, keys: Mapping[str, str], where: object) -> None:
-    """Require columns, with a value in each row, or raise `ConfigError`."""
+COMPACT = re.compile(
+    r"(19|20)\d\d(0[1-9]|[1-4]\d|5[0-3])"
+    r"|(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])([0-5]\d){,2})?"
+    r"|(0?[1-9]|[12]\d|3[01])(0[1-9]|1[0-2])(19|20)\d\d"
+)
+"""A year with a month or week, or a date, perhaps with a time, in digits alone."""
+
+ZONE = re.compile(r"\d\d:\d\d.*(?:Z|[+-]\d\d(?::?\d\d)?)$")
+"""The end of a time that says its zone."""
+
+ALIKE = (
+    "write integers or dates such as 2024-01-31, all alike, or name the format in "
+    "dataset.time_format: %d.%m.%Y for 31.01.2024, %Y%m%d for 20240131"
+)
+
+INTEGER = "integer"
+"""The format of times that are no dates, though they look like some."""
+
+
+def column_names(found: Iterable[object]) -> list[str]:
+    """Return the names of columns as text, or raise `ValueError` if two are the same.
+
+    Examples
+    --------
+    >>> column_names(["age ", 2])
+    ['age', '2']
+    """
+    names = [normalize("NFC", str(name)).strip() for name in found]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"several columns are called {', '.join(twice)}")
+    return names
+
+
+def require_columns(
+    frame: pd.DataFrame, keys: Mapping[str, str], where: object
+) -> None:
+    """Require columns, which settings name, or raise `ConfigError`."""
     for name, key in keys.items():
         if name not in frame:
             raise ConfigError(
                 f"dataset.{key}={name} is no column of {where}; "
-                f"{known_names(name, list(map(str, frame.columns)))}"
-            )
-    for name in keys:
-        values = frame[name]
-        empty = values.isna()
-        if not pd.api.types.is_numeric_dtype(values):
-            empty |= values.astype(str).str.strip() == ""
-        if empty.any():
-            raise ConfigError(
-                f"{where}: row {int(np.argmax(empty)) + 1} has no {name}; fill it or "
-                "leave the row out"
+                f"{known_names(name, list(frame.columns))}"
             )
 
 
 def encode(frame: pd.DataFrame, where: object) -> FloatArray:
     """Return inputs, float64 (n, d): numbers as they are, texts one of k.
 
-    A column of k distinct texts becomes k inputs, in the order of the alphabet.
+    A column of k distinct texts becomes k inputs, in the order of the alphabet. The
+    index of the rows has their tables and places; a number may be missing, as NaN.
 
     Raises
     ------
     ConfigError
-        If a column mixes numbers and texts, or has too many different texts.
+        If a column mixes numbers and texts, has numbers that only people read as such,
+        or has too many different texts.
 
     Examples
     --------
     >>> frame = pd.DataFrame({"age": ["3", "4.5"], "kind": ["cat", "ant"]})
-    >>> encode(frame, "pets.csv")
+    >>> encode(pd.concat([frame], keys=["pets.csv"]), "pets.csv")
     array([[3. , 0. , 1. ],
            [4.5, 1. , 0. ]])
     """
@@ -63,24 +102,33 @@ def encode(frame: pd.DataFrame, where: object) -> FloatArray:
 
 
 def _encoded(column: pd.Series, where: object) -> FloatArray:
-    kind = type(column.iloc[0])
+    given = column.dropna()
+    kind = type(given.iloc[0]) if len(given) else float
     if not issubclass(kind, Number | np.generic | str | date):
         raise ConfigError(
             f"{where}: column {column.name} holds values of type {kind.__name__}; name "
             "columns of numbers and texts by dataset.features"
         )
     with intact(f"column {column.name} of {where}"):
-        numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+        read = pd.to_numeric(column, errors="coerce")
+        numbers = read.to_numpy(np.float64, na_value=np.nan)
     known = np.abs(numbers) <= np.finfo(np.float32).max
-    if known.all():
+    wrong = ~known & column.notna()
+    if not wrong.any():
         return numbers[:, None]
     if known.any():
-        row = int(np.argmin(known))
+        why = "is no finite number (float32) as in other rows; fix it or leave it out"
+        _refuse(column, wrong, why)
+    why = "is a category without a mean; set dataset.missing=drop"
+    _refuse(column, column.isna(), why)
+    what = f"{where}: in column {column.name},"
+    texts, (places,) = numbered_names([column.to_numpy(object).astype(str)], what)
+    forms = [FORMATTED.fullmatch(text.strip()) for text in texts]
+    if len({form and form["unit"] for form in forms}) == 1 and all(forms):
         raise ConfigError(
-            f"{where}: row {row + 1} has {column.name}={column.iloc[row]}, which is no "
-            "finite number (float32) as in other rows; fix it or leave the row out"
+            f"{where}: column {column.name} has numbers such as {texts[0]}; write them "
+            "as 1234.5, without a unit, or set dataset.decimal=comma for decimal commas"
         )
-    texts, places = np.unique(column.to_numpy(str), return_inverse=True)
     if len(texts) > min(CATEGORIES_AT_MOST, max(FEW, len(column) / 2)):
         raise ConfigError(
             f"{where}: column {column.name} has {len(texts)} different texts; name a "
@@ -103,15 +151,39 @@ def word_frequencies(texts: pd.Series, size: int) -> FloatArray:
     return found
 
 
-def seconds(times: pd.Series, where: object) -> IntArray:
-    """Return integers, or dates in seconds since 1970, or raise `ConfigError`."""
-    numbers = pd.to_numeric(times, errors="coerce").to_numpy(np.float64)
-    dates = pd.api.types.is_datetime64_any_dtype(times) or np.isnan(numbers).all()
-    remedy = "write integers or dates such as 2024-01-31, all of one kind"
-    with intact(f"column {times.name} of {where}", remedy):
-        if dates:
-            found = pd.to_datetime(times, utc=True, format="ISO8601")
-            return found.to_numpy("datetime64[s]").astype(np.int64)
-        if not np.array_equal(numbers, np.rint(numbers)):
-            raise ValueError("it has other values than integers")
-        return numbers.astype(np.int64)
+def seconds(times: pd.Series, form: str | None = None) -> IntArray:
+    """Return integers, or dates in seconds since 1970, or raise `ConfigError`.
+
+    The index of the rows has their tables and places; ``form`` is the dates' format.
+    """
+    numbers = pd.to_numeric(times, errors="coerce")
+    typed = pd.api.types.is_datetime64_any_dtype(times)
+    if typed or numbers.isna().all() or form not in (None, INTEGER):
+        return _dated(times if typed else times.astype(str).str.strip(), form)
+    wrong = ~((numbers == np.rint(numbers)) & (np.abs(numbers) < 2**63))
+    _refuse(times, wrong, f"is no integer as in other rows; {ALIKE}")
+    # Not through float64: nanoseconds have more digits.
+    found = numbers.astype(np.int64)
+    if not form and all(map(COMPACT.fullmatch, map(str, found.unique()))):
+        why = f"looks like a date; {ALIKE}, or say {INTEGER} there if it is none"
+        _refuse(times, found.notna(), why)
+    return np.asarray(found)
+
+
+def _dated(times: pd.Series, form: str | None) -> IntArray:
+    """Return dates in seconds since 1970, or raise `ConfigError`."""
+    zones = times.astype(str).str.contains(ZONE)
+    if zones.any():
+        _refuse(times, ~zones, f"has no time zone as other rows have; {ALIKE}")
+    form = form or "ISO8601"
+    with intact(f"dataset.time_format={form}", "use the letters of Python's strftime"):
+        found = pd.to_datetime(times, utc=True, format=form, errors="coerce")
+    _refuse(times, found.isna(), f"is no date in the format {form}; {ALIKE}")
+    return found.to_numpy("datetime64[s]").astype(np.int64)
+
+
+def _refuse(column: pd.Series, wrong: pd.Series, why: str) -> None:
+    """Raise `ConfigError` for the first value that is wrong, if any is."""
+    if wrong.any():
+        first = column.iloc[int(np.argmax(wrong))]
+        raise ConfigError(f"{place(wrong)} has {column.name}={first}, which {why}")

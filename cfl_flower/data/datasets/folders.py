@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -19,7 +20,11 @@ from cfl_flower.data.reading.samples import (
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, settings
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"),
+    *(".apng", ".jfif", ".jpe"),
+)
+"""Of the formats that are read."""
 
 
 def image_files(folder: Path) -> list[Path]:
@@ -45,8 +50,10 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
     files = {name: image_files(path) for name, path in class_folders(folder).items()}
     for name, paths in files.items():
         if not paths:
+            parts = ", or call the folders of two parts train and test"
             raise ConfigError(
                 f"{folder / name} has no image; put {', '.join(SUFFIXES)} files there"
+                f"{parts if class_folders(folder / name) else ''}"
             )
     return files
 
@@ -111,7 +118,8 @@ class ImageFolder(InferredDataset):
     """1 for grey, 3 for colour."""
     name: ClassVar[str] = "the folder of images"
     remedy: ClassVar[str] = (
-        "set dataset.folder, and data_dir=. if it is in the current folder"
+        "put images in folders of classes there, or set dataset.folder, and data_dir=. "
+        "if it is in the current folder"
     )
 
     def files(self) -> tuple[str, ...]:
@@ -124,10 +132,17 @@ class ImageFolder(InferredDataset):
         roots = {part: root / part for part in PARTS if (root / part).is_dir()}
         if len(roots) < len(PARTS):
             roots = {"train": root}
-        return {part: self._read(folder) for part, folder in roots.items()}
+        files = {part: class_images(folder) for part, folder in roots.items()}
+        read = {path for of in files.values() for some in of.values() for path in some}
+        seen = (path for path in root.rglob("[!.]*") if path.is_file())
+        left = sorted(path for path in seen if path not in read)
+        notes = np.array([], str)
+        if left:
+            why = f"are no images in the folder of a class, such as {left[0]}"
+            notes = np.array([f"{self.called}: {len(left):,} files {why}; not read"])
+        return {part: {**self._read(of), "notes": notes} for part, of in files.items()}
 
-    def _read(self, folder: Path) -> Arrays:
-        files = class_images(folder)
+    def _read(self, files: Mapping[str, list[Path]]) -> Arrays:
         crops = [Crop(path) for paths in files.values() for path in paths]
         names = [name for name, paths in files.items() for _ in paths]
         shape = (self.channels, self.size, self.size)

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from cfl_flower.data.datasets.tables import TableDataset
+from cfl_flower.data.datasets.columns import column_names
+from cfl_flower.data.datasets.tables import Frames, TableDataset
 from cfl_flower.data.reading.files import intact
 from cfl_flower.data.reading.samples import Crop
 from cfl_flower.errors import ConfigError
@@ -73,7 +74,7 @@ class HuggingFace(TableDataset):
         """Return the column that says whose a sample is."""
         return self.owner if self.partitioner is None else OWNER
 
-    def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:
+    def frames(self, data_dir: str) -> Frames:
         """Return the rows of the splits; images are not decoded yet."""
         splits = self._splits(data_dir)
         if self.train not in splits:
@@ -82,11 +83,12 @@ class HuggingFace(TableDataset):
         train = splits[self.train]
         if self.partitioner is not None:
             owned = self._frame(train).assign(**{OWNER: self._owners(train)})
-            return {"train": owned[owned[OWNER] >= 0]}
-        parts = {"train": self._frame(train)}
+            return [("train", f"split {self.train}", owned[owned[OWNER] >= 0])]
+        found = [("train", f"split {self.train}", self._frame(train))]
         if self.test and self.test in splits:
-            parts["test"] = self._frame(splits[self.test])
-        return parts
+            test = self._frame(splits[self.test])
+            found.append(("test", f"split {self.test}", test))
+        return found
 
     def crop(self, cell: Any) -> Crop:
         """Return the image in a value of the column `image`, or where it is."""
@@ -103,7 +105,7 @@ class HuggingFace(TableDataset):
         path = str(folder) if folder.is_dir() else self.path
         remedy = (
             f"name a folder below data_dir={data_dir}, or a dataset of the hub with "
-            "its dataset.subset"
+            "its dataset.subset; a split on disk needs samples"
         )
         with intact(f"dataset.path={self.path}", remedy, "loaded"):
             if any(map(Path.is_file, saved)):
@@ -126,6 +128,7 @@ class HuggingFace(TableDataset):
             # Where a label is not known, it is -1.
             named = dict(enumerate(names))
             frame[self.label] = [named.get(number, "") for number in frame[self.label]]
+        frame.columns = pd.Index(column_names(frame.columns))
         return frame
 
     def _owners(self, split: Any) -> IntArray:

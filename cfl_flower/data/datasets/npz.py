@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 
+from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent
 from cfl_flower.data.reading.files import channels_first, open_npz
-from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
-from cfl_flower.data.reading.pool import PARTS, Parts
+from cfl_flower.data.reading.inferred import OWN_FILE
+from cfl_flower.data.reading.pool import PARTS, Arrays, Parts
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
 
 
 @settings("dataset")
-class Npz(InferredDataset):
+class Npz(IncompleteDataset):
     """Arrays ``x_train``, ``y_train``, ``x_test`` and ``y_test``, or ``x`` and ``y``.
 
     ``train_images``, ``train_labels`` and so on will do too. Bytes are images of shape
@@ -63,18 +65,39 @@ class Npz(InferredDataset):
                 found[part] = _part(stored, x, y, f"{part}_jpeg") | known
             return found
 
+    def present(self, part: str, arrays: Arrays) -> Arrays:
+        """Return the samples that have all values, or raise `ConfigError`."""
+        x = arrays["x"]
+        absent = {
+            name: is_absent(pd.Series(array), self.signs)
+            for name, array in arrays.items()
+            if name != "x"
+        }
+        absent["x"] = np.logical_not(np.isfinite(x).reshape(len(x), -1).all(axis=1))
+        places = pd.MultiIndex.from_product([[f"its {part} part"], range(len(x))])
+        keep, notes = self.kept(pd.DataFrame(absent, places), ["x"])
+        rows = slice(None) if keep.all() else keep
+        kept = {name: array[rows] for name, array in arrays.items()}
+        if "time" in kept:
+            kept["time"] = kept["time"].astype(np.int64)
+        return kept | {"notes": np.asarray(notes, str)}
+
 
 def _known(stored: Mapping[str, Any], ending: str) -> dict[str, NDArray[Any]]:
     """Return the owners and times of a part, if the file has them."""
     found = {}
-    for name in ("owner", "time"):
-        if name + ending in stored:
-            found[name] = _labels(stored[name + ending])
-    if "time" in found:
-        if found["time"].dtype.kind not in "iu":
-            raise ValueError(f"times are {found['time'].dtype}, not integers")
-        found["time"] = found["time"].astype(np.int64)
+    if "owner" + ending in stored:
+        found["owner"] = _labels(stored["owner" + ending])
+    if "time" + ending in stored:
+        found["time"] = _times(stored["time" + ending])
     return found
+
+
+def _times(times: NDArray[Any]) -> NDArray[Any]:
+    """Return integers, or dates in seconds."""
+    if times.dtype.kind not in "iuM":
+        raise ValueError(f"times are {times.dtype}, neither integers nor datetime64")
+    return times.astype("datetime64[s]" if times.dtype.kind == "M" else np.int64)
 
 
 def _part(

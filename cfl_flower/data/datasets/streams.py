@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from cfl_flower.data.datasets.tables import TableDataset
+from cfl_flower.data.datasets.tables import Frames, TableDataset
 from cfl_flower.data.reading.files import intact
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, require_package, settings
@@ -49,7 +49,7 @@ class Stream(TableDataset):
     def joined(self, paths: list[Path]) -> pd.DataFrame:
         """Return one table of the package's files, with all that is derived."""
 
-    def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:
+    def frames(self, data_dir: str) -> Frames:
         """Return the rows of owners that have enough."""
         del data_dir
         with intact(self.name, self.remedy):
@@ -61,7 +61,7 @@ class Stream(TableDataset):
             owners = frame[self.owner]
             counts = owners.map(owners.value_counts())
             frame = frame[counts >= self.minimum].reset_index(drop=True)
-        return {"train": frame}
+        return [("train", self.called, frame)]
 
 
 @settings("dataset")

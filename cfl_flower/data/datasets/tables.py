@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import csv
+import warnings
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from cfl_flower.data.datasets.columns import (
+    column_names,
     encode,
-    require_whole,
+    require_columns,
     seconds,
     word_frequencies,
 )
+from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent
 from cfl_flower.data.reading.files import find, inside, intact
-from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
+from cfl_flower.data.reading.inferred import OWN_FILE
+from cfl_flower.data.reading.names import numbered_names
 from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.data.reading.samples import Crop, images
 from cfl_flower.data.reading.scaling import standardised_by_training
@@ -25,12 +30,15 @@ from cfl_flower.data.reading.texts import require_installed, token_numbers
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, require, require_package, settings
 
+Frames: TypeAlias = list[tuple[str, str, pd.DataFrame]]
+"""A part, a name for errors and a table; its rows are numbered from 0."""
+
 ROW = "row"
 """The time of samples that have no other: the number of their row."""
 
 
 @settings("dataset")
-class TableDataset(InferredDataset):
+class TableDataset(IncompleteDataset):
     """A dataset in one or two tables, for training and testing."""
 
     label: str = "label"
@@ -52,6 +60,9 @@ class TableDataset(InferredDataset):
     time: str | None = None
     """Column with integers or dates, for `drift=timestamps`; row, if no column is
     called so, for the place of a sample in its table."""
+    time_format: str | None = None
+    """How dates are written, by the letters of Python's strftime: `%d.%m.%Y %H:%M`;
+    null for 2024-01-31, and integer for numbers that only look like dates."""
     periods: Count = 1
     """Of this many equal parts of the time, `standardise` takes mean and deviation from
     the first: what comes later is not known yet."""
@@ -81,33 +92,68 @@ class TableDataset(InferredDataset):
             require_installed(self.tokenizer, "dataset.tokenizer")
 
     @abstractmethod
-    def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:
+    def frames(self, data_dir: str) -> Frames:
         """Return tables for training and perhaps testing, or raise `ConfigError`."""
 
     def read(self, data_dir: str) -> Parts:
         """Read the tables."""
         frames = self.frames(data_dir)
-        if self.time == ROW:
-            # Rows are numbered before they are divided into parts.
-            frames = {
-                part: frame.assign(row=frame.get(ROW, frame.index.to_series()))
-                for part, frame in frames.items()
-            }
-        inputs = self.input_columns(frames["train"])
-        for part, frame in frames.items():
-            self._require(frame, inputs, f"{self.called} for the {part} part")
-        both = pd.concat(frames.values(), ignore_index=True, join="inner")
+        table, part_of = self.stacked(frames)
+        keep, notes = self._known(table)
+        there = {*part_of, *(part for part, _, _ in frames)}
+        parts = [part for part in PARTS if part in there]
+        rows = [np.flatnonzero(keep & (part_of == part)) for part in parts]
+        for part, own in zip(parts, rows, strict=True):
+            if not own.size:
+                where = f"{self.called} for the {part} part"
+                raise ConfigError(f"{where} has no row; add samples")
+        both = table.iloc[np.concatenate(rows)]
         columns = {"x": self.inputs(both), "y": _plain(both[self.label])}
         if self.owner_column:
             columns["owner"] = _plain(both[self.owner_column])
         if self.time:
-            columns["time"] = seconds(both[self.time], self.called)
-        limits = np.cumsum([len(frame) for frame in frames.values()])[:-1]
+            columns["time"] = seconds(both[self.time], self.time_format)
+        limits = np.cumsum([len(own) for own in rows])[:-1]
         cut = {key: np.split(column, limits) for key, column in columns.items()}
+        cut["notes"] = [np.asarray(notes, str)] * len(parts)
         return {
             part: {key: pieces[place] for key, pieces in cut.items()}
-            for place, part in enumerate(frames)
+            for place, part in enumerate(parts)
         }
+
+    def stacked(self, frames: Frames) -> tuple[pd.DataFrame, NDArray[np.str_]]:
+        """Return the columns that are used, of all rows, and the part of each row.
+
+        The index has a row's table and its place there. Raises `ConfigError` if a table
+        lacks a column.
+        """
+        train = [frame for part, _, frame in frames if part == "train"]
+        inputs = [name for frame in train for name in self.input_columns(frame)]
+        keys = self.keys()
+        numbered = self.time == ROW and ROW not in train[0]
+        if numbered:
+            del keys[ROW]
+        for _, where, frame in frames:
+            self._require(frame, inputs, keys, where)
+        named = list(dict.fromkeys([*inputs, *keys]))
+        chosen = [frame[named] for _, _, frame in frames]
+        table = pd.concat(chosen, keys=[where for _, where, _ in frames])
+        part_of = np.repeat([part for part, _, _ in frames], [*map(len, chosen)])
+        if numbered:
+            table[ROW] = table.groupby(part_of).cumcount()
+        return table, part_of
+
+    def _known(self, table: pd.DataFrame) -> tuple[NDArray[np.bool_], list[str]]:
+        """Return which rows lack nothing but numbers that have a mean, now NaN."""
+        # A sentence may be a dash or a question mark.
+        signs = {name: () if name == self.text else self.signs for name in table}
+        found = {name: is_absent(table[name], signs[name]) for name in table}
+        absent = pd.DataFrame(found, table.index)
+        one = self.text or self.image
+        keep, notes = self.kept(absent, [] if one else self.input_columns(table))
+        for name in absent.columns[absent.any()]:
+            table[name] = table[name].mask(absent[name])
+        return keep, notes
 
     def inputs(self, frame: pd.DataFrame) -> NDArray[Any]:
         """Return the inputs of the rows of a table, shape (n, d)."""
@@ -142,40 +188,36 @@ class TableDataset(InferredDataset):
         one = self.image or self.text
         if one:
             return [one]
-        named = {self.label, self.owner_column, self.time}
+        keys = self.keys()
         return list(self.features) or [
-            key for key in frame.columns.tolist() if key not in named
+            key for key in frame.columns.tolist() if key not in keys
         ]
 
-    def _require(self, frame: pd.DataFrame, inputs: list[str], where: str) -> None:
+    def keys(self) -> dict[str, str]:
+        """Return the columns that are no inputs, and the settings that name them."""
+        named = {self.label: "label", self.owner_column: "owner", self.time: "time"}
+        return {name: key for name, key in named.items() if name}
+
+    def _require(
+        self, frame: pd.DataFrame, inputs: list[str], keys: dict[str, str], where: str
+    ) -> None:
         if not inputs:
             raise ConfigError(
-                f"{where} has no column but {', '.join(map(str, frame.columns))}; add "
-                "columns of inputs"
+                f"{where} has no column but {', '.join(frame.columns)}; add columns of "
+                "inputs"
             )
-        unnamed = [name for name in inputs if str(name).startswith("Unnamed: ")]
+        unnamed = [name for name in inputs if name.startswith("Unnamed: ")]
         allowed = "the names of the inputs: a column has no name, perhaps an index"
         require(not unnamed, "dataset.features", list(self.features), allowed)
-        if frame.empty:
-            raise ConfigError(f"{where} has no row; add samples")
-        named = {self.label: "label", self.owner_column: "owner", self.time: "time"}
-        keys = {name: key for name, key in named.items() if name}
         kind = "text" if self.text else "features"
-        keys |= dict.fromkeys(inputs, "image" if self.image else kind)
-        require_whole(frame, keys, where)
+        chosen = dict.fromkeys(inputs, "image" if self.image else kind)
+        require_columns(frame, keys | chosen, where)
 
 
 def _plain(column: pd.Series) -> NDArray[Any]:
     """Return numbers as they are and anything else as text."""
     number = pd.api.types.is_numeric_dtype(column)
-    return column.to_numpy() if number else column.to_numpy(str)
-
-
-TABLE = (
-    "fix it, or save it again, as UTF-8 and with as many values in each row, or see "
-    "cfl-flower list csv for other forms"
-)
-"""What to do about a file that is no table."""
+    return column.to_numpy() if number else column.to_numpy(object).astype(str)
 
 
 @settings("dataset")
@@ -193,6 +235,8 @@ class FileTable(TableDataset):
     """Folder of the images that `image` names, below that of the file."""
     standardise: bool = True
     remedy: ClassVar[str] = OWN_FILE
+    advice: ClassVar[str] = "fix it, or save it again, or as a .csv for dataset=csv"
+    """What to do about a file that is no such table."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -213,31 +257,49 @@ class FileTable(TableDataset):
     def frame(self, path: Path) -> pd.DataFrame:
         """Read one file."""
 
-    def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:
+    def frames(self, data_dir: str) -> Frames:
         """Read the files of each part."""
-        frames = {
-            part: pd.concat(map(self._read, find(data_dir, pattern)), ignore_index=True)
+        return [
+            (part, _below(path, data_dir), self._read(path))
             for part, pattern in zip(PARTS, self.files(), strict=False)
-        }
-        if self.split is None:
-            return frames
-        require_whole(frames["train"], {self.split: "split"}, self.called)
-        said = frames["train"].pop(self.split).astype(str)
-        return {
-            part: frames["train"][(said == "train") == (part == "train")]
-            for part in PARTS
-        }
+            for path in find(data_dir, pattern)
+        ]
+
+    def keys(self) -> dict[str, str]:
+        """Return the columns that are no inputs, and the settings that name them."""
+        return super().keys() | ({self.split: "split"} if self.split else {})
+
+    def stacked(self, frames: Frames) -> tuple[pd.DataFrame, NDArray[np.str_]]:
+        """Return the columns that are used, of all rows, and the part of each row."""
+        table, part_of = super().stacked(frames)
+        if self.split:
+            said = _plain(table[self.split]).astype(str)
+            # Train and train are not two parts.
+            numbered_names([said], f"{self.called}: in {self.split},")
+            part_of = np.where(said == "train", *PARTS)
+            allowed = "a column with train and with something else"
+            require({*part_of} == {*PARTS}, "dataset.split", self.split, allowed)
+        return table, part_of
 
     def _read(self, path: Path) -> pd.DataFrame:
-        with intact(path, TABLE):
-            frame = self.frame(path)
+        with intact(path, self.advice):
+            frame = self.frame(path).reset_index(drop=True)
+            frame.columns = pd.Index(column_names(frame.columns))
             if self.image in frame:
                 # On a device, others write the settings.
                 folder = inside(path.parent, self.folder)
-                frame[self.image] = [
-                    str(inside(folder, name)) for name in frame[self.image].astype(str)
+                named = ~is_absent(frame[self.image], self.signs)
+                cells = frame[self.image].astype(object)
+                cells[named] = [
+                    str(inside(folder, name)) for name in cells[named].astype(str)
                 ]
+                frame[self.image] = cells
             return frame
+
+
+def _below(path: Path, folder: str) -> str:
+    """Return a path as it is below a folder, if it is."""
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
 WORDS = {"tab": "\t", "semicolon": ";", "comma": ",", "point": "."}
@@ -258,25 +320,52 @@ class Csv(FileTable):
     header: bool = True
     """Whether the first line has the names of the columns; they are 0, 1, … if not."""
     name: ClassVar[str] = "the .csv file"
+    advice: ClassVar[str] = (
+        "fix it, or save it again, as UTF-8 and with as many values in each row, or "
+        "see cfl-flower list csv for other forms"
+    )
 
     def frame(self, path: Path) -> pd.DataFrame:
         """Read one file, whose columns must have different names."""
         form: dict[str, Any] = {
+            "filepath_or_buffer": path,
             "sep": WORDS.get(self.separator, self.separator),
-            "decimal": WORDS[self.decimal],
             "encoding": self.encoding,
+            "skipinitialspace": True,
+            "keep_default_na": False,
         }
-        first = pd.read_csv(path, **form, header=None, nrows=1, dtype=str)
-        names = [str(name).strip() for name in first.iloc[0].dropna()]
-        if not self.header:
-            names = [str(number) for number in first]
-            form |= {"names": names, "header": None}
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"several columns are called {', '.join(twice)}")
-        form |= {"na_filter": False, "low_memory": False, "skipinitialspace": True}
-        texts = {name: str for name in (self.label, self.owner) if name}
-        found: pd.DataFrame = pd.read_csv(path, **form, dtype=texts)
+        line: dict[str, Any] = {"header": None, "nrows": 1, "dtype": str}
+        first = pd.read_csv(**form, **line)
+        names = list(map(str, first))
+        if self.header:
+            cells = enumerate(first.iloc[0])
+            names = [cell.strip() or f"Unnamed: {place}" for place, cell in cells]
+        names = column_names(names)
+        form |= {
+            "header": 0 if self.header else None,
+            "decimal": WORDS[self.decimal],
+            "dtype": dict.fromkeys([self.label, self.owner, self.time], str),
+            # What is missing shall not make texts of a column's numbers.
+            "na_values": {name: self.signs for name in names if name != self.text},
+            "low_memory": False,
+            "index_col": False,
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            found: pd.DataFrame
+            try:
+                found = pd.read_csv(**form, names=names)
+            except pd.errors.ParserWarning:
+                # R writes a name of each row first, in quotes.
+                form |= {"names": ["", *names]}
+                row = pd.read_csv(**form | line, skiprows=1, quoting=csv.QUOTE_NONE)
+                if not str(row.iloc[0, 0]).startswith('"'):
+                    problem = "row 1 has more values than the header has names"
+                    raise ValueError(problem) from None
+                found = pd.read_csv(**form).drop(columns="")
+        if self.decimal == "comma":
+            # Beside a text, numbers are texts.
+            found = found.replace({r"^([-+]?\d*),(\d+)$": r"\1.\2"}, regex=True)
         return found
 
 
@@ -304,6 +393,10 @@ class Arff(FileTable):
     file: str = "data.arff"
     """Absolute, or below data_dir; `parts/*.arff` reads several as one."""
     name: ClassVar[str] = "the .arff file"
+    advice: ClassVar[str] = (
+        "only numbers and nominal values in ASCII are read, and no sparse rows; save "
+        "others as a .csv for dataset=csv"
+    )
 
     def frame(self, path: Path) -> pd.DataFrame:
         """Read one file."""

@@ -162,13 +162,18 @@ class FileDataset(ABC):
 def find(data_dir: str, pattern: str) -> list[Path]:
     """Return what matches a pattern below a folder, in the order of the names.
 
-    An absolute pattern is not below it.
+    An absolute pattern is not below it. A name that exists is no pattern, whatever
+    characters it has.
     """
     below = Path(pattern)
     folder = Path(below.anchor or data_dir)
-    pattern = str(below.relative_to(below.anchor))
+    rest = [part for part in below.parts if part != below.anchor]
     # The folder itself is no file of a dataset.
-    matching = folder.glob(pattern) if pattern != "." else ()
+    if not rest:
+        return []
+    while rest and (folder / rest[0]).exists():
+        folder /= rest.pop(0)
+    matching = folder.glob("/".join(rest)) if rest else [folder]
     # A link may lead nowhere.
     return sorted(path for path in matching if path.exists())
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, Self
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfl_flower.data.reading.files import FileDataset, TestFraction, held_out
+from cfl_flower.data.reading.names import numbered_names, spelling
 from cfl_flower.data.reading.pool import Arrays, Parts, Pool, divide, pools
 from cfl_flower.data.reading.scaling import (
     Scaling,
@@ -32,9 +32,8 @@ LABELS_AT_MOST = 100
 """More labels than this must be fewer than half of the samples; else it is a number
 that was meant to be predicted."""
 
-
-WHOLE = re.compile(r"-?\d{1,999}")
-"""A whole number, but for one that Python takes too long to read."""
+BESIDE = ("names", "notes")
+"""Arrays that have no row for each sample."""
 
 SHOWN = 5
 """Classes that a description names."""
@@ -124,14 +123,21 @@ class InferredDataset(FileDataset):
 
     def numbers(self, found: list[str]) -> NDArray[np.int64]:
         """Return the labels of names of classes, or raise `ConfigError`."""
-        known = self.names or tuple(map(str, range(self.classes)))
-        if others := sorted(set(found) - set(known)):
+        known = [*map(spelling, self.names or map(str, range(self.classes)))]
+        own = [*map(spelling, found)]
+        if others := sorted(set(own) - set(known)):
             key = "dataset.names" if self.names else "dataset.classes"
             raise ConfigError(
                 f"{self.called} has samples of class {others[0]!r}, which is none of "
                 f"{known[0]} to {known[-1]}; correct {key} or leave it out"
             )
-        return np.asarray([known.index(name) for name in found], np.int64)
+        return np.asarray([known.index(name) for name in own], np.int64)
+
+    def notes(self, data_dir: str) -> list[str]:
+        """Return what the files hold that is not read as it is, a line each."""
+        parts = self.stored(data_dir).values()
+        found = (note for arrays in parts for note in arrays.get("notes", np.array([])))
+        return list(dict.fromkeys(map(str, found)))
 
     def recipe(self) -> tuple[object, ...]:
         """Return what the arrays depend on; labels are named when they are loaded."""
@@ -140,16 +146,17 @@ class InferredDataset(FileDataset):
 
     def arrays(self, data_dir: str) -> Parts:
         """Read the files, divide them where they are not, and scale the inputs."""
-        read = self.read(data_dir)
+        read = dict(self.read(data_dir))
         for part, arrays in read.items():
             self._require_samples(part, arrays)
+            read[part] = self.present(part, arrays)
         shapes = [arrays["x"].shape[1:] for arrays in read.values()]
         if len(set(shapes)) > 1:
             raise ConfigError(
                 f"{self.called} has inputs of shape {shapes[0]} for training, but of "
                 f"shape {shapes[1]} for testing; they must be the same"
             )
-        parts = self.scaled(self._divided(coded(read, self.called)))
+        parts = self.scaled(self.divided(coded(read, self.called)))
         return {part: {**of, "x": _as_inputs(of["x"])} for part, of in parts.items()}
 
     def scaled(self, parts: Parts) -> Parts:
@@ -175,23 +182,18 @@ class InferredDataset(FileDataset):
                     f"{self.called} has {name} of shape {found} and labels of shape "
                     f"{y.shape} for its {part} part; each sample needs one"
                 )
-        for name in ("x", "y", "owner"):
-            values = arrays.get(name, y)
-            if values.dtype.kind != "f":
-                continue
-            whole = np.isfinite(values).reshape(len(values), -1).all(axis=1)
-            if not whole.all():
-                raise ConfigError(
-                    f"{self.called} has a missing or infinite {name} in sample "
-                    f"{int(np.argmin(whole))} (from 0) of its {part} part; fix it or "
-                    "leave the sample out"
-                )
 
-    def _divided(self, parts: Mapping[str, Arrays]) -> Parts:
+    def present(self, part: str, arrays: Arrays) -> Arrays:
+        """Return the samples of a part that lack no value, or raise `ConfigError`."""
+        del part
+        return arrays
+
+    def divided(self, parts: Parts) -> Parts:
+        """Return the samples for training and testing, held out if no file has them."""
         if "test" in parts:
             return parts
         arrays = dict(parts["train"])
-        names = arrays.pop("names")
+        beside = {key: arrays.pop(key) for key in BESIDE if key in arrays}
         test = held_out(arrays.get("owner", arrays["y"]), self.test_fraction)
         if not test.any():
             raise ConfigError(
@@ -199,7 +201,7 @@ class InferredDataset(FileDataset):
                 f"{self.test_fraction} for testing; add samples"
             )
         divided = divide(arrays, test)
-        return {part: {**of, "names": names} for part, of in divided.items()}
+        return {part: {**of, **beside} for part, of in divided.items()}
 
 
 def coded(parts: Mapping[str, Arrays], name: str) -> Parts:
@@ -208,8 +210,8 @@ def coded(parts: Mapping[str, Arrays], name: str) -> Parts:
     The names of the classes stand beside, as ``names``. Raises `ConfigError` if the
     labels are no classes.
     """
-    names, labels = _numbered([arrays["y"] for arrays in parts.values()])
-    _refuse_alike(names.tolist(), name)
+    known = [arrays["y"] for arrays in parts.values()]
+    names, labels = numbered_names(known, f"{name}: the classes")
     total = sum(map(len, labels))
     if len(names) < 2:
         raise ConfigError(f"{name} has samples of one class only: {', '.join(names)}")
@@ -223,44 +225,11 @@ def coded(parts: Mapping[str, Arrays], name: str) -> Parts:
         for (part, arrays), own in zip(parts.items(), labels, strict=True)
     }
     if all("owner" in arrays for arrays in parts.values()):
-        _, owners = _numbered([arrays["owner"] for arrays in parts.values()])
+        who = [arrays["owner"] for arrays in parts.values()]
+        _, owners = numbered_names(who, f"{name}: the owners")
         for arrays, own in zip(found.values(), owners, strict=True):
             arrays["owner"] = own
     return found
-
-
-def _refuse_alike(names: Sequence[str], where: str) -> None:
-    """Refuse names that differ in blanks or capitals only, but for single letters."""
-    seen: dict[str, str] = {}
-    for each in names:
-        plain = " ".join(each.split())
-        other = seen.setdefault(plain.lower() if len(plain) > 1 else plain, each)
-        if other != each:
-            raise ConfigError(
-                f"{where} has the classes {other!r} and {each!r}, which differ in "
-                "blanks or capitals only; write them alike"
-            )
-
-
-def _numbered(
-    values: list[NDArray[Any]],
-) -> tuple[NDArray[np.str_], list[NDArray[np.int64]]]:
-    """Return distinct values as text in their order, and the place of each value."""
-    both = np.concatenate([_whole(of).astype(str) for of in values])
-    names, places = np.unique(both, return_inverse=True)
-    if all(map(WHOLE.fullmatch, names.tolist())):
-        # As Python's integers, which may be of any size.
-        order = np.array(sorted(range(len(names)), key=lambda i: int(names[i])))
-        names = names[order]
-        places = np.argsort(order)[places]
-    limits = np.cumsum([len(of) for of in values])[:-1]
-    return names, np.split(places.astype(np.int64).reshape(-1), limits)
-
-
-def _whole(values: NDArray[Any]) -> NDArray[Any]:
-    """Return whole numbers as integers, whatever their type."""
-    whole = values.dtype.kind == "f" and np.array_equal(values, np.rint(values))
-    return values.astype(np.int64) if whole else values
 
 
 def _as_inputs(x: NDArray[Any]) -> NDArray[Any]:

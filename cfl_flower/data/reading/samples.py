@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from cfl_flower.data.reading.files import FileDataset, blank, held_out, intact, numbered
 from cfl_flower.data.reading.pool import PARTS, Parts
@@ -151,12 +151,22 @@ def pixels(
     with intact(where), Image.open(path, formats=FORMATS) as file:
         if file.mode[0] in "IF":
             raise ValueError(f"its pixels are {file.mode}, not bytes; convert it")
-        image = file.convert("RGB" if channels == 3 else "L")
+        image = _as_seen(file).convert("RGB" if channels == 3 else "L")
         for row, box in enumerate(boxes):
             part = image.crop(box) if box else image
             part = part.resize((width, height), Image.Resampling.BILINEAR)
             found[row] = np.asarray(part).reshape(height, width, channels)
     return found.transpose(0, 3, 1, 2)
+
+
+def _as_seen(file: Image.Image) -> Image.Image:
+    """Return a picture as viewers show it: upright, and on a white ground."""
+    image = ImageOps.exif_transpose(file)
+    if not image.has_transparency_data:
+        return image
+    ground = Image.new("RGBA", image.size, "white")
+    ground.alpha_composite(image.convert("RGBA"))
+    return ground
 
 
 def images(crops: Iterable[Crop], shape: tuple[int, ...]) -> NDArray[np.uint8]:

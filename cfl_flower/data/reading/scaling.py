@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfl_flower.data.reading.pool import PARTS, Parts
+from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 
 Scaling: TypeAlias = list[float] | list[list[float]]
@@ -53,6 +54,24 @@ def normalised(parts: Parts, scaling: Scaling) -> Parts:
         return found
 
     return {part: {**of, "x": scaled(of["x"])} for part, of in parts.items()}
+
+
+def filled(parts: Parts, name: str) -> Parts:
+    """Put an input's mean over the training set wherever it is no finite number.
+
+    Raises `ConfigError` if no training sample of the dataset ``name`` has the input.
+    """
+    train = parts["train"]["x"]
+    known = np.isfinite(train)
+    counts = known.sum(axis=0)
+    if not counts.all():
+        lacking = f"no training sample has input {int(np.argmin(counts))}, from 0"
+        raise ConfigError(f"{name}: {lacking}, so there is no mean; leave it out")
+    mean = np.sum(train, axis=0, where=known, dtype=np.float64) / counts
+    return {
+        part: {**of, "x": np.where(np.isfinite(of["x"]), of["x"], mean)}
+        for part, of in parts.items()
+    }
 
 
 def standardised(parts: Parts) -> Parts:

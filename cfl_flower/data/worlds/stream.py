@@ -267,9 +267,10 @@ class Stream:
         first = every.min(initial=2**62)
         last = every.max(initial=-(2**62))
         if first >= last or len(times) < len(self._pools):
+            one = f"; here all have the time {first}" if first == last else ""
             raise ConfigError(
                 "drift.order=time and drift.order=own need a dataset that knows when "
-                "its samples were taken; use dataset=fmow, cityscapes or waymo, or "
-                "another drift"
+                f"its samples were taken{one}; use dataset=fmow, cityscapes or waymo, "
+                "another dataset.time of a table, or another drift"
             )
         return [(each - first) / (last + 1 - first) for each in times]

@@ -6,7 +6,13 @@ import pytest
 import torch
 from PIL import Image
 
-from cfl_flower.data.datasets.folders import Cinic10, ImageFolder, MiniImagenet
+from cfl_flower.data.datasets.folders import (
+    SUFFIXES,
+    Cinic10,
+    ImageFolder,
+    MiniImagenet,
+)
+from cfl_flower.data.reading.samples import FORMATS
 from cfl_flower.errors import ConfigError
 
 CINIC = (
@@ -145,3 +151,51 @@ def test_an_own_folder_without_images_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "images" / "bee" / "not-an-image").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"bee has no image; put \.png"):
         ImageFolder().load(str(tmp_path))
+
+
+def test_every_suffix_of_the_formats_that_are_read_is_an_image_s() -> None:
+    Image.init()
+    known = Image.registered_extensions().items()
+    assert {suffix for suffix, kind in known if kind in FORMATS} == {*SUFFIXES}
+
+
+def test_all_kinds_of_images_are_read_and_other_files_counted(tmp_path: Path) -> None:
+    for name in ("owl", "bee"):
+        for suffix in SUFFIXES:
+            paint(tmp_path / "images" / name / f"1{suffix.upper()}", 10)
+        (tmp_path / "images" / name / "notes.txt").write_text("none")
+        (tmp_path / "images" / name / ".hidden").write_text("none")
+    paint(tmp_path / "images" / "loose.png", 10)
+    paint(tmp_path / "images" / "owl" / "deeper" / "1.png", 10)
+    dataset = ImageFolder()
+    train, test = dataset.load(str(tmp_path))
+    assert len(train.labels) + len(test.labels) == 2 * len(SUFFIXES)
+    (note,) = dataset.notes(str(tmp_path))
+    assert "4 files are no images in the folder of a class, such as" in note
+    assert ".hidden" not in note
+
+
+def test_folders_of_more_parts_than_two_are_counted(tmp_path: Path) -> None:
+    for part in ("train", "test", "val"):
+        for name in ("owl", "bee"):
+            paint(tmp_path / "images" / part / name / "1.png", 10)
+    dataset = ImageFolder()
+    assert len(dataset.load(str(tmp_path))[0].labels) == 2
+    assert "2 files" in dataset.notes(str(tmp_path))[0]
+
+
+@pytest.mark.parametrize("parts", [("train",), ("train", "val"), ("Train", "Test")])
+def test_parts_of_other_names_are_told(parts: tuple[str, ...], tmp_path: Path) -> None:
+    for part in parts:
+        for name in ("owl", "bee"):
+            paint(tmp_path / "images" / part / name / "1.png", 10)
+    with pytest.raises(ConfigError, match="folders of two parts train and test"):
+        ImageFolder().load(str(tmp_path))
+
+
+def test_a_folder_with_brackets_is_no_pattern(tmp_path: Path) -> None:
+    for folder, names in (("i[24]", ("owl", "bee")), ("i2", ("ant", "cat", "dog"))):
+        for name in names:
+            for number in range(2):
+                paint(tmp_path / folder / name / f"{number}.png", 10)
+    assert ImageFolder(folder="i[24]").complete(str(tmp_path)).classes == 2

@@ -59,3 +59,52 @@ def test_an_image_that_is_cut_off_is_named(
 def test_an_image_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.png cannot be read"):
         images([Crop(tmp_path / "gone.png")], (3, 8, 8))
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_picture_is_upright_however_the_camera_was_held(
+    suffix: str, channels: int, tmp_path: Path
+) -> None:
+    pixels = np.zeros((32, 32), np.uint8)
+    pixels[:8, :16] = 255
+    seen = Image.fromarray(pixels).convert("RGB")
+    turns = {1: None, 3: 180, 6: 90, 8: 270}
+    crops = []
+    for orientation, degrees in turns.items():
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        path = tmp_path / f"{orientation}.{suffix}"
+        stored = seen if degrees is None else seen.rotate(degrees)
+        stored.save(path, exif=exif)
+        crops.append(Crop(path))
+    x = images(crops, (channels, 4, 4))
+    assert (np.abs(x.astype(int) - x[0]) < 40).all()
+    assert x[0, 0, 0, 0] > 200
+    assert x[0, 0, 3, 3] < 50
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+@pytest.mark.parametrize("hidden", [0, 128, 255])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_what_transparent_pixels_hide_is_not_seen(
+    mode: str, hidden: int, channels: int, tmp_path: Path
+) -> None:
+    pixels = np.full((8, 8, 4), hidden, np.uint8)
+    pixels[..., 3] = 0
+    pixels[:4] = (9, 9, 9, 255)
+    image = Image.fromarray(pixels)
+    stored = image.quantize(4) if mode == "P" else image.convert(mode)
+    path = tmp_path / "a.png"
+    stored.save(path)
+    (x,) = images([Crop(path)], (channels, 8, 8))
+    assert np.unique(x[:, 5:]).tolist() == [255]
+    assert np.unique(x[:, :3]).tolist() == [9]
+
+
+def test_a_picture_of_opaque_pixels_has_them_all(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 4)).astype(np.uint8)
+    pixels[..., 3] = 255
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    (x,) = images([Crop(tmp_path / "a.png")], (3, 8, 8))
+    assert x.transpose(1, 2, 0).tolist() == pixels[..., :3].tolist()

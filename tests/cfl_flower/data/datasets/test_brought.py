@@ -1,0 +1,544 @@
+"""What people bring as data is read as they mean it, or a line says why not.
+
+The same cells are brought in each kind of file and in each role: as label, owner,
+category, number or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfl_flower.data.datasets.missing import NA_VALUES
+from cfl_flower.data.datasets.npz import Npz
+from cfl_flower.data.datasets.tables import Arff, Csv, Parquet, TableDataset
+from cfl_flower.data.reading.names import numbered_names
+from cfl_flower.errors import ConfigError
+
+ROWS = 24
+
+
+def table(**columns: list[Any]) -> pd.DataFrame:
+    """Return a table with a number, a label, an owner and what is given in addition."""
+    usual = {
+        "a": range(ROWS),
+        "label": ["x", "y"] * (ROWS // 2),
+        "who": ["u", "u", "v"] * (ROWS // 3),
+    }
+    return pd.DataFrame({**usual, **columns})
+
+
+def among(values: list[Any], rest: Any = "z") -> list[Any]:
+    """Return a column of the values, each twice, and then of something else."""
+    return [*values, *values, *[rest] * (ROWS - 2 * len(values))]
+
+
+def as_csv(folder: Path, frame: pd.DataFrame, **own: Any) -> TableDataset:
+    frame.to_csv(folder / "data.csv", index=False)
+    return Csv(**own)
+
+
+def as_files(folder: Path, frame: pd.DataFrame, **own: Any) -> TableDataset:
+    for number in range(2):
+        frame[number::2].to_csv(folder / f"part{number}.csv", index=False)
+    return Csv(file="part*.csv", **own)
+
+
+def as_test_file(folder: Path, frame: pd.DataFrame, **own: Any) -> TableDataset:
+    frame[0::2].to_csv(folder / "train.csv", index=False)
+    frame[1::2].to_csv(folder / "test.csv", index=False)
+    return Csv(file="train.csv", test_file="test.csv", **own)
+
+
+def as_split(folder: Path, frame: pd.DataFrame, **own: Any) -> TableDataset:
+    frame.assign(part=["train", "test"] * (ROWS // 2)).to_csv(folder / "data.csv")
+    return Csv(split="part", **{"features": ("a",), **own})
+
+
+def as_parquet(folder: Path, frame: pd.DataFrame, **own: Any) -> TableDataset:
+    pytest.importorskip("pyarrow", reason="needs pip install 'cfl-flower[data]'")
+    frame.to_parquet(folder / "data.parquet")
+    return Parquet(**own)
+
+
+def as_hugging_face(folder: Path, frame: pd.DataFrame, **own: Any) -> TableDataset:
+    reason = "needs pip install 'cfl-flower[data]'"
+    datasets: Any = pytest.importorskip("datasets", reason=reason)
+    pytest.importorskip("flwr_datasets", reason=reason)
+    from cfl_flower.data.datasets.hugging_face import HuggingFace
+
+    datasets.Dataset.from_pandas(frame).save_to_disk(folder / "hub")
+    return HuggingFace(path="hub", **own)
+
+
+def as_arff(folder: Path, frame: pd.DataFrame, **own: Any) -> TableDataset:
+    lines = ["@relation some"]
+    for name, column in frame.items():
+        numbers = pd.api.types.is_numeric_dtype(column)
+        quoted = ",".join(f"'{each}'" for each in column.unique() if each != "?")
+        lines.append(f"@attribute {name} {'numeric' if numbers else f'{{{quoted}}}'}")
+    cells = [
+        ",".join(
+            f"'{each}'" if isinstance(each, str) and each != "?" else str(each)
+            for each in row
+        )
+        for row in frame.itertuples(index=False)
+    ]
+    (folder / "data.arff").write_text("\n".join([*lines, "@data", *cells]))
+    return Arff(**own)
+
+
+Reader = Callable[..., TableDataset]
+
+READERS: list[Reader] = [
+    *(as_csv, as_files, as_test_file, as_split, as_parquet, as_hugging_face, as_arff)
+]
+
+every_reader = pytest.mark.parametrize("reader", READERS, ids=lambda it: it.__name__)
+
+CSVS = pytest.mark.parametrize("reader", READERS[:4], ids=lambda it: it.__name__)
+
+
+def loaded(dataset: Any, folder: Path) -> Any:
+    """Return the dataset as its files tell it, and its two pools."""
+    known = dataset.complete(str(folder))
+    return known, *known.load(str(folder))
+
+
+def refusal(dataset: Any, folder: Path) -> str:
+    """Return the one line that refuses a dataset."""
+    with pytest.raises(ConfigError) as error:
+        loaded(dataset, folder)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+SAME = [
+    *(["1", "1.0"], ["01", "1"], ["+1", "1"], ["1e3", "1000"], ["-0", "0.0"]),
+    ["10", "10.", "1E1", "0010"],
+]
+"""Spellings of one whole number."""
+
+ALIKE = [
+    *(["North", "north"], ["north", "north "], ["a b", "a  b"], ["a b", "a\u00a0b"]),
+    *(["True", "1"], ["true", "True"], ["0.5", ".50"], ["1.5", "15e-1"]),
+    *(["ﬁn", "fin"], ["m²", "m2"], ["ab", "a\u200bb"], ["１ｘ", "1x"]),
+]
+"""Spellings that a person hardly tells from each other."""
+
+
+@pytest.mark.parametrize("spellings", SAME, ids=str)
+@CSVS
+def test_whole_numbers_are_one_however_they_are_written(
+    reader: Reader, spellings: list[str], tmp_path: Path
+) -> None:
+    frame = table(label=among(spellings, "7"), who=among(spellings, "8"))
+    known, *pools = loaded(reader(tmp_path, frame, owner="who"), tmp_path)
+    assert known.names[-1:] != ("z",)
+    assert known.classes == 2
+    owners = {owner for pool in pools for owner in pool.owners}
+    assert owners == {0, 1}
+
+
+@given(st.lists(st.integers(-(10**30), 10**30), min_size=2, unique=True))
+@settings(max_examples=50)
+def test_whole_numbers_have_the_order_of_their_size(numbers: list[int]) -> None:
+    forms = [str, lambda number: f"{number}.0", lambda number: f"{number:+040d}"]
+    texts = [form(number) for number in numbers for form in forms]
+    names, (places,) = numbered_names([np.array(texts)], "they")
+    assert names.tolist() == [str(number) for number in sorted(numbers)]
+    assert places.tolist() == [
+        sorted(numbers).index(number) for number in numbers for _ in forms
+    ]
+
+
+@pytest.mark.parametrize("spellings", ALIKE, ids=str)
+@pytest.mark.parametrize("role", ["label", "who", "b"])
+@every_reader
+def test_names_that_look_alike_are_refused_with_both(
+    reader: Reader, role: str, spellings: list[str], tmp_path: Path
+) -> None:
+    plain = all(each.isascii() and each == each.strip() for each in spellings)
+    if reader is as_arff and not plain:
+        pytest.skip("scipy reads such values of ARFF not at all")
+    frame = table(**{"b": ["q", "r"] * (ROWS // 2), role: among(spellings)})
+    dataset = reader(tmp_path, frame, owner="who", features=("a", "b"))
+    line = refusal(dataset, tmp_path)
+    # Among inputs, a number beside texts is told as such.
+    assert all(repr(each) in line for each in spellings) or "finite number" in line
+
+
+def test_letters_and_accents_are_names_as_they_are_meant(tmp_path: Path) -> None:
+    frame = table(label=among(["a", "A"]), b=among(["é", "e\u0301"]))
+    known, *_ = loaded(as_csv(tmp_path, frame), tmp_path)
+    assert known.names == ("A", "a", "z")
+    # The number, two owners, and é as one of two.
+    assert known.shape == (5,)
+
+
+@pytest.mark.parametrize("sign", NA_VALUES)
+def test_every_usual_sign_for_no_value_is_known(sign: str, tmp_path: Path) -> None:
+    for form in (sign, f"{sign} "):
+        frame = table(label=[form, *["x", "y", "z"] * 7, "x", "y"])
+        assert "label in 1 of 24 rows" in refusal(as_csv(tmp_path, frame), tmp_path)
+
+
+@pytest.mark.parametrize("sign", ["", "?", "nan"])
+@pytest.mark.parametrize("role", ["label", "who", "b", "a"])
+@CSVS
+def test_what_stands_for_no_value_is_none(
+    reader: Reader, role: str, sign: str, tmp_path: Path
+) -> None:
+    usual = table(b=["q", "r"] * (ROWS // 2))
+    cells = usual[role].astype(object).tolist()
+    cells[5] = sign
+    cells[8] = f" {sign}"
+    frame = usual.assign(**{role: cells})
+    own: dict[str, Any] = {"owner": "who", "features": ("a", "b")}
+    line = refusal(reader(tmp_path, frame, **own), tmp_path)
+    assert f"{role} in 2 of {ROWS} rows" in line
+    assert "dataset.missing=drop" in line
+    dropped = reader(tmp_path, frame, **own, missing="drop")
+    known, train, test = loaded(dropped, tmp_path)
+    assert (len(train.labels) + len(test.labels), known.classes) == (ROWS - 2, 2)
+    (note,) = known.notes(str(tmp_path))
+    assert note.endswith("; rows left out: 2")
+    mean = reader(tmp_path, frame, **own, missing="mean", standardise=False)
+    if role != "a":
+        assert "missing=drop" in refusal(mean, tmp_path)
+        return
+    _, train, test = loaded(mean, tmp_path)
+    assert len(train.labels) + len(test.labels) == ROWS
+    values = train.x[:, 0].tolist()
+    others = [value for value in values if value == int(value)]
+    filled = {*values, *test.x[:, 0].tolist()} - {*map(float, range(ROWS))}
+    assert all(value == pytest.approx(np.mean(others), rel=0.1) for value in filled)
+
+
+@pytest.mark.parametrize("sign", [None, "?", "NA"])
+@pytest.mark.parametrize("role", ["label", "who", "b"])
+@pytest.mark.parametrize("reader", READERS[4:], ids=lambda it: it.__name__)
+def test_other_files_miss_values_as_csv_does(
+    reader: Reader, role: str, sign: str | None, tmp_path: Path
+) -> None:
+    if reader is as_arff:
+        sign = "?"
+    usual = table(b=["q", "r"] * (ROWS // 2))
+    cells = usual[role].astype(object).tolist()
+    cells[5] = sign
+    frame = usual.assign(**{role: cells})
+    own: dict[str, Any] = {"owner": "who", "features": ("a", "b")}
+    line = refusal(reader(tmp_path, frame, **own), tmp_path)
+    assert f"{role} in 1 of {ROWS} rows, first in " in line
+    assert ": row 6" in line
+    _, *pools = loaded(reader(tmp_path, frame, **own, missing="drop"), tmp_path)
+    assert sum(len(pool.labels) for pool in pools) == ROWS - 1
+
+
+def test_the_mean_is_that_of_the_training_rows(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("a,b,label\n1,5,x\n,5,y\n3,NA,x\n")
+    (tmp_path / "test.csv").write_text("a,b,label\n?,7,x\n100,7,y\n")
+    own: dict[str, Any] = {"test_file": "test.csv", "standardise": False}
+    dataset = Csv(file="train.csv", **own, missing="mean")
+    known, train, test = loaded(dataset, tmp_path)
+    assert train.x.tolist() == [[1, 5], [2, 5], [3, 5]]
+    assert test.x.tolist() == [[2, 7], [100, 7]]
+    (note,) = known.notes(str(tmp_path))
+    assert "a in 2 of 5 rows, first in train.csv: row 2" in note
+
+
+@pytest.mark.parametrize("missing", ["refuse", "drop", "mean"])
+def test_a_column_without_any_value_is_told(missing: Any, tmp_path: Path) -> None:
+    frame = table(b=["NA"] * ROWS)
+    dataset = as_csv(tmp_path, frame, features=("a", "b"), missing=missing)
+    assert "no mean" in refusal(dataset, tmp_path) or missing != "mean"
+
+
+def test_a_name_may_be_what_stands_for_no_value_elsewhere(tmp_path: Path) -> None:
+    frame = table(label=["None", "some"] * (ROWS // 2))
+    known, *_ = loaded(as_csv(tmp_path, frame, na_values=()), tmp_path)
+    assert known.names == ("None", "some")
+    line = refusal(as_csv(tmp_path, frame, na_values=("0",)), tmp_path)
+    assert "a in 1 of" in line
+
+
+def test_a_sentence_may_be_a_dash_but_not_nothing(tmp_path: Path) -> None:
+    frame = table(says=["-", "?", "NA", "fine"] * (ROWS // 4))
+    known, *_ = loaded(as_csv(tmp_path, frame, text="says"), tmp_path)
+    assert known.classes == 2
+    frame = table(says=["", "fine"] * (ROWS // 2))
+    line = refusal(as_csv(tmp_path, frame, text="says", missing="mean"), tmp_path)
+    assert "says in 12 of 24 rows" in line
+
+
+@pytest.mark.parametrize(
+    ("cells", "settings"),
+    [
+        ({"y": [0, 1, np.nan]}, {}),
+        ({"y": ["a", "b", "?"]}, {}),
+        ({"y": [0, 1, -1]}, {"na_values": ("-1",)}),
+        ({"y": [0, 1, 0], "x": [[1.0], [2], [np.nan]]}, {}),
+        ({"y": [0, 1, 0], "x": [[1.0], [2], [np.inf]]}, {}),
+        ({"y": [0, 1, 0], "owner": ["u", "v", "NA"]}, {}),
+        ({"y": [0, 1, 0], "time": np.array(["2024"] * 2 + ["NaT"], "M8[D]")}, {}),
+    ],
+)
+def test_arrays_miss_values_as_tables_do(
+    cells: dict[str, Any], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    arrays = {"x": [[1.0], [2], [3]], **cells}
+    arrays = {name: np.concatenate([array] * 4) for name, array in arrays.items()}
+    np.savez(tmp_path / "data.npz", **arrays)
+    line = refusal(Npz(**settings), tmp_path)
+    assert "in 4 of 12 rows, first in its train part: row 3" in line
+    _, train, test = loaded(Npz(**settings, missing="drop"), tmp_path)
+    assert len(train.labels) + len(test.labels) == 8
+    mean = Npz(**settings, missing="mean")
+    if "x" in cells:
+        _, *pools = loaded(mean, tmp_path)
+        assert {*np.concatenate([pool.x for pool in pools]).flat} == {1, 1.5, 2}
+    else:
+        assert "missing=drop" in refusal(mean, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *("{},5", "0,{}", "1,{}34", "1.{}34,5", "1 {}34", "1'{}34", "{}%", "{} %"),
+        *("{} kg", "{}kg", "{},5 km/h", "$ {}", "€{}", "({})", "-{},5", "−{}"),
+        *("<{}", "{} °C", "1,{}34,567.8", "{}e3 m²"),
+    ],
+)
+@every_reader
+def test_numbers_that_only_people_read_are_told(
+    reader: Reader, form: str, tmp_path: Path
+) -> None:
+    if reader is as_arff and not form.isascii():
+        pytest.skip("scipy reads such values of ARFF not at all")
+    frame = table(b=[form.format(2 + row % 5) for row in range(ROWS)])
+    line = refusal(reader(tmp_path, frame, features=("a", "b")), tmp_path)
+    assert "column b has numbers such as" in line
+    assert "dataset.decimal=comma" in line
+
+
+@pytest.mark.parametrize(
+    "texts", [["1st", "2nd"], ["7-9", "9-11"], ["3.1.2", "3.1.3"], ["a1", "a2"]]
+)
+def test_other_texts_with_digits_are_categories(
+    texts: list[str], tmp_path: Path
+) -> None:
+    frame = table(b=texts * (ROWS // 2))
+    known, *_ = loaded(as_csv(tmp_path, frame, features=("b",)), tmp_path)
+    assert known.shape == (2,)
+
+
+def test_beside_decimal_commas_the_text_is_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("a;label\n1,5;x\n2;y\nabc;x\n2,5;y\n")
+    dataset = Csv(separator="semicolon", decimal="comma")
+    assert "row 3 has a=abc" in refusal(dataset, tmp_path)
+    (tmp_path / "data.csv").write_text("a;label\n1,5;x\nNA;y\n2,5;x\n2,5;y\n")
+    dataset = Csv(separator="semicolon", decimal="comma", missing="mean")
+    assert loaded(dataset, tmp_path)[0].shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("written", "form", "meant"),
+    [
+        ("31.01.2024 10:30", "%d.%m.%Y %H:%M", "2024-01-31T10:30"),
+        ("01/31/2024", "%m/%d/%Y", "2024-01-31"),
+        ("31 Jan 24", "%d %b %y", "2024-01-31"),
+        ("20240131", "%Y%m%d", "2024-01-31"),
+        ("01022024", "%d%m%Y", "2024-02-01"),
+        ("202401", "%Y%m", "2024-01-01"),
+        ("20240131103000", "%Y%m%d%H%M%S", "2024-01-31T10:30"),
+    ],
+)
+@every_reader
+def test_dates_are_read_in_the_format_that_is_named(
+    reader: Reader, written: str, form: str, meant: str, tmp_path: Path
+) -> None:
+    frame = table(when=[written] * ROWS)
+    line = refusal(reader(tmp_path, frame, features=("a",), time="when"), tmp_path)
+    assert "row 1 has when=" in line
+    assert "dataset.time_format" in line
+    own: dict[str, Any] = {"features": ("a",), "time": "when", "time_format": form}
+    _, train, test = loaded(reader(tmp_path, frame, **own), tmp_path)
+    wanted = np.datetime64(meant, "s").astype(np.int64)
+    assert {*train.times, *test.times} == {wanted}
+
+
+@pytest.mark.parametrize(
+    ("cells", "form", "words"),
+    [
+        (["2024-01-31", "2024-02-30"], None, "row 2 has when=2024-02-30, .* ISO8601"),
+        (["20240131", "20240230"], "%Y%m%d", "row 2 has when=20240230, .* %Y%m%d"),
+        (["2024-01-31", "7"], None, "row 1 has when=2024-01-31, .* no integer"),
+        (["7", "7.5"], None, "row 2 has when=7.5, .* no integer"),
+        (["7", "9" * 20], None, "row 2 has when=9+, .* no integer"),
+        (["2024-01-31T10:00Z", "2024-01-31T10:00"], None, "row 2 .* no time zone"),
+        (["31.01.2024", "1.2.2024"], "DD.MM.YYYY", "no date in the format DD"),
+        (["31.01.2024", "1.2.2024"], "%Q", "time_format=%Q cannot be read"),
+    ],
+)
+def test_times_of_another_kind_are_told_with_their_row(
+    cells: list[str], form: str | None, words: str, tmp_path: Path
+) -> None:
+    frame = table(when=cells * (ROWS // 2))
+    dataset = as_csv(tmp_path, frame, features=("a",), time="when", time_format=form)
+    with pytest.raises(ConfigError, match=words):
+        loaded(dataset, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("cells", "form", "times"),
+    [
+        (["20240131", "20240230"], "integer", {20240131, 20240230}),
+        (["1704067200000000001", "7"], None, {1704067200000000001, 7}),
+        (["2016", "2017"], None, {2016, 2017}),
+        (["100", "20240131"], None, {100, 20240131}),
+        (["2024-01-31T10:00Z", "2024-01-31T12:00+02:00"], None, {1706695200}),
+    ],
+)
+def test_integers_stay_integers(
+    cells: list[str], form: str | None, times: set[int], tmp_path: Path
+) -> None:
+    frame = table(when=cells * (ROWS // 2))
+    dataset = as_csv(tmp_path, frame, features=("a",), time="when", time_format=form)
+    _, train, test = loaded(dataset, tmp_path)
+    assert {*train.times, *test.times} == times
+
+
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("extra", [",", ",9", ",9,9"])
+@pytest.mark.parametrize("order", ["label,a,b", "a,label,b", "id,a,label"])
+def test_rows_with_more_values_than_names_are_told(
+    order: str, extra: str, place: int, tmp_path: Path
+) -> None:
+    cells = {"label": "xy", "a": "01", "b": "23", "id": "45"}
+    rows = [
+        ",".join(cells[name][row % 2] for name in order.split(",")) for row in range(9)
+    ]
+    longer = [
+        row + extra if place in (0, each) else row for each, row in enumerate(rows)
+    ]
+    (tmp_path / "data.csv").write_text("\n".join([order, *longer]))
+    line = refusal(Csv(), tmp_path)
+    assert "data.csv cannot be read" in line
+    assert "more values" in line or "Expected 3 fields" in line or "Length of" in line
+
+
+def test_names_of_rows_as_r_writes_them_are_no_input(tmp_path: Path) -> None:
+    lines = [f'"{row}" {row / 4} "{"xy"[row % 2]}"' for row in range(1, 13)]
+    (tmp_path / "data.csv").write_text("\n".join(['"a" "label"', *lines]))
+    known, train, _ = loaded(Csv(separator=r"\s+", standardise=False), tmp_path)
+    assert (known.shape, known.names) == ((1,), ("x", "y"))
+    assert train.x.max() <= 3
+
+
+@pytest.mark.parametrize("name", ["data[1]", "a*b", "what?", "[ab]", "**"])
+def test_a_file_that_exists_is_no_pattern(name: str, tmp_path: Path) -> None:
+    plain = name.replace("[1]", "1").replace("*", "x").replace("?", "y")
+    plain = plain.replace("[ab]", "a")
+    for stem, classes in ((name, 3), (plain, 2)):
+        label = [f"c{row % classes}" for row in range(ROWS)]
+        table(label=label).to_csv(tmp_path / f"{stem}.csv", index=False)
+        y = np.arange(ROWS) % classes
+        np.savez(tmp_path / f"{stem}.npz", x=np.ones((ROWS, 1)), y=y)
+    for dataset in (Csv(file=f"{name}.csv"), Npz(file=f"{name}.npz")):
+        assert loaded(dataset, tmp_path)[0].classes == 3
+    np.savez(tmp_path / f"{name}.npz", x=np.ones((ROWS, 1)), y=np.arange(ROWS) % 4)
+    assert loaded(Npz(file=f"{name}.npz"), tmp_path)[0].classes == 4
+
+
+@pytest.mark.parametrize("bad", ["?", "z"])
+@pytest.mark.parametrize(
+    ("reader", "row", "where"),
+    [
+        (as_csv, 4, "data.csv: row 5"),
+        (as_files, 9, "part1.csv: row 5"),
+        (as_test_file, 9, "test.csv: row 5"),
+        (as_test_file, 8, "train.csv: row 5"),
+        (as_split, 9, "data.csv: row 10"),
+        (as_parquet, 4, "data.parquet: row 5"),
+        (as_hugging_face, 4, "split train: row 5"),
+    ],
+)
+def test_an_error_names_the_file_and_the_row(
+    reader: Reader, row: int, where: str, bad: str, tmp_path: Path
+) -> None:
+    cells = [str(number) for number in range(ROWS)]
+    cells[row] = bad
+    dataset = reader(tmp_path, table(a=cells), features=("a",))
+    assert where in refusal(dataset, tmp_path)
+
+
+def test_each_file_has_all_columns(tmp_path: Path) -> None:
+    table().to_csv(tmp_path / "part0.csv", index=False)
+    table(b=["q"] * ROWS).to_csv(tmp_path / "part1.csv", index=False)
+    line = refusal(Csv(file="part*.csv", missing="drop"), tmp_path)
+    assert "dataset.features=b is no column of part0.csv" in line
+
+
+def test_train_and_test_are_told_apart_by_one_spelling(tmp_path: Path) -> None:
+    frame = table(part=["train", "Train", "test"] * (ROWS // 3))
+    line = refusal(as_csv(tmp_path, frame, split="part"), tmp_path)
+    assert "'Train' and 'train'" in line
+    frame = table(part=["train", "test", "?"] * (ROWS // 3))
+    dataset = as_csv(tmp_path, frame, split="part", missing="drop")
+    _, train, test = loaded(dataset, tmp_path)
+    assert (len(train.labels), len(test.labels)) == (8, 8)
+    frame = table(part=["a", "b"] * (ROWS // 2))
+    line = refusal(as_csv(tmp_path, frame, split="part"), tmp_path)
+    assert "dataset.split=part is not allowed; use a column with train" in line
+
+
+@pytest.mark.parametrize("reader", [as_csv, as_parquet, as_hugging_face])
+def test_names_of_columns_are_texts_without_blanks(
+    reader: Reader, tmp_path: Path
+) -> None:
+    names = {"a": "0", "label": " 2 ", "who": "1 "}
+    dataset = reader(tmp_path, table().rename(columns=names), label="2", owner="1")
+    assert loaded(dataset, tmp_path)[0].shape == (1,)
+    if reader is as_parquet:
+        numbers = table().set_axis([0, 1, 2], axis=1)
+        numbers.to_parquet(tmp_path / "data.parquet")
+        assert loaded(Parquet(label="1", owner="2"), tmp_path)[0].shape == (1,)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "@attribute c {ü,v}\n@data\nü,x\nv,y",
+        "@attribute c string\n@data\nu,x\nv,y",
+        "@attribute c {u,v}\n@data\n{1 y}\n{0 v}",
+    ],
+)
+def test_what_scipy_does_not_read_of_arff_has_a_way_out(
+    lines: str, tmp_path: Path
+) -> None:
+    text = lines.replace("@data", "@attribute label {x,y}\n@data")
+    (tmp_path / "data.arff").write_text(f"@relation r\n{text}\n", encoding="utf-8")
+    assert "save others as a .csv for dataset=csv" in refusal(Arff(), tmp_path)
+
+
+def test_times_of_arrays_may_be_dates(tmp_path: Path) -> None:
+    days = np.array(["1970-01-01", "1970-01-02"] * 4, "datetime64[D]")
+    np.savez(tmp_path / "data.npz", x=np.ones((8, 1)), y=[0, 0, 1, 1] * 2, time=days)
+    _, train, test = loaded(Npz(), tmp_path)
+    assert {*train.times, *test.times} == {0, 86400}
+    words = ["now"] * 8
+    np.savez(tmp_path / "data.npz", x=np.ones((8, 1)), y=[0, 0, 1, 1] * 2, time=words)
+    assert "times are <U3, neither integers nor datetime64" in refusal(Npz(), tmp_path)
+
+
+def test_a_split_without_samples_is_told(tmp_path: Path) -> None:
+    table()[:0].to_csv(tmp_path / "test.csv", index=False)
+    dataset = as_csv(tmp_path, table(), test_file="test.csv")
+    assert "for the test part has no row; add samples" in refusal(dataset, tmp_path)
