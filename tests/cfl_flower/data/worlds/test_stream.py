@@ -559,6 +559,8 @@ def test_without_times_a_stream_in_time_is_one_clear_line(
     with pytest.raises(ConfigError, match=r"drift\.order.*fmow") as caught:
         source.view(0, 1)
     assert "\n" not in str(caught.value)
+    one_time = isinstance(dataset, Dated)
+    assert ("all have the time" in str(caught.value)) == one_time
 
 
 def test_all_test_samples_are_there_while_training_samples_come_and_go() -> None:
