@@ -58,6 +58,8 @@ def _user_data(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
         y = content["user_data"][name]["y"]
         if len(x) != len(y):
             raise ValueError(f"user {name} has {len(x)} inputs and {len(y)} labels")
+        if any(int(label) != float(label) for label in y):
+            raise ValueError(f"user {name} has a label that is no integer")
         yield name, x, y
 
 

@@ -260,7 +260,7 @@ class FileTable(TableDataset):
     def frames(self, data_dir: str) -> Frames:
         """Read the files of each part."""
         return [
-            (part, _below(path, data_dir), self._read(path))
+            (part, str(path).removeprefix(f"{data_dir}/"), self._read(path))
             for part, pattern in zip(PARTS, self.files(), strict=False)
             for path in find(data_dir, pattern)
         ]
@@ -295,11 +295,6 @@ class FileTable(TableDataset):
                 ]
                 frame[self.image] = cells
             return frame
-
-
-def _below(path: Path, folder: str) -> str:
-    """Return a path as it is below a folder, if it is."""
-    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
 WORDS = {"tab": "\t", "semicolon": ";", "comma": ",", "point": "."}

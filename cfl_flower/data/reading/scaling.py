@@ -62,6 +62,8 @@ def filled(parts: Parts, name: str) -> Parts:
     Raises `ConfigError` if no training sample of the dataset ``name`` has the input.
     """
     train = parts["train"]["x"]
+    if train.dtype.kind != "f":
+        return parts
     known = np.isfinite(train)
     counts = known.sum(axis=0)
     if not counts.all():

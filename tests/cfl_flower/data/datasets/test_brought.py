@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -536,6 +537,14 @@ def test_times_of_arrays_may_be_dates(tmp_path: Path) -> None:
     words = ["now"] * 8
     np.savez(tmp_path / "data.npz", x=np.ones((8, 1)), y=[0, 0, 1, 1] * 2, time=words)
     assert "times are <U3, neither integers nor datetime64" in refusal(Npz(), tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["drop", "mean"])
+def test_pixels_stay_bytes(missing: Any, tmp_path: Path) -> None:
+    x = np.arange(8 * 9, dtype=np.uint8).reshape(8, 3, 3)
+    np.savez(tmp_path / "data.npz", x=x, y=[0, 0, 1, 1] * 2)
+    for pool in loaded(Npz(missing=missing), tmp_path)[1:]:
+        assert pool.x.dtype is torch.uint8
 
 
 def test_a_split_without_samples_is_told(tmp_path: Path) -> None:

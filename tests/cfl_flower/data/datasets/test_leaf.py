@@ -112,6 +112,10 @@ def test_missing_json_files_are_named(tmp_path: Path) -> None:
         ),
         ('{"users": ["a"], "user_data": {"a": {"x": [[1, 2]], "y": [1]}}}', "reshape"),
         (
+            '{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [1.7]}}}',
+            "user a has a label that is no integer",
+        ),
+        (
             json.dumps(
                 {"users": ["a"], "user_data": {"a": {"x": [[0] * 784], "y": [62]}}}
             ),
