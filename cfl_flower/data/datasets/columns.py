@@ -123,7 +123,7 @@ def _encoded(column: pd.Series, where: object) -> FloatArray:
     _refuse(column, column.isna(), why)
     what = f"{where}: in column {column.name},"
     texts, (places,) = numbered_names([column.to_numpy(object).astype(str)], what)
-    forms = [FORMATTED.fullmatch(text.strip()) for text in texts]
+    forms = [FORMATTED.fullmatch(text.strip().casefold()) for text in texts]
     if len({form and form["unit"] for form in forms}) == 1 and all(forms):
         raise ConfigError(
             f"{where}: column {column.name} has numbers such as {texts[0]}; write them "

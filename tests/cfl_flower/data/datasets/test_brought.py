@@ -340,6 +340,11 @@ def test_other_texts_with_digits_are_categories(
     assert known.shape == (2,)
 
 
+def test_a_unit_is_one_in_capitals_too(tmp_path: Path) -> None:
+    frame = table(b=["5 kg", "6 KG"] * (ROWS // 2))
+    assert "numbers such as" in refusal(as_csv(tmp_path, frame), tmp_path)
+
+
 def test_beside_decimal_commas_the_text_is_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("a;label\n1,5;x\n2;y\nabc;x\n2,5;y\n")
     dataset = Csv(separator="semicolon", decimal="comma")
