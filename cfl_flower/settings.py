@@ -277,10 +277,20 @@ def require(condition: bool, field: str, value: object, allowed: str) -> None:
         raise ConfigError(f"{field}={value} is not allowed; use {allowed}")
 
 
-def require_package(package: str, field: str, value: str, extra: str) -> None:
+ON_PYPI = {
+    "dp_accounting": "dp-accounting",
+    "flwr_datasets": "flwr-datasets",
+    "mlflow": "mlflow-skinny",
+}
+"""What pip installs packages as that are imported by another name."""
+
+
+def require_package(
+    package: str, field: str, value: str, other: str = "another"
+) -> None:
     """Raise the one-line error of a setting whose package is not installed."""
     there = importlib.util.find_spec(package) is not None
-    allowed = f"another, or pip install 'cfl-flower[{extra}]' first"
+    allowed = f"{other}, or pip install {ON_PYPI.get(package, package)} first"
     require(there, field, value, allowed)
 
 

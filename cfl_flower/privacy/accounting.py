@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.util import find_spec
 
-from cfl_flower.settings import require
+from cfl_flower.settings import require_package
 from cfl_flower.types import ClientId
 
 
@@ -54,5 +53,4 @@ def epsilon_of(square: float, delta: float) -> float:
 
 def require_accountant(mode: str) -> None:
     """Raise `ConfigError` unless dp-accounting is installed."""
-    allowed = "none, or pip install 'cfl-flower[privacy]' first"
-    require(find_spec("dp_accounting") is not None, "privacy", mode, allowed)
+    require_package("dp_accounting", "privacy", mode, "none")

@@ -40,7 +40,7 @@ class Logger(ABC):
     def check(self) -> None:
         """Require the logger's package, or raise `ConfigError`."""
         name = type(self).__name__.lower()
-        require_package(self.package, "logger", name, name)
+        require_package(self.package, "logger", name)
 
     @abstractmethod
     def open(self, config: RunConfig, done: int) -> Any:

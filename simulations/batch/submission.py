@@ -54,7 +54,7 @@ def submit(jobs: Sequence[Job], root: Path, asked: argparse.Namespace) -> str:
 
     Raises `ConfigError` without submitit, or if the cluster or a resource is refused.
     """
-    require_package("submitit", "--submit", asked.submit, "slurm")
+    require_package("submitit", "--submit", asked.submit)
     from submitit import AutoExecutor
 
     resources = {item.key_or_group: item.value() for item in parse(asked.resource)}

@@ -53,7 +53,7 @@ class HuggingFace(TableDataset):
         allowed = "null with dataset.partitioner, which has the owners"
         ok = not (self.owner and self.partitioner)
         require(ok, "dataset.owner", self.owner, allowed)
-        require_package("flwr_datasets", "dataset", "hf", "data")
+        require_package("flwr_datasets", "dataset", "hf")
 
     def files(self) -> tuple[str, ...]:
         """Return what is in the folder, if it is one."""

@@ -162,7 +162,7 @@ class Employment(Stream):
 
     def check(self, data_dir: str) -> None:
         """Require the package, and one that reads its files."""
-        require_package("pyarrow", "dataset", self.name, "data")
+        require_package("pyarrow", "dataset", self.name)
         super().check(data_dir)
 
     def joined(self, paths: list[Path]) -> pd.DataFrame:

@@ -374,7 +374,7 @@ class Parquet(FileTable):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_package("pyarrow", "dataset", "parquet", "data")
+        require_package("pyarrow", "dataset", "parquet")
 
     def frame(self, path: Path) -> pd.DataFrame:
         """Read one file."""

@@ -21,7 +21,7 @@ def pretrained(source: str, key: str) -> Path:
     That of an installed package with such a folder ``model``, a folder, or one that is
     fetched from Hugging Face's hub by its name. Raises `ConfigError`.
     """
-    require_package("transformers", key, source, "text")
+    require_package("transformers", key, source)
     package = find_spec(source) if source.isidentifier() else None
     parents = (package and package.submodule_search_locations) or ()
     for folder in (*(Path(each, "model") for each in parents), Path(source)):

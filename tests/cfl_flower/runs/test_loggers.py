@@ -62,7 +62,7 @@ def test_tensorboard_gets_every_measured_number(tmp_path: Path) -> None:
 def test_mlflow_goes_on_with_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mlflow = pytest.importorskip("mlflow", reason="needs 'cfl-flower[mlflow]'")
+    mlflow = pytest.importorskip("mlflow", reason="needs mlflow-skinny")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     uri = f"file://{tmp_path}/mlruns"
     config = composed(tmp_path / "run", "mlflow", f"logger.uri={uri}", "seed=7")
@@ -84,7 +84,7 @@ def test_mlflow_goes_on_with_a_run(
 
 
 def test_wandb_writes_files_that_can_be_sent_later(tmp_path: Path) -> None:
-    pytest.importorskip("wandb", reason="needs 'cfl-flower[wandb]'")
+    pytest.importorskip("wandb", reason="needs wandb")
     (tmp_path / "run").mkdir()
     with open_logger(composed(tmp_path / "run", "wandb"), 0, print) as write:
         write(FIRST, ROWS, STATE)
@@ -101,7 +101,7 @@ def test_wandb_writes_files_that_can_be_sent_later(tmp_path: Path) -> None:
 def test_a_logger_that_fails_costs_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mlflow = pytest.importorskip("mlflow", reason="needs 'cfl-flower[mlflow]'")
+    mlflow = pytest.importorskip("mlflow", reason="needs mlflow-skinny")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     uri = f"file://{tmp_path}/mlruns"
     config = composed(tmp_path / "run", "mlflow", f"logger.uri={uri}")
@@ -122,7 +122,7 @@ def test_a_logger_that_fails_costs_no_run(
 def test_a_logger_that_cannot_be_opened_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("mlflow", reason="needs 'cfl-flower[mlflow]'")
+    pytest.importorskip("mlflow", reason="needs mlflow-skinny")
     config = composed(tmp_path, "mlflow", "logger.uri=nothing://here")
     with (
         pytest.raises(ConfigError, match=r"logger=mlflow cannot be opened \(") as error,

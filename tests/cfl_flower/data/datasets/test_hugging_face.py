@@ -12,9 +12,9 @@ from cfl_flower.data.datasets.hugging_face import HuggingFace
 from cfl_flower.errors import ConfigError
 
 datasets: Any = pytest.importorskip(
-    "datasets", reason="needs pip install 'cfl-flower[data]'"
+    "datasets", reason="needs pip install flwr-datasets"
 )
-pytest.importorskip("flwr_datasets", reason="needs pip install 'cfl-flower[data]'")
+pytest.importorskip("flwr_datasets", reason="needs pip install flwr-datasets")
 
 NAMES = ["owl", "cat", "bee"]
 

