@@ -63,8 +63,9 @@ check: $(TOOLS)  ## Formatting, lint, imports and types
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-docs: $(TOOLS)  ## Rewrite the settings tables of docs/methods and the scoreboard
+docs: $(TOOLS)  ## Rewrite what pages draw from declarations: settings, counts, the scoreboard
 	$(BIN)/python -m tests.docs.settings_tables
+	$(BIN)/python -m tests.docs.facts
 	$(BIN)/python -m simulations.scoreboard
 
 site: $(SITE)  ## Build the documentation into build/site, all links checked

@@ -3,7 +3,8 @@
     python -m simulations.scoreboard
 
 writes docs/results/README.md from published.yaml, which `simulations.reproduce` runs,
-and the tables of the pages beside it from recorded.json, which has what runs gave.
+and from the papers' pages, which say in short what holds; and the tables of these pages
+from recorded.json, which has what runs gave.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ from collections.abc import Iterator
 
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import CONF
-from simulations.papers.published import STATES, load_elsewhere, load_tables
+from simulations.papers.published import (
+    RESULTS,
+    STATES,
+    load_elsewhere,
+    load_tables,
+)
 from simulations.papers.recorded import section
 
 PAGE = CONF.parent / "docs" / "results" / "README.md"
@@ -29,18 +35,31 @@ PAPERS = {
 
 MARKED = re.compile("(<!-- recorded -->\n).*?(<!-- end of recorded -->)", re.DOTALL)
 
+IN_SHORT = re.compile(r"\*\*In short:\*\* (.*?)\n\n", re.DOTALL)
+
 HEAD = """# The papers' tables and figures
 
-What was reproduced here, and how far: one line for each table or figure. Its name is
-what `python -m simulations.reproduce NAME` runs, unless the line names another command.
-The papers' pages have the numbers. `python -m simulations.scoreboard` writes this page
-from [published.yaml](../../simulations/papers/published.yaml), which has the published
+What was reproduced here, and how far. The counts are of results, one for each measure
+of a table or figure: {results} in all. {whole} of the {tables} tables and figures of
+accuracies that `reproduce` runs {are} reproduced in full.
+
+{overview}
+
+{in_short}
+
+| state | what it means |
+| --- | --- |
+{states}
+
+The rest of the page has a line for each result, and for what is none. Its name is what
+`cfl-flower reproduce NAME` runs, unless the line names another command. The papers'
+pages have the numbers, and the story behind a line. `make docs` writes this page from
+[published.yaml](../../simulations/papers/published.yaml), which has the published
 figures.
 
 ```bash
-python -m simulations.reproduce --list    # what each needs, and how long runs took
+cfl-flower reproduce --list    # what each needs, and how long runs took
 ```
-
 """
 
 
@@ -52,15 +71,47 @@ def lines() -> Iterator[tuple[str, str, str, str]]:
         yield name, found.where, found.state, found.evidence
 
 
+def count(state: str, prefix: str = "") -> int:
+    """Return how many lines of a paper, or of all, are in a state."""
+    return sum(line[2] == state and line[0].startswith(prefix) for line in lines())
+
+
+def accuracies() -> tuple[int, int]:
+    """Return how many runnable results are of accuracies, and how many are whole."""
+    shares = [table for table in load_tables().values() if table.is_share]
+    return len(shares), sum(table.state == "reproduced" for table in shares)
+
+
+def overview() -> str:
+    """Return the table of papers by states of results."""
+    text = f"| paper | {' | '.join(RESULTS)} |\n| --- |{' ---: |' * len(RESULTS)}\n"
+    for prefix, paper in PAPERS.items():
+        counts = (str(count(state, f"{prefix}_")) for state in RESULTS)
+        text += f"| [{paper}]({prefix}.md) | {' | '.join(counts)} |\n"
+    return text + f"| all | {' | '.join(str(count(state)) for state in RESULTS)} |"
+
+
+def in_short(prefix: str) -> str:
+    """Return what a paper's page says in short, in a line."""
+    words = PAGE.with_name(f"{prefix}.md").read_text()
+    return " ".join(IN_SHORT.findall(words)[0].split())
+
+
 def page() -> str:
     """Return the page."""
     found = list(lines())
-    counts = {state: sum(line[2] == state for line in found) for state in STATES}
-    text = (
-        HEAD + "| state | what it means | tables and figures |\n| --- | --- | ---: |\n"
+    tables, whole = accuracies()
+    text = HEAD.format(
+        results=sum(map(count, RESULTS)),
+        tables=tables,
+        whole=whole,
+        are="is" if whole == 1 else "are",
+        overview=overview(),
+        in_short="\n".join(
+            f"* **{paper}**: {in_short(prefix)}" for prefix, paper in PAPERS.items()
+        ),
+        states="\n".join(f"| {state} | {what} |" for state, what in STATES.items()),
     )
-    for state, meaning in STATES.items():
-        text += f"| {state} | {meaning} | {counts[state]} |\n"
     for prefix, paper in PAPERS.items():
         text += f"\n## {paper} ([figures]({prefix}.md))\n\n"
         text += "| name | what | state | evidence |\n| --- | --- | --- | --- |\n"

@@ -34,14 +34,22 @@ SPEEDUP = "speed-up"
 DISTANCES = ("heterogeneity", "discrepancy")
 """Measures that are not shares."""
 
-STATES = {
-    "reproduced": "figures within the tolerance",
-    "in part": "some rows or methods are, as the evidence says",
-    "order only": "the order of the methods holds, levels differ",
+RESULTS = {
+    "reproduced": "all figures are within the tolerance",
+    "in part": "some figures are, or some of what a drawing shows comes out; if the "
+    "evidence says so, after a part of the rounds or on other data",
+    "order only": "the means are in the paper's order; levels differ, or the data are "
+    "others",
     "contradicts": "the paper's order does not come out",
     "not run": "the evidence says why",
 }
-"""How a table or figure stands here, and what that means."""
+"""How a result of a paper stands here, and what that means."""
+
+STATES = RESULTS | {
+    "same runs": "curves of the runs of another line, which is counted",
+    "no result": "settings, or sizes and pictures of data",
+}
+"""The same of every table and figure; the last two do not count."""
 
 AVERAGES = {"last": lambda known: known[-1], "mean": fmean, "median": median}
 """How the values of all rounds become one."""

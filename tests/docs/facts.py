@@ -1,0 +1,229 @@
+"""What pages say of the project in numbers, each from where it is declared.
+
+    python -m tests.docs.facts
+
+rewrites what is between ``<!--=NAME-->`` and ``<!--/-->`` on every page. A name can
+have words behind it, such as ``<!--=mean concept fedavg-->``. Markdown takes a line
+that begins with a comment for HTML: a fact within a sentence must not begin one.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import NamedTuple
+
+import yaml
+
+from cfl_flower.building import locate
+from cfl_flower.config.composition import compose_plain
+from cfl_flower.config.options import list_options
+from cfl_flower.engine.asynchronous import AsynchronousStrategy
+from cfl_flower.engine.declarations import Disclosure
+from cfl_flower.environment.plugins import CONF
+from simulations.papers.published import RESULTS, STATES
+from simulations.scoreboard import PAPERS, accuracies, count
+from simulations.track import ROWS
+from simulations.tracking.page import (
+    TUNED,
+    TUNED_BASELINE,
+    leads_on,
+    ranks_of,
+)
+from simulations.tracking.protocol import load_protocol
+from simulations.tracking.rows import TrackRow, read_rows
+
+ROOT = CONF.parent
+
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "simulations/deploy/*.md")
+    for path in ROOT.glob(pattern)
+    if path.name != "CHANGELOG.md"
+)
+
+FACT = re.compile(r"(<!--=([\w ]+)-->)(.*?)(<!--/-->)", re.DOTALL)
+
+WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+CLUSTERED = (
+    *("fielding", "flexcfl", "ifca", "feddrift", "fedccfa", "stocfl", "feroma"),
+    *("fedgroup", "fesem", "cfl", "auxo", "flux", "ccfl", "fedsoft", "static"),
+)
+"""Methods with clusters or mixtures of clusters. static, the start of fielding, is
+nobody's publication."""
+
+CONDITIONS: Mapping[str, tuple[str, ...]] = {
+    "fielding": ("strategy/privacy=client",),
+    "stocfl": ("strategy.refresh=never", "strategy.omega=parallel"),
+    "static": ("strategy/privacy=client",),
+}
+"""The settings that a method needs with ``privacy=``. Secure sums have no part in
+``strategy/privacy``."""
+
+WHY = {
+    "flexcfl": "clients choose their cluster",
+    "fedgroup": "clients choose their cluster",
+    "ifca": "clients choose their cluster",
+    "feddrift": "clients choose their cluster",
+    "flux": "clients report moments of features",
+    "feroma": "clients report moments of features",
+    "fedccfa": "clients send more than models",
+    "fedpac": "clients send more than models",
+    "fedfm": "clients send more than models",
+    "scaffold": "clients send more than models",
+}
+"""Why a method with rounds declares nothing."""
+
+
+class Support(NamedTuple):
+    """What of privacy a method goes with."""
+
+    local: bool
+    central: bool
+    sums: bool
+    why: str = ""
+
+
+@cache
+def support_of(method: str) -> Support:
+    """Return what a method's declaration allows."""
+    file = yaml.safe_load((CONF / "strategy" / f"{method}.yaml").read_text())
+    if "_target_" not in file:
+        file = compose_plain([f"strategy={method}"]).settings["strategy"]
+    cls = locate(file["_target_"])
+    sent: Disclosure | None = cls.discloses
+    if sent is None:
+        rounds = not issubclass(cls, AsynchronousStrategy)
+        return Support(False, False, False, WHY[method] if rounds else "no rounds")
+    if sent.singly:
+        why = "the server compares single participants' models"
+        return Support(True, False, False, why)
+    return Support(True, True, True)
+
+
+def supporting(option: str, methods: tuple[str, ...] = ()) -> list[str]:
+    """Return the methods that support an option, of all or of some."""
+    return [
+        each
+        for each in methods or list_options("strategy")
+        if getattr(support_of(each), option)
+    ]
+
+
+def support_table() -> str:
+    """Return the table of methods by what they support, those with clusters first."""
+    lines = [
+        "",
+        "",
+        "| method | clusters | `local` | `central` | secure sums | needs, or why not |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    methods = list_options("strategy")
+    for method in sorted(methods, key=lambda each: (each not in CLUSTERED, each)):
+        found = support_of(method)
+        marks = ["yes" if each else "-" for each in found[:3]]
+        needs = " ".join(f"`{each}`" for each in CONDITIONS.get(method, ()))
+        clusters = "yes" if method in CLUSTERED else "-"
+        cells = [f"[{method}](../methods/{method}.md)", clusters, *marks]
+        lines.append(f"| {' | '.join(cells)} | {found.why or needs} |")
+    return "\n".join([*lines, "", ""])
+
+
+@cache
+def rows() -> dict[str, TrackRow]:
+    """Return the track's rows."""
+    return read_rows(ROWS, load_protocol())
+
+
+@cache
+def ranks() -> dict[str, float]:
+    """Return the average ranks that the track's page has."""
+    ranked = {
+        name: row
+        for name, row in rows().items()
+        if name == TUNED_BASELINE or not name.endswith(TUNED)
+    }
+    return ranks_of(ranked, load_protocol())[0]
+
+
+def behind(baseline: str) -> list[str]:
+    """Return the ranked streams on which every cluster method is behind a row."""
+    found = []
+    for stream in load_protocol().ranked:
+        leads = leads_on(
+            {n: r for n, r in rows().items() if n == baseline or not n.endswith(TUNED)},
+            stream,
+            baseline,
+        )
+        clusters = [lead for name, lead in leads.items() if name in CLUSTERED]
+        if all(lead.holds and lead.mean < 0 for lead in clusters):
+            found.append(stream)
+    return found
+
+
+def best_clustered() -> str:
+    """Return the method with clusters that has the best rank."""
+    return min(CLUSTERED, key=lambda name: ranks()[name])
+
+
+def word(number: int) -> str:
+    """Return a small number as a word."""
+    return WORDS[number] if number < len(WORDS) else str(number)
+
+
+FACTS: dict[str, Callable[..., str]] = {
+    "methods": lambda: str(len(list_options("strategy"))),
+    "systems": lambda: word(len(PAPERS)),
+    "others": lambda: str(len(list_options("strategy")) - len(PAPERS)),
+    "drifts": lambda: str(len(list_options("drift")) - 1),
+    "clustered": lambda: str(len(CLUSTERED) - 1),
+    "results": lambda: str(sum(map(count, RESULTS))),
+    "lines": lambda: str(sum(map(count, STATES))),
+    "state": lambda *words: str(count(" ".join(words))),
+    "whole": lambda: word(accuracies()[1]),
+    "supporting": lambda option: str(len(supporting(option))),
+    "clusters": lambda option: str(len(supporting(option, CLUSTERED[:-1]))),
+    "private clusters": lambda: " and ".join(supporting("central", CLUSTERED[:-1])),
+    "local only": lambda: str(
+        len(set(supporting("local")) - set(supporting("central")))
+    ),
+    "support table": support_table,
+    "streams": lambda: str(len(load_protocol().streams)),
+    "drifting": lambda: word(len(load_protocol().ranked)),
+    "rivals": lambda: str(len(ranks())),
+    "rank": lambda name: f"{ranks()[name]:.1f}",
+    "best clustered": best_clustered,
+    "best rank": lambda: f"{ranks()[best_clustered()]:.1f}",
+    "mean": lambda stream, name: f"{100 * rows()[name].streams[stream].mean:.1f}",
+    "behind": lambda name: word(len(behind(name))),
+}
+"""By name. ``no result`` counts as a state."""
+
+
+def fact(name: str) -> str:
+    """Return what a page must say."""
+    if name in FACTS:
+        return FACTS[name]()
+    first, *words = name.split()
+    return FACTS[first](*words)
+
+
+def updated(text: str) -> str:
+    """Return a page with its facts as they are."""
+    return FACT.sub(lambda found: found[1] + fact(found[2]) + found[4], text)
+
+
+def main() -> None:
+    """Rewrite the pages that are out of date."""
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        if updated(text) != text:
+            path.write_text(updated(text), encoding="utf-8")
+            sys.stdout.write(f"{path.relative_to(ROOT)} is up to date now\n")
+
+
+if __name__ == "__main__":
+    main()

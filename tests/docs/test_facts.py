@@ -1,0 +1,164 @@
+"""Every count of a page is drawn from where it is declared, and stays so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cfl_flower.config.compose import compose_config
+from cfl_flower.config.options import list_options
+from cfl_flower.errors import ConfigError, NoConceptsError
+from tests.docs.facts import (
+    CLUSTERED,
+    CONDITIONS,
+    FACT,
+    PAGES,
+    ROOT,
+    rows,
+    support_of,
+    updated,
+)
+
+METHODS = list_options("strategy")
+
+COUNTED = (
+    *("README.md", "docs/README.md", "docs/choosing.md", "docs/peers.md"),
+    *("docs/how-to/privacy.md", "docs/how-to/reproduce.md", "docs/methods/README.md"),
+    "SECURITY.md",
+)
+"""Pages that say how much of something the project has."""
+
+NUMBER = r"\d+(?:,\d{3})*|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+BETWEEN = r"(?: (?:of (?:the|its|their)|are|is|were|[\w-]+)){0,2}"
+WHAT = (
+    "methods?|baselines?|strategies|systems|tables?|figures?|papers?|results?|streams?"
+    "|drifts?|partitions?|datasets?|commands|reproduced|in part|not run|contradict"
+)
+COUNT = re.compile(
+    rf"(?<![\w.])((?:{NUMBER}){BETWEEN} (?:{WHAT}))\b",
+    re.IGNORECASE,
+)
+
+ELSEWHERE = {
+    # Of one run, which is described there.
+    "README.md": {"six methods", "two drifts", "Six methods"},
+    # Of other frameworks.
+    "docs/peers.md": {"15 strategies"},
+}
+"""Counts of something else than what the project has."""
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_says_what_is_declared(path: Path) -> None:
+    text = path.read_text()
+    assert updated(text) == text, "run `make docs`"
+    # Markdown takes the rest of such a line for HTML.
+    begun = re.findall(r"^[ >*|-]*<!--=([\w ]+)-->(?!$)", text, re.M)
+    assert begun == []
+
+
+def plain(text: str) -> str:
+    """Return a page without its code, its generated parts and the lines' ends."""
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    text = re.sub(
+        r"<!-- settings.*?<!-- end of settings -->", "", text, flags=re.DOTALL
+    )
+    return re.sub(r"\s+", " ", FACT.sub("drawn", text))
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_no_page_counts_by_hand(name: str) -> None:
+    found = set(COUNT.findall(plain((ROOT / name).read_text())))
+    assert found - ELSEWHERE.get(name, set()) == set(), (
+        "write a fact, see tests.docs.facts"
+    )
+
+
+def test_a_count_by_hand_would_be_noticed() -> None:
+    for words in (
+        "18 methods support it",
+        "of 79 tables and figures",
+        "five published\nsystems",
+    ):
+        assert COUNT.findall(plain(words))
+    for words in ("the <!--=methods-->34<!--/--> methods", "`a` ```\n3 methods\n```"):
+        assert not COUNT.findall(plain(words))
+
+
+@pytest.mark.parametrize("option", ["local", "central", "sums"])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_table_of_privacy_says_what_runs_refuse(method: str, option: str) -> None:
+    pytest.importorskip("dp_accounting")
+    asked = {
+        "local": ["privacy=local"],
+        "central": ["privacy=central"],
+        "sums": ["privacy.secure_sums=true"],
+    }[option]
+    needs = list(CONDITIONS.get(method, ()))
+    if option == "sums":
+        needs = [each for each in needs if not each.startswith("strategy/privacy=")]
+    if option == "central" and getattr(support_of(method), option):
+        needs.append("strategy.weighting=plain")
+    supported = getattr(support_of(method), option)
+    chosen = [f"strategy={method}", *asked, *needs]
+    network = ["model=mlp"] if method in ("fedccfa", "fedfm") else []
+    try:
+        compose_config([*chosen, *network])
+    except NoConceptsError:
+        raise
+    except ConfigError as error:
+        assert not supported, error
+        assert f"strategy={method}" in str(error)
+    else:
+        assert supported
+
+
+def test_clusters_are_those_of_the_list_of_methods() -> None:
+    text = (ROOT / "docs" / "methods" / "README.md").read_text()
+    kinds = re.findall(r"^\| ([^|]+) \| (\[.*) \|$", text, re.M)
+    named = {
+        name: kind for kind, names in kinds for name in re.findall(r"\[(\w+)\]", names)
+    }
+    assert sorted(named) == METHODS
+    clustered = {
+        n for n, kind in named.items() if "clusters for" in kind or "follow" in kind
+    }
+    assert clustered | {"ccfl", "fedsoft"} == set(CLUSTERED)
+
+
+def test_readme_names_every_method() -> None:
+    text = (ROOT / "README.md").read_text()
+    table = text[text.index("## The methods") :]
+    assert sorted({*re.findall(r"`(\w+)`", table)} & {*METHODS}) == METHODS
+
+
+CHOICES = [
+    pytest.param(stream, evidence, id=stream)
+    for stream, evidence in re.findall(
+        r"^\|[^|]+\| `(\w+)` \|[^|]+\|[^|]+\| (.*) \|$",
+        (ROOT / "docs" / "choosing.md").read_text(),
+        re.M,
+    )
+]
+
+
+@pytest.mark.parametrize(("stream", "evidence"), CHOICES)
+def test_the_guides_figures_are_the_tracks(stream: str, evidence: str) -> None:
+    evidence = re.sub(r"\[(\w+)\]\([^)]*\)", r"\1", evidence)
+    evidence = evidence.replace("the true clusters", "oracle")
+    evidence = re.sub(r"(\w+) and (\w+) both (\d)", r"\1 \3, \2 \3", evidence)
+    groups = re.findall(r"((?:\w+(?:, | and |,? ))+?)\(?(\d\d\.\d)", evidence)
+    assert groups
+    for names, figure in groups:
+        for name in set(re.findall(r"\w+", names)) & rows().keys():
+            mean = f"{100 * rows()[name].streams[stream].mean:.1f}"
+            assert mean == figure, name
+    # Each figure belongs to a row.
+    written = set(re.findall(r"\d\d\.\d", evidence))
+    assert written <= {
+        f"{100 * row.streams[stream].mean:.1f}"
+        for row in rows().values()
+        if stream in row.streams
+    }
