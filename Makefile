@@ -6,6 +6,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 TOOLS := .venv/.tools
 SITE := .venv/.site
+# Not --quiet: that would be silent for minutes.
+INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
 
 FLWR ?= 1.42.0
 
@@ -18,15 +20,18 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; name it: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 2; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@echo "Installing what runs need, of which PyTorch is the largest: minutes, by the network"
+	$(INSTALL) .
 	@touch $@
 
 $(TOOLS): $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@echo "Installing the tools of developers: minutes, by the network"
+	$(INSTALL) '.[dev]'
 	@touch $@
 
 $(SITE): $(TOOLS)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[site]'
+	@echo "Installing what builds the site: minutes, by the network"
+	$(INSTALL) '.[site]'
 	@touch $@
 
 run: $(READY)  ## The main job: five methods under drift, and a table
@@ -70,6 +75,7 @@ docs: $(TOOLS)  ## Rewrite what pages draw from declarations: settings, counts, 
 
 site: $(SITE)  ## Build the documentation into build/site, all links checked
 	@mkdir -p build/pages
+	@echo "Building the site: a minute or two"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo build/site/index.html
 

@@ -37,7 +37,7 @@ these values they have no part in a digest."""
 EMPTY = {"-", verdict(None, 0)}
 """What is said where there is nothing to say."""
 
-HEAD = f"""Written by `python -m simulations.scoreboard` from
+HEAD = f"""Written by `make docs` from
 [recorded.json](../../simulations/papers/recorded.json), which has the settings, the
 commit and the figures of each run. `reproduce TABLE --record` adds runs to it.
 

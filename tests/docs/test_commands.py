@@ -262,3 +262,15 @@ def test_the_commands_of_how_to_run_one_after_the_other(
     assert set(done) == set(commands)
     assert (tmp_path / "report.html").exists()
     assert "cfl-flower error" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "page",
+    sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")}),
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_a_page_spells_commands_in_one_way(page: Path) -> None:
+    # The second form of the guide to devices, which have the checkout alone.
+    found = re.findall(r"python -m simulations\.(?!deploy)\w+", page.read_text())
+    names_both = page.name in ("CHANGELOG.md", "run.md")
+    assert names_both or found == []

@@ -61,7 +61,7 @@ def test_a_page_answers_what_a_reader_asks(name: str) -> None:
     page = (PAGES / f"{name}.md").read_text()
     assert re.findall(r"^## (.*)$", page, re.M) == SECTIONS
     assert f"`strategy={name}`" in page
-    assert re.search(rf"^python -m simulations.run strategy={name}\b", page, re.M)
+    assert re.search(rf"^cfl-flower run strategy={name}\b", page, re.M)
 
 
 def test_the_index_describes_each_shared_group_once() -> None:
