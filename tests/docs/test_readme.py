@@ -124,6 +124,16 @@ def run_shell(
     )
 
 
+def cells(line: str) -> list[str]:
+    """Return the cells of a row, as a page has it or as a command prints it."""
+    return [cell.strip().strip("*") for cell in re.split("[|│]", line)[1:-1]]
+
+
+def test_a_row_is_read_as_a_page_and_as_a_command_have_it() -> None:
+    assert cells("| fedavg: one | **87.8** | 1 |") == ["fedavg: one", "87.8", "1"]
+    assert cells("│ fedavg │   87.8 │    1 │") == ["fedavg", "87.8", "1"]
+
+
 def test_the_readme_is_short_enough_to_be_read() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 130
 
@@ -134,6 +144,16 @@ def test_all_commands_of_readme_work_in_their_place(
     checkout: Path, newcomer: dict[str, str]
 ) -> None:
     said = paste(page(), checkout, newcomer)
+    printed: dict[str, list[str]] = {}
+    for line in said.splitlines():
+        if line.startswith("│"):
+            name, *figures = cells(line)
+            # The first table is the main job's.
+            printed.setdefault(name, figures)
+    shown = re.findall(r"^\|.*\d\d\.\d.*\|$", (ROOT / "README.md").read_text(), re.M)
+    for name, *figures in map(cells, shown):
+        assert printed[name.partition(":")[0]] == figures
+    assert len(shown) == 6
     # Flower's command exits with 0 whatever happens to the run.
     assert statuses(checkout, newcomer) == ["finished:completed"], said
     # Of several runs that were saved, Flower's is the last.
