@@ -277,12 +277,8 @@ def require(condition: bool, field: str, value: object, allowed: str) -> None:
         raise ConfigError(f"{field}={value} is not allowed; use {allowed}")
 
 
-ON_PYPI = {
-    "dp_accounting": "dp-accounting",
-    "flwr_datasets": "flwr-datasets",
-    "mlflow": "mlflow-skinny",
-}
-"""What pip installs packages as that are imported by another name."""
+ON_PYPI = {"mlflow": "mlflow-skinny"}
+"""What an index has packages as that are imported by quite another name."""
 
 
 def require_package(
@@ -290,7 +286,8 @@ def require_package(
 ) -> None:
     """Raise the one-line error of a setting whose package is not installed."""
     there = importlib.util.find_spec(package) is not None
-    allowed = f"{other}, or pip install {ON_PYPI.get(package, package)} first"
+    name = ON_PYPI.get(package, package.replace("_", "-"))
+    allowed = f"{other}, or pip install {name} first"
     require(there, field, value, allowed)
 
 

@@ -41,7 +41,7 @@ HEAD = """# The papers' tables and figures
 
 What was reproduced here, and how far. The counts are of results, one for each measure
 of a table or figure: {results} in all. {whole} of the {tables} tables and figures of
-accuracies that `reproduce` runs {are} reproduced in full.
+accuracies that `reproduce` runs are reproduced in full.
 
 {overview}
 
@@ -51,11 +51,10 @@ accuracies that `reproduce` runs {are} reproduced in full.
 | --- | --- |
 {states}
 
-The rest of the page has a line for each result, and for what is none. Its name is what
-`cfl-flower reproduce NAME` runs, unless the line names another command. The papers'
-pages have the numbers, and the story behind a line. `make docs` writes this page from
-[published.yaml](../../simulations/papers/published.yaml), which has the published
-figures.
+Below is a line for each result, and for what is none. Its name is what `cfl-flower
+reproduce NAME` runs, unless it names another command. The papers' pages have the story.
+`make docs` writes this page from
+[published.yaml](../../simulations/papers/published.yaml).
 
 ```bash
 cfl-flower reproduce --list    # what each needs, and how long runs took
@@ -105,7 +104,6 @@ def page() -> str:
         results=sum(map(count, RESULTS)),
         tables=tables,
         whole=whole,
-        are="is" if whole == 1 else "are",
         overview=overview(),
         in_short="\n".join(
             f"* **{paper}**: {in_short(prefix)}" for prefix, paper in PAPERS.items()

@@ -220,15 +220,11 @@ The track runs every method on the same drifting streams, and tunes all methods 
 
 {protocol}
 
-* Only the learning rate is tuned. Clusters, thresholds and all else are as in the
-  papers, or as the stream tells.
-* Clients are tested on their own label shares.
-* On images, tests are in even rounds, and drifts begin in rounds 21, 31 and 41. So no
-  test is of the round of a drift.
+* Only the learning rate is tuned. Clients are tested on their own label shares.
+* On images, tests are in even rounds, and drifts begin in rounds 21, 31 and 41.
 * `concept`, `covariate`, `conditional`, `gradual`, `recurring` and `test_time` have the
-  same clients and samples, and the same first 20 rounds. With `us_accidents`, `flights`
-  and `label`, these are four independent streams, not nine, and Nemenyi's test asks
-  for independent ones: true differences would have to be larger.
+  same clients, samples and first 20 rounds. With `us_accidents`, `flights` and `label`
+  these are four independent streams, which Nemenyi's test asks for, not nine.
 
 {table}
 
