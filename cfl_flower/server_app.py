@@ -18,7 +18,7 @@ from cfl_flower.building import locate
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import RunConfig, compose_run_config
 from cfl_flower.data.reading.inferred import InferredDataset
-from cfl_flower.data.worlds.stream import HALF, Stream, say_share
+from cfl_flower.data.worlds.stream import HALF, Stream, say_empty, say_share
 from cfl_flower.environment.energy import EnergyMeter
 from cfl_flower.environment.memory import keep_free_memory, rare_collections
 from cfl_flower.errors import CflError, FailedRunsError, one_line
@@ -98,15 +98,9 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
         fleet = Fleet(grid, config, directory.token, failures)
         fleet.discover()
         stream = open_stream(config) if fleet.simulated else None
-        for warning in config.warnings() if stream else ():
-            warn(warning)
-        if stream and isinstance(config.dataset, InferredDataset):
-            console.print(config.dataset.described, soft_wrap=True, markup=False)
         share = stream.arriving() if stream else None
-        if share is not None:
-            style = "yellow" if share < HALF else None
-            said = say_share(share, config.rounds)
-            console.print(said, style=style, soft_wrap=True, markup=False)
+        if stream:
+            say_data(config, stream, share, console)
         checkpoint = Checkpoint(Path(config.output_dir) / "checkpoint", config.resolved)
         strategy_class = locate(config.resolved["strategy"]["_target_"])
         done = 0
@@ -144,6 +138,22 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
         directory.write_summary(data, arriving=share, machine_joules=joules)
         if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
+
+
+def say_data(
+    config: RunConfig, stream: Stream, share: float | None, console: Console
+) -> None:
+    """Say what is special about the clients' data, a ``share`` of which arrives."""
+    say = partial(console.print, soft_wrap=True, markup=False)
+    for warning in config.warnings():
+        say(warning, style="yellow")
+    if isinstance(config.dataset, InferredDataset):
+        say(config.dataset.described)
+    if empty := stream.empty():
+        say(say_empty(empty, config.clients), style="yellow")
+    if share is not None:
+        style = "yellow" if share < HALF else None
+        say(say_share(share, config.rounds), style=style)
 
 
 def warn_of_divergence(

@@ -34,6 +34,7 @@ from pydantic import ConfigDict, Field, PydanticUserError, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
+from cfl_flower.environment.memory import total_memory
 from cfl_flower.errors import ConfigError
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -275,6 +276,17 @@ def require(condition: bool, field: str, value: object, allowed: str) -> None:
     """
     if not condition:
         raise ConfigError(f"{field}={value} is not allowed; use {allowed}")
+
+
+def require_memory(field: str, value: object, needed: float) -> None:
+    """Raise the one-line error of a size for which this machine has too little memory.
+
+    ``needed`` is in bytes, at least: it is asked for before anything is allocated.
+    """
+    there = total_memory()
+    takes = f"it takes {needed / 2**30:,.0f} GiB of memory at least"
+    allowed = f"a smaller one: {takes}, and this machine has {there / 2**30:,.0f}"
+    require(needed <= there, field, value, allowed)
 
 
 ON_PYPI = {"mlflow": "mlflow-skinny"}

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -61,6 +62,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = ["Comparison", "Run", "compare", "load", "run"]
+
+TURN = RLock()
+"""Held by the thread that runs: torch's random numbers, the environment and what new
+processes import are those of the whole process. A run has all cores anyway."""
 
 
 class Picture(PagePicture):
@@ -217,11 +222,12 @@ def run(*overrides: str, quiet: bool = False, **settings: object) -> Run:
 
     Its clients train in processes of this machine, with ``engine="inprocess"`` in this
     one, with ``engine="ray"`` on a SuperLink and Ray of its own. Raises `ConfigError`
-    before any training, and another `CflError` if the run fails.
+    before any training, and another `CflError` if the run fails. Runs in several
+    threads take turns.
     """
     check_overrides(overrides)
-    (config,) = run_command.check([*overrides, *to_overrides(settings)])
-    with at_verbosity(Verbosity.QUIET if quiet else verbosity()):
+    with TURN, at_verbosity(Verbosity.QUIET if quiet else verbosity()):
+        (config,) = run_command.check([*overrides, *to_overrides(settings)])
         run_command.run(config)
     return Run(load_run(Path(config.output_dir)))
 
@@ -258,11 +264,12 @@ def compare(
         asked = default_overrides() + asked
     run_command.refuse_nothing(asked)
     asked = with_marks(asked) if marks else asked
-    made = make_jobs(with_folder(asked, FOLDER, always=True))
-    check_reference(made, reference)
-    most = at_once([job.config for job in made], jobs)
     loud = Verbosity.QUIET if quiet else Verbosity.NORMAL
-    failures = carry_out(made, most, loud, "compare")
+    with TURN:
+        made = make_jobs(with_folder(asked, FOLDER, always=True))
+        check_reference(made, reference)
+        most = at_once([job.config for job in made], jobs)
+        failures = carry_out(made, most, loud, "compare")
     begun = [Run(load_run(job.folder)) for job in made if job.rounds()]
     return Comparison(begun, failures, reference)
 

@@ -126,10 +126,12 @@ def share_tables(
     return tables
 
 
-def show(found: Preview, title: str, console: Console) -> None:
-    """Print a preview."""
+def show(
+    found: Preview, title: str, console: Console, warnings: Sequence[str] = ()
+) -> None:
+    """Print a preview, and what makes the run probably not what was meant."""
     console.print(title, style="bold", highlight=False, soft_wrap=True)
-    for line in notes(found):
+    for line in [*notes(found), *warnings]:
         console.print(line, style="yellow", highlight=False, soft_wrap=True)
     console.print(period_table(found))
     parts = [shares(counts[:FIRST_CLIENTS]) for counts in found.counts[:2]]
@@ -158,9 +160,11 @@ def notes(found: Preview) -> list[str]:
         from cfl_flower.data.worlds.stream import say_share
 
         lines.append(say_share(found.arriving, found.total))
-    empty = sum(not size for size in found.periods[0].sizes)
-    if empty:
-        lines.append(f"{empty:,} clients have no training samples in round 1")
+    sizes = found.periods[0].sizes
+    if not sizes.all():
+        from cfl_flower.data.worlds.stream import say_empty
+
+        lines.append(say_empty(int((sizes == 0).sum()), len(sizes)))
     return lines
 
 
@@ -198,7 +202,7 @@ def main(arguments: Sequence[str]) -> None:
     title = headline(config)
     found = with_names(found, getattr(config.dataset, "names", ()))
     console = make_console()
-    show(found, title, console)
+    show(found, title, console, config.warnings())
     if output:
         from simulations.previewing.picture import draw
         from simulations.reporting.charts import save

@@ -44,7 +44,7 @@ from cfl_flower.runs.directory import (
     repeat_command,
 )
 from cfl_flower.runs.reading import finished
-from cfl_flower.settings import require
+from cfl_flower.settings import require, require_memory
 from simulations.choices import show
 from simulations.engines.choice import engine_of, workers_of
 from simulations.engines.superlink import run_on_superlink
@@ -52,6 +52,10 @@ from simulations.shell.terminal import Parser, command, program
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
+
+
+WORKER = 2**26
+"""Bytes of memory that a worker process takes, at least."""
 
 
 def run(config: RunConfig) -> None:
@@ -123,6 +127,9 @@ def check_machine(config: RunConfig, submitted: bool = False) -> None:
         config.gpus_per_worker,
         "0: PyTorch finds no CUDA device on this machine",
     )
+    engine = engine_of(config)
+    if not (elsewhere or engine == "inprocess"):
+        require_memory("workers", config.workers, WORKER * workers_of(config))
     refuse_other_run(config)
     refuse_other_data(config, open_stream(config).samples)
 

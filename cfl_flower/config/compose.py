@@ -22,7 +22,7 @@ from cfl_flower.config.composition import (
     compose_plain_sweep,
 )
 from cfl_flower.config.options import GROUPS, list_options
-from cfl_flower.config.overrides import in_flat_keys, parse, read_run_config
+from cfl_flower.config.overrides import first_line, in_flat_keys, parse, read_run_config
 from cfl_flower.config.system import System
 from cfl_flower.data.datasets.digits import Dataset
 from cfl_flower.data.reading.inferred import InferredDataset
@@ -40,10 +40,21 @@ from cfl_flower.learning.training import least_batch
 from cfl_flower.models import FlatModel, ModelSettings, check_network, has_extractor
 from cfl_flower.models.adapters import excess_ranks
 from cfl_flower.privacy.settings import ModelPrivacy
-from cfl_flower.settings import Count, Natural, NonNegative, located, require, settings
+from cfl_flower.settings import (
+    Count,
+    Natural,
+    NonNegative,
+    located,
+    require,
+    require_memory,
+    settings,
+)
 from cfl_flower.types import Json
 
 DEFAULT_DATA_DIR = Path("~/.cache/cfl-flower")
+
+MOST_ROUNDS = 5
+"""Rounds of an event that are named in a warning."""
 
 
 @settings("")
@@ -126,7 +137,10 @@ class RunConfig(Basics):
         drift = self.names["drift"]
         why = ""
         if not events and drift != "none":
-            why = "no event has a time; name some in drift.rounds, or say drift=none"
+            why = (
+                f"no event is in rounds={self.rounds}; name some in drift.rounds, set "
+                "drift.every and drift.first, or say drift=none"
+            )
         elif not changes and events[-1:] > [1]:
             why = (
                 f"its events until round {events[-1]} leave all as it is; see "
@@ -140,6 +154,7 @@ class RunConfig(Basics):
             )
         if why:
             found.append(f"nothing changes with drift={drift}: {why}")
+        found += [] if why else self._idle_events()
         partition = self.names["partition"]
         if getattr(self.dataset, "partitioner", None) and partition != "natural":
             found.append(
@@ -165,6 +180,29 @@ class RunConfig(Basics):
                 f"strategy.local.warmup={warmup} does not end before rounds="
                 f"{self.rounds} do: the learning rate is never reached; use fewer"
             )
+        return found
+
+    def _idle_events(self) -> list[str]:
+        """Return which events do nothing, or less than a setting of them says."""
+        idle = self.timeline.idle
+        found = []
+        for place, event in self.drift.events.items():
+            if place in idle:
+                when = ", ".join(map(str, idle[place][:MOST_ROUNDS]))
+                found.append(
+                    f"nothing changes by {place}, a {type(event).__name__}, in round "
+                    f"{when}: no client, or a strength without effect"
+                )
+                continue
+            values = vars(event)
+            named = [f"{k}={values[k]}" for k in ("ids", "modulo") if values[k]]
+            named += [f"fraction={event.fraction:g}"] if event.fraction < 1 else []
+            if len(named) > 1:
+                able = event.candidates(self.clients).sum()
+                found.append(
+                    f"{place} changes {round(event.fraction * able)} of {self.clients} "
+                    f"clients at a time, by its {' and '.join(named)} together"
+                )
         return found
 
 
@@ -356,22 +394,25 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
     partition = groups["partition"]
     # Drifts of the labels that clients hold load the samples, and no others do.
     holdings = Holdings(partition, basics.seed, partial(dataset.load, data_dir))
+    events = groups["drift"].events
+    require_memory("rounds", basics.rounds, 100 * basics.rounds * (1 + len(events)))
+    for place, event in events.items():
+        require_memory(f"{place}.width", event.width, 100 * event.width)
     timeline = Timeline(
         partition,
-        groups["drift"].events,
+        events,
         basics.clients,
         dataset.classes,
         basics.seed,
         basics.rounds,
         holdings.labels,
     )
-    for place, event in groups["drift"].events.items():
+    for place, event in events.items():
         with located(place):
             event.check(dataset.shape)
     images = len(dataset.shape) == 3
-    turns = partition.turns
     for server_round in [1, *timeline.rounds]:
-        turned = timeline.world(server_round).degrees.any() or any(turns)
+        turned = timeline.world(server_round).degrees.any() or any(partition.turns)
         require(
             images or not turned,
             "dataset",

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import yaml
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import (
     ConfigTypeError,
     InterpolationKeyError,
@@ -35,12 +35,13 @@ from cfl_flower.config.options import (
 from cfl_flower.config.overrides import (
     expand,
     first_line,
+    hydra_here,
     parse,
     search_path,
     split,
     with_folder,
 )
-from cfl_flower.environment.plugins import CONF, allow
+from cfl_flower.environment.plugins import allow
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import known_names, require
 from cfl_flower.types import Json
@@ -50,6 +51,14 @@ SCHEDULE = "cfl_flower.data.worlds.drift.Schedule"
 
 OF_CLASSES = ("local.optimizer", "local.schedule", "pretraining.optimizer")
 """Settings of strategies that name a class, whose own are below ``…_settings``."""
+
+NAMING = {
+    "ids": ("fraction", "modulo", "residues"),
+    "modulo": ("fraction", "ids"),
+    "residues": ("fraction", "ids"),
+}
+"""What names the clients that an event of a drift concerns, and what else narrows them
+down."""
 
 OPTIONS = "options"
 """Where an experiment has settings for single options of a group, such as a table's own
@@ -114,7 +123,7 @@ def _choose(overrides: Sequence[Override]) -> tuple[DictConfig, dict[str, str]]:
     if _drifts(overrides):
         lines.append("drift=none")  # The last one counts.
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
+        with hydra_here():
             lines.append(search_path())
             node = compose("config", lines, return_hydra_config=True)
     except ConfigCompositionException as error:
@@ -177,9 +186,27 @@ def _set_values(
         if each.is_add() or each.key_or_group.endswith("._target_")
     ]
     _apply(first, run, choices)
+    _concern_all_named(run, overrides)
     _add_defaults(run, {key.partition(".")[0] for key in keys if "." in key}, own_parts)
     _apply([each for each in overrides if each not in first], run, choices)
     _add_defaults(run, GROUPS, own_parts)
+
+
+def _concern_all_named(run: DictConfig, overrides: Sequence[Override]) -> None:
+    """Let a drift concern all clients that the user names, not a preset's share.
+
+    Whoever sets both means a share of these clients.
+    """
+    keys = {each.key_or_group for each in overrides}
+    for override in overrides:
+        event, _, name = override.key_or_group.rpartition(".")
+        node = OmegaConf.select(run, event) if name in NAMING else None
+        of_drift = event.partition(".")[0] == "drift" and isinstance(node, DictConfig)
+        if of_drift and override.value():
+            with open_dict(node):
+                for each in NAMING[name]:
+                    if f"{event}.{each}" not in keys:
+                        node.pop(each, None)
 
 
 def _apply(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from threading import RLock
 
 from hydra import initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -33,6 +35,25 @@ FLAT = {
     "learning-rate": "strategy.local.learning_rate",
 }
 """Its other keys, named as in Flower's own apps, and the settings they stand for."""
+
+COMPOSING = RLock()
+"""Held by the one thread that uses Hydra, whose state is that of the process."""
+
+
+@contextmanager
+def hydra_here() -> Iterator[None]:
+    """Let Hydra find this project's configuration, in one thread at a time.
+
+    A program of the user's may be one with Hydra itself: its state is put back.
+    """
+    with COMPOSING:
+        outer = GlobalHydra.instance().hydra
+        GlobalHydra.instance().clear()
+        try:
+            with initialize_config_dir(str(CONF), version_base="1.3"):
+                yield
+        finally:
+            GlobalHydra.instance().hydra = outer
 
 
 def read_run_config(run_config: Mapping[str, object]) -> str:
@@ -88,22 +109,22 @@ def split(text: str) -> list[str]:
 
 def parse(overrides: Sequence[str]) -> list[Override]:
     """Read overrides, or raise `ConfigError` for one that cannot be read."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        loader = GlobalHydra.instance().config_loader()
-    parser = OverridesParser.create(config_loader=loader)
     parsed = []
-    for override in overrides:
-        try:
-            parsed += parser.parse_overrides([override])
-        except HydraException as error:
-            remedy = (
-                "in quotes where the value has odd characters"
-                if "=" in override
-                else "without spaces around the equals sign"
-            )
-            raise ConfigError(
-                f"{override!r} cannot be read; use key=value, {remedy}"
-            ) from error
+    with hydra_here():
+        loader = GlobalHydra.instance().config_loader()
+        parser = OverridesParser.create(config_loader=loader)
+        for override in overrides:
+            try:
+                parsed += parser.parse_overrides([override])
+            except HydraException as error:
+                remedy = (
+                    "in quotes where the value has odd characters"
+                    if "=" in override
+                    else "without spaces around the equals sign"
+                )
+                raise ConfigError(
+                    f"{override!r} cannot be read; use key=value, {remedy}"
+                ) from error
     return parsed
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,6 +87,13 @@ def keep_free_memory() -> None:
     if option := _find("mallopt"):
         option(TRIM_THRESHOLD, KEPT_BYTES)
         option(MMAP_THRESHOLD, LARGEST_KEPT)
+
+
+def total_memory() -> float:
+    """Return this machine's memory in bytes, infinity where Python does not know it."""
+    if not hasattr(os, "sysconf"):
+        return float("inf")
+    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 @cache

@@ -15,8 +15,9 @@ from cfl_flower.client_app import app as app_of_devices
 from cfl_flower.config.compose import compose_config, compose_sweep
 from cfl_flower.errors import CflError, FailedRunsError
 from cfl_flower.runs.console import make_console
-from cfl_flower.server_app import app, execute, execute_all
+from cfl_flower.server_app import app, execute, execute_all, open_stream
 from simulations.engines.inprocess import InProcessGrid
+from simulations.preview import main as preview
 
 SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
 
@@ -164,6 +165,35 @@ def test_drift_after_the_last_round_is_reported(
     )
     execute(InProcessGrid(), config, Console(file=text, width=200))
     assert ("nothing changes with drift=" in text.getvalue()) is told
+
+
+EMPTY = [
+    ("partition=iid clients=3000", 3000),
+    ("partition=dirichlet partition.minimum=0 partition.alpha=0.01 clients=60", 60),
+    ("partition=label_groups clients=2000", 2000),
+    ("partition=few_classes partition.minimum=0 partition.sigma=9 clients=80", 80),
+    ("partition=iid partition.validation=0.5 clients=1000", 1000),
+    ("partition=iid partition.shared=one clients=3000", 0),
+    ("partition=iid clients=100", 0),
+]
+"""Overrides, and how many clients there are if some of them hold nothing."""
+
+
+@pytest.mark.parametrize(("overrides", "clients"), EMPTY, ids=str)
+def test_clients_without_samples_are_counted_by_run_and_preview(
+    overrides: str, clients: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = f"{overrides} strategy=fedavg rounds=1 participants=5 drift=none"
+    (config,) = compose_sweep(f"{asked} output_dir={tmp_path}")
+    text = io.StringIO()
+    execute(InProcessGrid(), config, Console(file=text, width=200))
+    stream = open_stream(config)
+    sizes = [len(stream.view(each, 1).train()[1]) for each in range(config.clients)]
+    said = f"{sizes.count(0):,} of {clients:,} clients hold no sample"
+    assert preview(asked.split()) == 0
+    for words in (text.getvalue(), capsys.readouterr().out):
+        assert ("hold no sample" in words) is bool(clients)
+        assert not clients or said in words
 
 
 @pytest.mark.parametrize(("rate", "diverges"), [(0.1, False), (300, True)])

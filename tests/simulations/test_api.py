@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from safetensors.torch import load_file
 
 import cfl_flower as cfl
+from cfl_flower.config.composition import compose_plain
+from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError
 from simulations.api import Comparison, Run, to_overrides
 from simulations.export import export
@@ -144,6 +149,53 @@ def test_bad_input_is_an_error_before_any_training(
     with pytest.raises(ConfigError, match=message):
         cfl.run(engine="inprocess", output_dir=tmp_path / "x", **settings)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("engine", ["inprocess", "processes"])
+def test_threads_give_the_same_bits_as_one_after_the_other(
+    engine: str, tmp_path: Path
+) -> None:
+    def once(name: str, seed: int) -> Run:
+        made = cfl.run(
+            *("model=mlp", "strategy.local.epochs=1", "drift.rounds=[2]"),
+            strategy="fedavg",
+            rounds=1,
+            seed=seed,
+            engine=engine,
+            workers=1,
+            quiet=True,
+            output_dir=tmp_path / f"{name}{seed}",
+            **SMALL,
+        )
+        return made.resume(rounds=2)
+
+    def many(name: str, seed: int) -> Run:
+        where = tmp_path / f"many-{name}{seed}"
+        place = {"engine": engine, "output_dir": where, "marks": False, "quiet": True}
+        size = {"rounds": 1, "drift": "none", "workers": 1}
+        found = cfl.compare(strategy="fedavg", seeds=[seed], **size, **place, **SMALL)
+        return found.runs[0]
+
+    for work, seeds in ((once, range(4)), (many, range(2))):
+        one = [work("one", seed).rounds for seed in seeds]
+        with ThreadPoolExecutor(4) as pool:
+            names = ["thread"] * len(seeds)
+            found = list(pool.map(work, names, seeds))
+        for expected, each in zip(one, found, strict=True):
+            kept = [column for column in expected if column != "seconds"]
+            assert each.rounds[kept].equals(expected[kept])
+
+
+def test_a_program_with_hydra_of_its_own_keeps_it() -> None:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        outer = GlobalHydra.instance().hydra
+        compose_plain(["strategy=ifca"])
+        assert GlobalHydra.instance().hydra is outer
+    with ThreadPoolExecutor(8) as pool:
+        texts = ([f"seed={number}", "strategy=ifca"] for number in range(16))
+        seeds = [each.settings["seed"] for each in pool.map(compose_plain, texts)]
+    assert seeds == list(range(16))
+    assert not GlobalHydra.instance().is_initialized()
 
 
 def test_seeds_are_told_once() -> None:

@@ -128,7 +128,30 @@ OWN_PARTS = [
     ("strategy.client=os.system", "strategy.client=os.system … a NumPyClient"),
 ]
 
-MISTAKES = [*TYPOS, *VALUES, *TOGETHER, *DATA, *OWN_PARTS]
+MIX = "partition=mixtures drift=none"
+SIZES = [
+    ("clients=1e12", "clients=1000000000000 … a smaller one: … GiB of memory"),
+    ("clients=1e12 participants=1e12", "clients=1000000000000 … a smaller one"),
+    (f"clients=1e12 {MIX}", "clients=1000000000000 … a smaller one"),
+    ("clients=1e12 partition=dirichlet", "clients=1000000000000 … a smaller one"),
+    ("rounds=1e14", "rounds=100000000000000 … a smaller one"),
+    ("rounds=1e14 drift=none", "rounds=100000000000000 … a smaller one"),
+    ("rounds=1e14 drift=swap_all", "rounds=100000000000000 … a smaller one"),
+    ("drift=sudden drift.width=1e14", "drift.steps.first.width=1000 … a smaller one"),
+    ("workers=1e9", "workers=1000000000 … a smaller one"),
+    ("workers=1e9 engine=ray", "workers=1000000000 … a smaller one"),
+    ("clusters=1e12 strategy=ifca", "clusters=1000000000000 … at most the 40 clients"),
+    ("partition.samples=1e14", "partition.samples=1000 … a smaller one"),
+    ("partition.test_samples=1e14", "partition.test_samples=1000 … a smaller one"),
+    (f"{MIX} partition.clusters=1e12", "partition.clusters=1000 … a smaller one"),
+    (f"{MIX} partition.sizes=[1,1e14]", "partition.sizes=[1, 1000 … a smaller one"),
+    ("dataset=synthetic dataset.devices=1e9", "dataset.devices=1000 … a smaller one"),
+    ("dataset.size=1e9", "dataset.size=1000000000 … a smaller one"),
+    ("model=mlp model.hidden=1e14", "model=mlp cannot be built … a smaller one"),
+]
+"""Of what no machine has the memory for: refused before any of it is taken."""
+
+MISTAKES = [*TYPOS, *VALUES, *TOGETHER, *DATA, *OWN_PARTS, *SIZES]
 """Arguments, and what the line says of them; … stands for what is between."""
 
 

@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate
 
 from cfl_flower.data.reading.files import TestFraction
 from cfl_flower.data.reading.pool import Parts, Pool, cached_arrays, pools
-from cfl_flower.settings import settings
+from cfl_flower.settings import require_memory, settings
 
 
 class Dataset(Protocol):
@@ -42,6 +42,9 @@ class Digits:
     size: Annotated[int, Field(ge=8)] = 8
     """Height and width; above 8, enlarged. 28 is MNIST's, for the papers' networks."""
     classes: ClassVar[int] = 10
+
+    def __post_init__(self) -> None:
+        require_memory("dataset.size", self.size, 8 * 1797 * self.size**2)
 
     @property
     def shape(self) -> tuple[int, ...]:

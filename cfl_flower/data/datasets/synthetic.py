@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from cfl_flower.data.reading.files import TestFraction, held_out
 from cfl_flower.data.reading.pool import Pool, divide, pools
 from cfl_flower.seeding import generator
-from cfl_flower.settings import Count, Natural, NonNegative, settings
+from cfl_flower.settings import (
+    Count,
+    Natural,
+    NonNegative,
+    require_memory,
+    settings,
+)
 from cfl_flower.types import IntArray
 
 INPUTS = 60
@@ -39,6 +45,10 @@ class Synthetic:
     """Share of each device's samples held out for testing."""
     shape: ClassVar[tuple[int, ...]] = (INPUTS,)
     classes: ClassVar[int] = CLASSES
+
+    def __post_init__(self) -> None:
+        each = 4 * 450 * (INPUTS + 1)  # bytes, of 450 samples in the mean
+        require_memory("dataset.devices", self.devices, each * self.devices)
 
     def check(self, data_dir: str) -> None:
         """Do nothing: there are no files."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -114,6 +115,9 @@ LIMITS = {
 }
 """The least and the largest strength of a corruption; of others 0 and any."""
 
+NEUTRAL = {"scale": 1, "contrast": 1}
+"""The strength of a corruption that leaves all as it is; of others 0."""
+
 
 @settings("drift")
 class Corrupt(Appearance):
@@ -150,6 +154,16 @@ class Corrupt(Appearance):
         ok = all(feature < shape[0] for feature in self.features)
         allowed = f"numbers from 0 to {shape[0] - 1}, or [] for all"
         require(ok, "drift.features", self.features, allowed)
+        sensors = len(self.features or range(shape[0])) * math.prod(shape[1:])
+        ok = self.kind != "failure" or not 0 < self.strength * sensors <= 0.5
+        allowed = f"0, or at least {1 / sensors:.2g}: a share of {sensors} sensors"
+        require(ok, "drift.strength", self.strength, allowed)
+
+    def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
+        """Return the world after it: the same if the strength does nothing."""
+        if self.strength == NEUTRAL.get(self.kind, 0):
+            return world
+        return super().change(world, chosen, occasion)
 
     def look(self, x: FloatArray, y: int, rng: Generator) -> FloatArray:
         """Return one sample with noise."""

@@ -164,7 +164,8 @@ class Change(ABC):
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it, for some clients, a mask of shape (clients,)."""
 
-    def _choose(self, clients: int, rng: np.random.Generator) -> BoolArray:
+    def candidates(self, clients: int) -> BoolArray:
+        """Return whom it may concern, shape (clients,)."""
         able = np.ones(clients, bool)
         if self.ids is not None:
             ok = all(0 <= client < clients for client in self.ids)
@@ -172,7 +173,10 @@ class Change(ABC):
             able = np.isin(np.arange(clients), self.ids)
         if self.modulo is not None:
             able &= np.isin(np.arange(clients) % self.modulo, self.residues)
-        candidates = np.flatnonzero(able)
+        return able
+
+    def _choose(self, clients: int, rng: np.random.Generator) -> BoolArray:
+        candidates = np.flatnonzero(self.candidates(clients))
         count = round(self.fraction * len(candidates))
         chosen = np.zeros(clients, bool)
         chosen[rng.permutation(candidates)[:count]] = True

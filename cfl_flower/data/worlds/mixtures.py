@@ -12,7 +12,13 @@ from cfl_flower.data.worlds.allocation import SamplePair
 from cfl_flower.data.worlds.partition import Known, Partition, Pools
 from cfl_flower.data.worlds.world import Allocation, Layout, times_allocated
 from cfl_flower.seeding import generator
-from cfl_flower.settings import Count, Positive, require, settings
+from cfl_flower.settings import (
+    Count,
+    Positive,
+    require,
+    require_memory,
+    settings,
+)
 from cfl_flower.types import FloatArray, IntArray
 
 
@@ -63,6 +69,13 @@ class Mixtures(Partition):
     def turns(self) -> tuple[float, ...]:
         """Degrees by which samples of each distribution are turned."""
         return tuple(number * 360 / self.clusters for number in range(self.clusters))
+
+    def check_size(self, clients: int, classes: int) -> None:
+        """Raise `ConfigError` if so many clients or samples need more memory."""
+        super().check_size(clients, classes)
+        needed = 80 * self.clusters * clients
+        require_memory("partition.clusters", self.clusters, needed)
+        require_memory("partition.sizes", self.sizes, 24 * self.sizes[1])
 
     def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Draw the next mixture of each client."""

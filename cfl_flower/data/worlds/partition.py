@@ -34,6 +34,7 @@ from cfl_flower.settings import (
     NonNegative,
     Positive,
     require,
+    require_memory,
     settings,
 )
 from cfl_flower.settings import Natural as NaturalNumber
@@ -132,8 +133,16 @@ class Partition:
             require(shape == asked, key, shape, str(asked))
         return layout
 
+    def check_size(self, clients: int, classes: int) -> None:
+        """Raise `ConfigError` if so many clients or samples need more memory."""
+        require_memory("clients", clients, clients * (1000 + 100 * classes))
+        for name in ("samples", "test_samples"):
+            count = getattr(self, name) or 0
+            require_memory(f"partition.{name}", count, 8 * count * clients)
+
     def begin(self, clients: int, classes: int, seed: int) -> World:
         """Return the world of round 1."""
+        self.check_size(clients, classes)
         layout = self.checked_layout(clients, classes, [], seed)
         kinds = (len(self.rotations), len(self.shifts), self.domains)
         # Evenly within each group of clients, too.

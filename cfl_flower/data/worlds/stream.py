@@ -49,6 +49,18 @@ def say_share(share: float, rounds: int) -> str:
     return said
 
 
+def say_empty(empty: int, clients: int) -> str:
+    """Say how many clients can train on nothing, and what to do about it.
+
+    Examples
+    --------
+    >>> say_empty(1571, 3000)
+    '1,571 of 3,000 clients hold no sample to train on; use fewer, or another partition'
+    """
+    held = f"{empty:,} of {clients:,} clients hold no sample to train on"
+    return f"{held}; use fewer, or another partition"
+
+
 class Stream:
     """All clients' data in all rounds of a run; torch has them on ``device``."""
 
@@ -96,6 +108,16 @@ class Stream:
     def samples(self) -> str:
         """Return what names the samples that there are, whoever holds them."""
         return "-".join(pool.digest() for pool in self._pools)
+
+    def empty(self) -> int:
+        """Return how many clients were allocated no sample to train on at first."""
+        world = self.timeline.world(1)
+        train = self._holdings.samples(world, 0)[0]
+        hands = (train[client] for client in range(world.clients))
+        if self._partition.validation:
+            kept = ~self._held_out
+            hands = (hand[kept[hand % len(kept)]] for hand in hands)
+        return 0 if len(self._shared) else sum(not len(hand) for hand in hands)
 
     def arriving(self) -> float | None:
         """Return the share of the clients' training samples that the run ever shows.

@@ -63,6 +63,7 @@ class Timeline:
         self._numbers: dict[bytes, int] = {}
         # By period: whether its world is another than that of the period before.
         self._changed: dict[int, bool] = {}
+        self._effective = set[str]()
         self._periods: OrderedDict[int, tuple[World, IntArray]] = OrderedDict()
 
     @cached_property
@@ -78,6 +79,17 @@ class Timeline:
             if server_round > 1 and self._changed[period]:
                 found.append(server_round)
         return found
+
+    @property
+    def idle(self) -> dict[str, list[int]]:
+        """The rounds of the run's events that change nothing in it, by their keys."""
+        self.world(self._total)  # by which they all have happened
+        due = {
+            place: [time for time in times if time <= self._total]
+            for place, times in self._times.items()
+            if place not in self._effective
+        }
+        return {place: times for place, times in due.items() if times}
 
     @cached_property
     def has_concepts(self) -> bool:
@@ -145,7 +157,10 @@ class Timeline:
                     self._labels,
                 )
                 with located(place):
-                    world = _apply(event, world, make_occasion)
+                    after = _apply(event, world, make_occasion)
+                if place not in self._effective and differs(world, after):
+                    self._effective.add(place)
+                world = after
         return world
 
     def _number(self, world: World) -> IntArray:
