@@ -20,6 +20,7 @@ import tomli_w
 
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import ConfigError
+from simulations.deploy.addresses import read_address, write_address
 from simulations.engines.flower_cli import environment, flwr, need, one_line
 from simulations.shell.terminal import Parser, command
 
@@ -64,10 +65,11 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("authority", type=Path, metavar="CA", help="ca.pem")
     parser.add_argument("keys", type=Path, nargs="*", metavar="KEY.pub")
     asked = parser.parse_args(arguments)
-    add_connection(asked.name, asked.superlink, asked.authority)
+    address = write_address(*read_address(asked.superlink))
+    add_connection(asked.name, address, asked.authority)
     for key in asked.keys:
         register(asked.name, key)
-    print(f"{asked.name} is {asked.superlink}; see flwr supernode list {asked.name}")
+    print(f"{asked.name} is {address}; see flwr supernode list {asked.name}")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from packaging.requirements import Requirement
 
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.errors import CflError, ConfigError
+from simulations.deploy.addresses import read_address
 from simulations.deploy.keys import AUTHORITY, SERVER, alternative_name, load
 from simulations.deploy.supernode import add_device, client_id, node_config
 from simulations.engines.flower_cli import need
@@ -72,20 +73,6 @@ def check_versions(needs: Path = NEEDS) -> str:
             )
         found.append(f"{required.name} {here}")
     return ", ".join(found[:4])
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """Split HOST:PORT.
-
-    Examples
-    --------
-    >>> split_address("superlink.example.org:9092"), split_address("[::1]:9092")
-    (('superlink.example.org', 9092), ('::1', 9092))
-    """
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ConfigError(f"{text} is no address; use HOST:PORT")
-    return host.strip("[]"), int(port)
 
 
 def call(host: str, port: int) -> tuple[x509.Certificate, str | None]:
@@ -196,7 +183,7 @@ def check_folder(folder: Path) -> str:
 
 def plan(asked: argparse.Namespace) -> dict[str, Check]:
     """Choose the checks that concern the machine."""
-    host, port = split_address(asked.superlink)
+    host, port = read_address(asked.superlink)
     keys = asked.keys
     home = asked.home.absolute()
     data = asked.data_dir

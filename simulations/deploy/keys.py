@@ -31,6 +31,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cfl_flower.settings import require
 from cfl_flower.types import is_client_id
+from simulations.deploy.addresses import read_host
 from simulations.engines.flower_cli import need
 from simulations.shell.terminal import Parser, command
 
@@ -38,6 +39,9 @@ AUTHORITY = "ca"
 SERVER = "server"
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 825
+LONGEST_COMMON_NAME = 64
+"""Characters, of which a certificate's own name has at most so many."""
+
 CURVE = ec.SECP384R1()
 """Flower asks for a NIST curve of nodes' keys."""
 
@@ -87,12 +91,15 @@ def make_server(folder: Path, hosts: Sequence[str]) -> bool:
     issuer, signer = load(folder / AUTHORITY)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(CURVE)
-    names = dict.fromkeys([*hosts, "localhost", "127.0.0.1"])
+    called = [read_host(host, wildcard=True) for host in hosts]
+    names = dict.fromkeys([*called, "localhost", "127.0.0.1"])
+    # Longer ones are among the alternatives alone, which is where clients look.
+    short = called[0] if len(called[0]) <= LONGEST_COMMON_NAME else "cfl-flower server"
     alternatives = x509.SubjectAlternativeName(map(alternative_name, names))
     server_only = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     certificate = (
-        _builder(_name(hosts[0]), issuer.subject, key, SERVER_DAYS)
+        _builder(_name(short), issuer.subject, key, SERVER_DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(alternatives, critical=False)
         .add_extension(server_only, critical=False)
@@ -108,9 +115,7 @@ def make_device(folder: Path, name: str) -> bool:
 
     Returns False if it was there; a `ConfigError` says that the name is no client id.
     """
-    require(is_client_id(name), "--device", name, "up to 64 of A-Z a-z 0-9 . _ -")
-    reserved = {AUTHORITY, SERVER}
-    require(name not in reserved, "--device", name, "another name than ca or server")
+    check_device(name)
     path = folder / name
     if path.exists():
         return False
@@ -119,6 +124,13 @@ def make_device(folder: Path, name: str) -> bool:
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     path.with_name(f"{name}.pub").write_bytes(public + f" {name}\n".encode())
     return True
+
+
+def check_device(name: str) -> None:
+    """Raise `ConfigError` for a name that is no client id, or of another file."""
+    require(is_client_id(name), "--device", name, "up to 64 of A-Z a-z 0-9 . _ -")
+    reserved = {AUTHORITY, SERVER}
+    require(name not in reserved, "--device", name, "another name than ca or server")
 
 
 def load(path: Path) -> tuple[x509.Certificate, PrivateKeyTypes]:
@@ -130,7 +142,7 @@ def load(path: Path) -> tuple[x509.Certificate, PrivateKeyTypes]:
 
 
 def alternative_name(host: str) -> x509.IPAddress | x509.DNSName:
-    """Return a host as certificates have it."""
+    """Return a host, as `read_host` gives it, as certificates have it."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -185,6 +197,10 @@ def main(arguments: Sequence[str]) -> None:
     folder: Path = asked.folder
     some = bool(asked.host or asked.device)
     require(some, "--host, --device", "", "at least one")
+    for host in asked.host:
+        read_host(host, wildcard=True)
+    for name in asked.device:
+        check_device(name)
     folder.mkdir(parents=True, exist_ok=True)
     made = {}
     if asked.host:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simulations.deploy import flower_superlink
+from simulations.deploy.addresses import port, read_host
 from simulations.deploy.keys import AUTHORITY, SERVER
 from simulations.engines.flower_cli import become, divide, environment, need
 from simulations.shell.terminal import Parser, command
@@ -28,10 +29,12 @@ def main(arguments: Sequence[str]) -> None:
     parser = Parser("deploy.superlink", __doc__)
     parser.add_argument("keys", type=Path, metavar="KEYS", help="folder of the keys")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--port", type=int, default=PORT)
+    parser.add_argument("--port", type=port, default=PORT)
     parser.add_argument("--home", type=Path, default=Path("superlink"))
     own, more = divide(arguments)
     asked = parser.parse_args(own)
+    if asked.host not in ("0.0.0.0", "::"):  # every address of this machine
+        read_host(asked.host)
     keys = asked.keys
     home = asked.home.absolute()
     flower = [

@@ -28,6 +28,7 @@ from cfl_flower.client.node_config import (
 )
 from cfl_flower.types import ClientId
 from simulations.deploy import flower_supernode
+from simulations.deploy.addresses import port, read_address, write_address
 from simulations.deploy.keys import AUTHORITY
 from simulations.engines.flower_cli import become, divide, environment, need
 from simulations.shell.terminal import Parser, command
@@ -105,7 +106,7 @@ def main(arguments: Sequence[str]) -> None:
     add("--secure-sums", action="store_true", help=masked)
     fewest = "devices in a sum that this one adds to, whatever a run says"
     add("--least-members", type=int, metavar="N", help=f"fewest {fewest}")
-    add("--port", type=int, default=PORT, help="on the loopback")
+    add("--port", type=port, default=PORT, help="on the loopback")
     own, more = divide(arguments)
     asked = parser.parse_args(own)
     home = asked.home.absolute()
@@ -121,7 +122,8 @@ def main(arguments: Sequence[str]) -> None:
     # The key has the name as typed: client 7 may be device 007.
     key = asked.keys / asked.client
     authority = asked.keys / f"{AUTHORITY}.pem"
-    flower = supernode(asked.superlink, key, authority, config, asked.port)
+    address = write_address(*read_address(asked.superlink))
+    flower = supernode(address, key, authority, config, asked.port)
     become(flower + more, home, environment(home))
 
 

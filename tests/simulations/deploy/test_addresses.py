@@ -1,0 +1,177 @@
+"""Names and addresses of a SuperLink: right as certificates need them, or one line."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfl_flower.errors import ConfigError
+from simulations.deploy import connect, doctor, keys, superlink, supernode
+from simulations.deploy.addresses import read_address, read_host, write_address
+
+LONG = ".".join(["superlink-0123456789", "eu-central-1", "elb", "amazonaws"] * 2)
+HOSTS = {
+    "superlink.example.org": "superlink.example.org",
+    "SuperLink.Example.org.": "superlink.example.org",
+    "super_link": "super_link",
+    "10.0.0.5": "10.0.0.5",
+    "2001:db8::1": "2001:db8::1",
+    "[2001:db8::1]": "2001:db8::1",
+    "2001:DB8:0::0:1": "2001:db8::1",
+    "münchen.example.org": "xn--mnchen-3ya.example.org",
+    "日本語.jp": "xn--wgv71a119e.jp",
+    "straße.de": "xn--strae-oqa.de",
+    "xn--mnchen-3ya.example.org": "xn--mnchen-3ya.example.org",
+    "a" * 63: "a" * 63,
+    LONG: LONG,
+}
+"""What people write, and what certificates have."""
+
+NO_HOSTS = {
+    "": '""',
+    " ": "a name such as",
+    "https://superlink.example.org": "write superlink.example.org without scheme",
+    "grpc://h:9092": "write h:9092 without scheme",
+    "superlink.example.org:9092": "superlink.example.org alone, without the port",
+    "[::1]:9092": "[::1] alone, without the port",
+    "10.0.0.5:80": "10.0.0.5 alone, without the port",
+    "10.0.0.5/24": "a name such as",
+    "2001:db8::/32": "a name such as",
+    "[10.0.0.5]": "the name or the address",
+    "10.0.0.256": "a name such as",
+    "10.0.5": "a name such as",
+    "010.0.0.5": "a name such as",
+    "::1::2": "a name such as",
+    "[::1": "a name such as",
+    "fe80::1%eth0": "by which devices call",
+    "0.0.0.0": "by which devices call",
+    "::": "by which devices call",
+    "a" * 64: "a name such as",
+    "é" * 70 + ".org": "Label too long",
+    ".".join(["a" * 60] * 5): "a name such as",
+    "a..b": "a name such as",
+    ".a": "a name such as",
+    "-a.org": "a name such as",
+    "a-.org": "a name such as",
+    'a"b': "a name such as",
+    "a'b": "a name such as",
+    "a b": "a name such as",
+    "a\nb": "a\\nb",
+    "a\x1b]0;b": "a name such as",
+    "user@host": "a name such as",
+    "host/path": "a name such as",
+    "host,other": "a name such as",
+    "☃.net": "not allowed",
+    "*": "a name such as",
+    "a.*.org": "a name such as",
+}
+"""What is none, and some words of the line."""
+
+PORTS = ["", ":", ":0", ":65536", ":99999", ":-1", ":+9", ":x", ":9 ", ":90.5", ":९०"]
+
+
+@pytest.mark.parametrize(("text", "host"), HOSTS.items())
+def test_a_host_is_what_certificates_have(text: str, host: str, tmp_path: Path) -> None:
+    assert read_host(text) == host
+    assert read_host(host) == host
+    assert keys.main([str(tmp_path), "--host", text]) == 0
+    made, _ = keys.load(tmp_path / "server")
+    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert keys.alternative_name(host) in names
+    (common,) = made.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    assert common.value == (host if len(host) <= 64 else "cfl-flower server")
+    if "_" not in host:
+        assert host in doctor.verify(made, tmp_path / "ca.pem", host)
+
+
+@pytest.mark.parametrize(("text", "told"), NO_HOSTS.items())
+def test_what_is_no_host_is_one_line_before_any_file(
+    text: str,
+    told: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
+    folder = str(tmp_path / "keys")
+    assert keys.main([folder, f"--host={text}"]) == 2
+    complaint = capsys.readouterr().err
+    assert re.fullmatch(r"cfl-flower error: --host=.*\n", complaint)
+    assert told in complaint
+    if "without the port" in told:
+        return
+    bare = ":" in text and not text.startswith("[")
+    address = f"[{text}]:9092" if bare and "://" not in text else f"{text}:9092"
+    for command in (
+        lambda: connect.main(["prod", address, str(tmp_path / "ca.pem")]),
+        lambda: doctor.main([address, folder]),
+        lambda: supernode.main([address, folder, "--client", "a"]),
+    ):
+        assert command() == 2
+        assert re.fullmatch(r"cfl-flower error: .*\n", capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("host", ["superlink.example.org", "10.0.0.5", "[::1]"])
+@pytest.mark.parametrize("end", PORTS)
+def test_an_address_has_a_port(host: str, end: str) -> None:
+    with pytest.raises(ConfigError, match="port") as error:
+        read_address(f"{host}{end}")
+    assert "\n" not in str(error.value)
+
+
+def test_an_ipv6_address_needs_brackets_beside_a_port() -> None:
+    with pytest.raises(ConfigError, match="in brackets"):
+        read_address("2001:db8::1:9092")
+
+
+def test_a_wildcard_is_for_certificates_alone(tmp_path: Path) -> None:
+    assert keys.main([str(tmp_path), "--host", "*.example.org"]) == 0
+    with pytest.raises(ConfigError):
+        read_host("*.example.org")
+
+
+def test_connections_are_written_as_flower_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert keys.main([str(tmp_path), "--host", "::1"]) == 0
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    asked = ["prod", "[0::1]:09092", str(tmp_path / "ca.pem")]
+    assert connect.main(asked) == 0
+    links = tomllib.loads((tmp_path / "config.toml").read_text())["superlink"]
+    assert links["prod"]["address"] == "[::1]:9092"
+
+
+@pytest.mark.parametrize("command", [superlink, supernode])
+def test_a_port_of_ones_own_is_checked(
+    command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {superlink: ["keys"], supernode: ["h:1", "keys", "--client", "a"]}
+    for text in ("0", "65536", "-1", "x"):
+        assert command.main([*asked[command], f"--port={text}"]) == 2
+        assert "--port" in capsys.readouterr().err
+
+
+def test_a_wrong_device_makes_no_key_of_the_others(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    command = [str(folder), "--host", "h", "--device", "site-a", "site b"]
+    assert keys.main(command) == 2
+    assert not folder.exists()
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_a_host_or_one_line(text: str) -> None:
+    try:
+        host = read_host(text)
+    except ConfigError as error:
+        assert str(error).isprintable()
+    else:
+        keys.alternative_name(host)
+        assert read_address(write_address(host, 9092)) == (host, 9092)
