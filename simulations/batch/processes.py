@@ -21,6 +21,7 @@ from typing import Any
 from cfl_flower.config.overrides import split
 from cfl_flower.environment import plugins
 from cfl_flower.environment.process import (
+    PATH,
     SAFE_PATH,
     as_imported_here,
     end_with_parent,
@@ -104,7 +105,8 @@ def enter(
     if FORKS:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     Thread(target=end_with_parent, daemon=True).start()
-    os.environ.pop(SAFE_PATH, None)
+    for name in (SAFE_PATH, PATH):
+        os.environ.pop(name, None)
     os.environ.update(variables)
     with log.open("w") as file:
         for stream in (sys.stdout, sys.stderr):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from cfl_flower.runs.console import Verbosity
 from simulations.batch.processes import start
+from simulations.engines.superlink import PROJECT
 
 pytestmark = pytest.mark.slow
 
@@ -69,3 +71,37 @@ def test_runs_end_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
         caller.kill()
     assert len(started) >= 3, "two runs and the process that forks"
     assert psutil.wait_procs(started, timeout=10)[1] == []
+
+
+TINY = ["strategy=fedavg", "rounds=1", "clients=6", "participants=3", "drift=none"]
+WAYS = {
+    "compare": ["-m", "simulations.compare", "--bare", *TINY, "partition.groups=3"],
+    "reproduce": [
+        *("-m", "simulations.reproduce", "flexcfl_table3", "--scale", "0.003"),
+        *("--rows", "synthetic_mclr", "--methods", "fedavg"),
+    ],
+    "a script": ["-c", SCRIPT, *TINY, "partition.groups=3"],
+    "run": ["-m", "simulations.run", *TINY, "partition.groups=3", "engine=processes"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_second_checkout_runs_its_own_code(way: str, tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    for package in ("cfl_flower", "strategies", "clients", "simulations", "conf"):
+        shutil.copytree(PROJECT / package, second / package)
+    with (second / "clients" / "base.py").open("a") as module:
+        module.write("print('a client of the second checkout')\n")
+    place = [] if way == "reproduce" else [f"output_dir={tmp_path / 'out'}"]
+    variables = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, *WAYS[way], *place],
+        cwd=second,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    logs = [path.read_text() for path in tmp_path.rglob("log.txt")]
+    assert "a client of the second checkout" in "".join([*logs, done.stdout])
