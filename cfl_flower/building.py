@@ -6,7 +6,8 @@ the class, so that a device needs neither Hydra nor OmegaConf.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import is_dataclass, replace
 from inspect import isabstract
 from typing import Any
@@ -73,6 +74,8 @@ def settings_class(path: str, place: str = "") -> Any:
     settings = settings_of(getattr(target, "Settings", target), group)
     if settings is None:
         fault = "has no settings"
+    elif not hasattr(settings, "__pydantic_fields__"):
+        fault = "is a plain dataclass, which checks no value"
     elif isabstract(settings):
         fault = "is only a base of settings"
     else:
@@ -98,7 +101,7 @@ def build(node: Any, place: str = "") -> Any:
     values = {k: v for k, v in node.items() if k not in hidden and v != MISSING}
     inner = {key: value for key, value in values.items() if isinstance(value, Mapping)}
     place = place.lstrip(".")
-    with located(place):
+    with located(place), _failing(place, cls):
         # Before the inner ones, which may refer to it: errors name the key as set.
         built = cls(**{key: values[key] for key in values if key not in inner})
     if inner:
@@ -109,6 +112,21 @@ def build(node: Any, place: str = "") -> Any:
         adapted = build({"_target_": ADAPTED, **around}, place)
         return built if adapted == type(adapted)() else replace(adapted, network=built)
     return built
+
+
+@contextmanager
+def _failing(place: str, cls: type) -> Iterator[None]:
+    """Say in one line which part raises anything else than a `ConfigError`."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ConfigError(
+            f"{place}: {cls.__module__}.{cls.__qualname__} fails ({reason}); correct "
+            "its settings, or its __post_init__"
+        ) from error
 
 
 def _of_every_network(cls: Any) -> dict[str, FieldInfo]:

@@ -12,9 +12,10 @@ The references fedavg, fedavg_ft and local (below) and oracle (above) run, too, 
 `--bare` is given. Leads are over fedavg; reference=METHOD names another of the methods.
 Beside the runs are a page (report.html) and its tables as CSV and LaTeX. A run that
 fails does not hide the others. With an output_dir, the same command continues after an
-interruption, and repeats nothing that is finished. With `--submit slurm` it submits
-what is not finished as an array of jobs, and ends; without it, it shows the tables
-then. Exit codes are those of `simulations.run`; 1 also if a run failed.
+interruption, and repeats nothing that is finished. With `--dry-run` it says what there
+is to do, and about how long that takes, and ends. With `--submit slurm` it submits what
+is not finished as an array of jobs, and ends; without it, it shows the tables then. Exit
+codes are those of `simulations.run`; 1 also if a run failed.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
 from cfl_flower.config.composition import compose_plain_sweep, strategy_has
 from cfl_flower.config.overrides import OVERRIDES, parse, quoted, split, with_folder
 from cfl_flower.errors import InterruptedRunError, NoConceptsError
-from cfl_flower.runs.console import Verbosity, make_console
+from cfl_flower.runs.console import Verbosity, clock, make_table_console
 from cfl_flower.runs.reading import (
     effective_differences,
+    finished,
     read_settings,
     refuse_other_settings,
 )
@@ -198,20 +200,38 @@ def root_of(jobs: Sequence[Job]) -> Path:
     return Path(os.path.commonpath([job.folder.parent for job in jobs]))
 
 
-def announce(jobs: Sequence[Job], arguments: Sequence[str], sent: str = "") -> None:
-    """Say where the runs are, and by what command they go on, or are shown."""
+def announce(
+    jobs: Sequence[Job], arguments: Sequence[str], sent: str = "", most: int = 1
+) -> None:
+    """Say which runs there are, where, and by what command they go on, or are shown.
+
+    Unless they are sent elsewhere it is also said about how long they take here, so
+    many at a time.
+    """
     root = str(root_of(jobs))
     words = sent or "after an interruption they go on by"
     console = make_error_console()
     warnings = dict.fromkeys(line for job in jobs for line in job.config.warnings())
     for warning in warnings:
         console.print(warning, style="yellow", soft_wrap=True)
-    console.print(
-        f"{len(jobs)} runs in {root}; {words}\n  {again(jobs, arguments)}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    lines = [f"{len(jobs)} runs in {root}; {words}", f"  {again(jobs, arguments)}"]
+    lines.insert(0, say_work(jobs, most, bool(sent)))
+    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+
+
+def say_work(jobs: Sequence[Job], most: int, elsewhere: bool = False) -> str:
+    """Say in one line what is compared, and about how long what is left takes."""
+    settings = [job.config.resolved for job in jobs]
+    methods = list(dict.fromkeys(each["strategy"]["name"] for each in settings))
+    seeds = {each["seed"] for each in settings}
+    waiting = [job for job in jobs if not finished(job.config)]
+    said = f"{', '.join(methods)}; {len(seeds)} seeds; {len(waiting)} runs to carry out"
+    if elsewhere or not waiting:
+        return said
+    from simulations.batch.duration import seconds_of
+
+    took = clock(seconds_of(waiting, most))
+    return f"{said}, {min(most, len(waiting))} at a time, in about {took} here"
 
 
 def take_reference(overrides: Sequence[str]) -> tuple[str, list[str]]:
@@ -264,21 +284,23 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser("compare", __doc__)
     parser.add_overrides()
     parser.add_argument("--bare", action="store_true", help="run no references")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would run, and end"
+    )
     parser.add_many_runs()
     add_options(parser)
     return parser.parse_overrides(arguments)
 
 
 def carry_out_and_show(
-    jobs: Sequence[Job], asked: argparse.Namespace, reference: str
+    jobs: Sequence[Job], asked: argparse.Namespace, reference: str, most: int
 ) -> dict[str, str]:
     """Carry out what is not finished, print the tables; return why runs failed."""
     configs = [job.config for job in jobs]
-    most = at_once(configs, asked.jobs)
     reasons = carry_out(jobs, most, asked.verbosity, "compare")
     from cfl_flower.analysis.comparison import compare
 
-    console = make_console()
+    console = make_table_console()
     if asked.markdown:
         console.width = 1000  # a cell of a document is one line
     compare(configs, console, reasons, asked.markdown, reference)
@@ -299,14 +321,17 @@ def main(arguments: Sequence[str]) -> int:
     prepare()
     jobs = make_jobs(overrides, bool(asked.submit))
     check_reference(jobs, reference)
-    if asked.submit:
+    if asked.submit and not asked.dry_run:
         sent = submit(jobs, root_of(jobs), asked)
         announce(jobs, without_options(arguments), sent)
         return 0
-    if asked.verbosity is not Verbosity.QUIET:
-        announce(jobs, arguments)
+    most = at_once([job.config for job in jobs], asked.jobs)
+    if asked.verbosity is not Verbosity.QUIET or asked.dry_run:
+        announce(jobs, [a for a in arguments if a != "--dry-run"], most=most)
+    if asked.dry_run:
+        return 0
     try:
-        reasons = carry_out_and_show(jobs, asked, reference)
+        reasons = carry_out_and_show(jobs, asked, reference, most)
     except KeyboardInterrupt as error:
         raise InterruptedRunError(
             f"interrupted; go on by {again(jobs, arguments)}"

@@ -1,7 +1,7 @@
 """A published table, run here and printed beside the published figures.
 
-    python -m simulations.reproduce --list                   # and what each costs here
-    python -m simulations.reproduce flexcfl_table3 --list    # of one table
+    python -m simulations.reproduce --list                   # all tables and rows
+    python -m simulations.reproduce flexcfl_table3 --list    # with data and sizes
     python -m simulations.reproduce flexcfl_table3 --rows synthetic_mclr
     python -m simulations.reproduce flexcfl_table3 --rows mnist --scale 0.1 --seeds 1
     python -m simulations.reproduce fielding_figure4 --rows mnist --data-dir FOLDER
@@ -20,13 +20,12 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
 
 from cfl_flower.analysis.leads import TESTED
-from cfl_flower.analysis.saved import read_finished
-from cfl_flower.config.compose import RunConfig
 from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import make_console
@@ -51,6 +50,9 @@ from simulations.papers.published import (
 from simulations.papers.recorded import record
 from simulations.run import check_machine
 from simulations.shell.terminal import Parser, command, count
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
 
 
 def run_folder(cell: Cell, seed: int, options: argparse.Namespace) -> Path:
@@ -140,6 +142,8 @@ def reproduce(
     ConfigError
         If any run has bad input, before the first starts.
     """
+    from cfl_flower.analysis.saved import read_finished
+
     jobs: dict[Path, Job] = {}
 
     def job(cell: Cell, seed: int) -> Job:
@@ -228,6 +232,11 @@ def main(arguments: Sequence[str]) -> int:
         console.print(listed)
         for number, note in enumerate(notes, start=1):
             console.print(f"{number}. {note}", highlight=False, markup=False)
+        if options.table is None:
+            console.print(
+                "TABLE --list says how large runs are, and which data are here",
+                highlight=False,
+            )
         if options.table is None and not options.rows:
             list_elsewhere(console)
         return 0
@@ -238,7 +247,9 @@ def main(arguments: Sequence[str]) -> int:
         record(table, outcomes, options.scale)
     leads = find_row_leads(table, outcomes)
     rows = [
-        outcome.line(table, cell, leads.get((cell.row, cell.method), "-"))
+        outcome.line(
+            table, cell, leads.get((cell.row, cell.method), "-"), options.scale
+        )
         for cell, outcome in outcomes
     ]
     reasons = [reason for _, outcome in outcomes for reason in outcome.reasons]

@@ -41,6 +41,7 @@ from cfl_flower.analysis.tables import (
 from cfl_flower.config.compose import RunConfig
 from cfl_flower.data.worlds.stream import HALF, say_share
 from cfl_flower.errors import ConfigError
+from cfl_flower.runs.console import fitting
 
 DATA = ("dataset", "partition", "drift", "clients", "rounds")
 """The settings that determine, with the seed, the data of every client and round."""
@@ -105,7 +106,8 @@ def compare(
         # Names and reasons are no markup, which Rich would read in these two anyway.
         each.title = escape(str(each.title))
         each.caption = each.caption and escape(str(each.caption))
-        console.print(each, markup=False)
+        for part in [each] if markdown else fitting(each, console.width):
+            console.print(part, markup=False)
 
 
 def _without_rounds(config: RunConfig) -> SavedRun:

@@ -7,13 +7,15 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from statistics import fmean
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from cfl_flower.errors import ERROR_MARK, CflError, one_line
@@ -75,6 +77,53 @@ def make_console() -> Console:
         return Console(file=Path(path).open("a", encoding="utf-8"), width=125)
     console = Console(file=sys.stdout)
     return console if console.is_terminal else Console(file=sys.stdout, width=125)
+
+
+def make_table_console() -> Console:
+    """Return the console of tables: as wide as the terminal, or COLUMNS, or 80."""
+    return Console(file=sys.stdout)
+
+
+def fitting(table: Table, width: int) -> list[Table]:
+    """Divide a table that is too wide into several, each with its first column.
+
+    Headings may be broken between words, and the texts of cells are not.
+    """
+    first, *others = table.columns
+    least = {id(each): _width(each, broken=True) for each in table.columns}
+    least[id(first)] = min(least[id(first)], width // 2)
+    parts: list[list[Column]] = [[first]]
+    for column in others:
+        together = [*parts[-1], column]
+        if _room(together, least, width) < 0 and len(parts[-1]) > 1:
+            parts.append([first, column])
+        else:
+            parts[-1] = together
+    found = []
+    for part in parts:
+        piece = copy(table)
+        piece.title = table.title if part is parts[0] else None
+        piece.caption = table.caption if part is parts[-1] else None
+        more = max(_room(part, least, width), 0) // len(part)
+        piece.columns = [
+            replace(each, _index=place, width=min(_width(each), least[id(each)] + more))
+            for place, each in enumerate(part)
+        ]
+        found.append(piece)
+    return found
+
+
+def _room(columns: Sequence[Column], sizes: Mapping[int, int], width: int) -> int:
+    """Return the characters that are left beside columns, their lines and blanks."""
+    return width - 1 - sum(3 + sizes[id(each)] for each in columns)
+
+
+def _width(column: Column, broken: bool = False) -> int:
+    """Return the characters of the longest line, or word if headings are broken."""
+    heading = str(column.header)
+    texts = heading.split() if broken else [heading]
+    lines = "\n".join([*texts, *map(str, column.cells)]).split("\n")
+    return max(map(cell_len, lines))
 
 
 def say_done() -> None:

@@ -19,6 +19,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from cfl_flower.config.compose import (
+    DEFAULT_DATA_DIR,
+    build_settings,
+    check_settings,
+)
+from cfl_flower.config.composition import compose_plain_sweep
 from cfl_flower.errors import ERROR_MARK, ConfigError, RunFailedError
 from simulations.engines.flower_cli import (
     COMPLETED,
@@ -42,6 +48,26 @@ devices, or of a traceback."""
 
 PATIENCE = 300.0
 """Seconds to wait for a run to end whose lines have ended."""
+
+
+def check_here(overrides: Sequence[str]) -> None:
+    """Raise the `ConfigError` that the SuperLink would, as far as it is known here.
+
+    Folders are those of the SuperLink, and its data may be there alone: without them
+    the values are checked, and not what goes with what.
+    """
+    own = [
+        override
+        for override in overrides
+        if override.partition("=")[0] not in ("data_dir", "output_dir")
+    ]
+    for composed in compose_plain_sweep(shlex.join(own)):
+        _, _, groups = build_settings(composed)
+        try:
+            groups["dataset"].check(str(DEFAULT_DATA_DIR.expanduser()))
+        except ConfigError:
+            continue
+        check_settings(composed)
 
 
 def submit(name: str, overrides: Sequence[str], restarts: int = 0) -> None:
@@ -108,7 +134,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("name", metavar="NAME", help="see simulations.deploy.connect")
     parser.add_overrides()
     parser.add_argument("--restarts", type=int, default=0, help="after a killed server")
+    unchecked = "where parts or data are on the SuperLink alone"
+    parser.add_argument("--unchecked", action="store_true", help=unchecked)
     asked = parser.parse_overrides(arguments)
+    if not asked.unchecked:
+        check_here(asked.overrides)
     try:
         submit(asked.name, asked.overrides, asked.restarts)
     except KeyboardInterrupt:

@@ -8,18 +8,21 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import clock
 from cfl_flower.runs.reading import broken
 from cfl_flower.settings import require
 from simulations.papers.published import PublishedTable, load_elsewhere
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
 
 FETCH = "dataset.download=true"
 """The remedy in the error of a dataset that is missing and can be fetched."""
@@ -34,6 +37,8 @@ def compose_here(overrides: Sequence[str], options: argparse.Namespace) -> RunCo
     The run's own settings do not say that its data were fetched. The remedies in a
     `ConfigError` are this command's options.
     """
+    from cfl_flower.config.compose import compose_config
+
     if options.data_dir:
         folder = quoted(str(options.data_dir.expanduser().absolute()))
         overrides = [*overrides, f"data_dir={folder}"]
@@ -57,6 +62,8 @@ def _with_remedy(text: str) -> str:
 
 
 def _fetch(overrides: Sequence[str]) -> None:
+    from cfl_flower.config.compose import compose_config
+
     try:
         config = compose_config([*overrides, FETCH])
     except ConfigError as error:
@@ -70,21 +77,24 @@ def _fetch(overrides: Sequence[str]) -> None:
 def list_tables(
     tables: Mapping[str, PublishedTable], options: argparse.Namespace
 ) -> tuple[Table, list[str]]:
-    """List the rows of tables with the data that each needs and what it costs.
+    """List the rows of tables with what they cost, of a single one also the data.
 
-    The time is that of finished runs below `options.output`. Why rows cannot run here
+    To tell the data of a row its settings are composed, half a second of each. The time
+    is that of finished runs below `options.output`. Why rows cannot run here
     is in notes, which the table counts from 1: many rows lack the same files. A
     `ConfigError` names rows that there are not, and runs that cannot be read.
     """
     result = Table(title="Published tables", title_justify="left")
     size = "rounds x\nparticipants"
-    for name in ("table", "row", "runs", size, "time of a run", "data"):
+    whole = len(tables) == 1
+    names = ["table", "row", "runs", "time of a run"]
+    for name in [*names, size, "data"] if whole else names:
         result.add_column(name, overflow="fold")
     rows = [(table, row) for table in tables.values() for row in table.rows]
     wanted = tuple(options.rows) or ("",)
     some = [(table, row) for table, row in rows if row.startswith(wanted)]
-    names = sorted({row for _, row in rows})
-    require(bool(some), "--rows", options.rows, f"rows {', '.join(names)}")
+    known = ", ".join(sorted({row for _, row in rows}))
+    require(bool(some), "--rows", options.rows, f"rows {known}")
 
     notes: list[str] = []
 
@@ -101,10 +111,11 @@ def list_tables(
         return size, f"{config.names['dataset']}: here"
 
     for table, row in track(some, "reading the rows", console=Console(stderr=True)):
-        size, data = describe(tuple(table.cell(row, table.columns[0]).overrides))
+        own = tuple(table.cell(row, table.columns[0]).overrides)
+        needs = describe(own) if whole else ()
         methods = {*table.columns} | ({table.against} & table.methods.keys())
         time = _time_of_runs(options.output / table.folder / row)
-        result.add_row(table.name, row, str(len(methods)), size, time, data)
+        result.add_row(table.name, row, str(len(methods)), time, *needs)
     return result, notes
 
 

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from cfl_flower.analysis.drift_metrics import score
 from cfl_flower.analysis.leads import Pair, find_leads
 from cfl_flower.analysis.reference import REFERENCE_METHOD
-from cfl_flower.analysis.saved import SavedRun, read_finished
 from cfl_flower.analysis.tables import mean_and_deviation
 from cfl_flower.runs.reading import broken
 from simulations.batch.jobs import Job
 from simulations.papers.published import Cell, PublishedTable
+
+if TYPE_CHECKING:
+    from cfl_flower.analysis.saved import SavedRun
 
 NUMBERS = ("ours", "last ten", "lead", "published", "difference")
 HEADER = ("row", "method", *NUMBERS, "verdict")
 """Last ten: the mean accuracy of the last ten tests, beside a final or best one. Lead:
 over fedavg in the same row, or over what the figure is relative to, paired by seed; the
 methods of a row are tested together."""
+
+NOT_COMPARABLE = "not comparable"
+"""Said of runs with another number of rounds than the paper's."""
 
 
 @dataclass
@@ -45,6 +51,8 @@ class Outcome:
         reasons: Mapping[str, str],
     ) -> None:
         """Add a seed: its run, and its reference run if it has one."""
+        from cfl_flower.analysis.saved import read_finished
+
         for job in jobs:
             if reason := reasons.get(job.config.output_dir):
                 self.reasons.append(f"{job.label} failed: {reason}")
@@ -64,8 +72,13 @@ class Outcome:
         if tail is not None and table.is_share and table.against is None:
             self.last_ten[seed] = 100 * tail
 
-    def line(self, table: PublishedTable, cell: Cell, lead: str = "-") -> list[str]:
-        """Return the entries of the printed row, in the order of `HEADER`."""
+    def line(
+        self, table: PublishedTable, cell: Cell, lead: str = "-", scale: float = 1.0
+    ) -> list[str]:
+        """Return the entries of the printed row, in the order of `HEADER`.
+
+        What runs of a part of the rounds gave is not compared.
+        """
         form = f".{table.decimals}f"
         published = cell.published
         known = "-" if published is None else f"{published:{form}}"
@@ -76,6 +89,9 @@ class Outcome:
         tail = mean_and_deviation(list(self.last_ten.values()), 1, form) or "-"
         gap = None if published is None else fmean(self.values.values()) - published
         judged = verdict(gap, table.tolerance)
+        if scale != 1 and gap is not None:
+            gap = None
+            judged = NOT_COMPARABLE
         judged += f", without {len(self.never)} never" if self.never else ""
         judged += f", without {len(self.reasons)} failed" if self.reasons else ""
         difference = "-" if gap is None else f"{gap:+{form}}"

@@ -13,17 +13,18 @@ from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import yaml
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from cfl_flower.analysis.drift_metrics import make_reference, score
-from cfl_flower.analysis.saved import SavedRun
-from cfl_flower.models import initial_vector
 from cfl_flower.settings import require
 from cfl_flower.types import Json
+
+if TYPE_CHECKING:
+    from cfl_flower.analysis.saved import SavedRun
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
 ELSEWHERE = "elsewhere"
@@ -262,6 +263,9 @@ class PublishedTable:
 
 def _share_of_bytes(run: SavedRun) -> float:
     """Return the bytes in percent of a FedAvg's of as many rounds."""
+    # With torch, of which the list has no need.
+    from cfl_flower.models import initial_vector
+
     dataset, kind = run.build("dataset", "model")
     own = run.summary["bytes_up"] + run.summary["bytes_down"]
     model = initial_vector(kind, dataset.shape, dataset.classes, 0)
@@ -340,4 +344,6 @@ def load_elsewhere() -> dict[str, Elsewhere]:
 
 
 def _read() -> dict[str, Any]:
-    return dict(yaml.safe_load(PUBLISHED.read_text(encoding="utf-8")))
+    # That in C, where there is one, takes a tenth of a second and not one.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return dict(yaml.load(PUBLISHED.read_text(encoding="utf-8"), loader))

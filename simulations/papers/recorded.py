@@ -12,9 +12,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cfl_flower.analysis.leads import TESTED
-from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.runs.provenance import read_provenance
 from cfl_flower.runs.reading import MAY_DIFFER
@@ -27,6 +27,9 @@ from simulations.papers.outcomes import (
     verdict,
 )
 from simulations.papers.published import Cell, PublishedTable, load_tables, suffix
+
+if TYPE_CHECKING:
+    from cfl_flower.analysis.saved import SavedRun
 
 RECORDED = Path(__file__).with_name("recorded.json")
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +13,12 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
 
+from cfl_flower.analysis.tables import new_table
+from cfl_flower.runs.console import fitting
 from simulations.compare import announce, main, make_jobs, with_marks
 
 SMALL = ["clients=6", "participants=3", "partition.groups=3", "engine=inprocess"]
@@ -198,3 +205,45 @@ def test_killed_in_the_middle_the_same_command_goes_on(
     page = (tmp_path / "whole" / "report.html").read_text()
     assert "static under drift regroup and no drift on digits" in page
     assert (tmp_path / "whole" / "report.csv").read_text().count("static") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("strategy=fedavg --bare", ["fedavg; 1 seeds; 1 runs"]),
+        ("strategy=ifca seed=0,1,2", ["ifca, oracle; 3 seeds; ", " runs to carry out"]),
+        ("strategy=fedprox seed=0,1 drift=regroup,rotate", ["; 2 seeds; "]),
+        ("strategy=fedavg --bare --submit local", ["fedavg; 1 seeds"]),
+    ],
+)
+def test_a_dry_run_says_what_there_is_to_do(
+    arguments: str, told: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = f"output_dir={tmp_path / 'c'}"
+    assert main([*arguments.split(), "--dry-run", "-q", "rounds=3", place]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert all(each in said for each in told)
+    assert re.search(r"at a time, in about \d+:\d\d here", said)
+    assert "--dry-run" not in said
+    assert not (tmp_path / "c").exists()
+
+
+@given(
+    cells=st.lists(st.lists(st.integers(1, 18), min_size=2, max_size=12), min_size=1),
+    width=st.integers(50, 130),
+)
+def test_tables_fit_and_lose_nothing(cells: list[list[int]], width: int) -> None:
+    count = min(map(len, cells))
+    table = new_table("some title", [f"heading of {n}" for n in range(count)])
+    texts = [[f"{'x' * size}" for size in row[:count]] for row in cells]
+    for number, row in enumerate(texts):
+        table.add_row(f"method{number}", *row)
+    parts = fitting(table, width)
+    out = Console(file=io.StringIO(), width=width)
+    for part in parts:
+        out.print(part)
+    lines = out.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    for number, row in enumerate(texts):
+        shown = "".join(line for line in lines if f"method{number} " in line)
+        assert re.findall("x+", shown) == row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -194,3 +195,52 @@ def test_other_commands_meet_it_in_the_same_way(
 ) -> None:
     assert command(arguments.split()) == 2
     require_line(capsys.readouterr().err, told)
+
+
+PARTS = ["dataset", "drift", "partition", "selection", "server_optimizer", "strategy"]
+PARTS += ["strategy.local", "devices", "logger", "privacy", "faults", "system"]
+KINDS = {
+    "Plain": "own.Plain' is a plain dataclass",
+    "Needs": "own.Needs' is a plain dataclass",
+    "PlainInside": "own.PlainInside' is a plain dataclass",
+    "Raises": "own.Raises fails (KeyError: 'x'); correct its settings",
+    "Bare": "own.Bare",
+    "Class": "own.Class' has no settings",
+    "Color": "own.Color' has no settings",
+    "function": "own.function' has no settings",
+    "VALUE": "own.VALUE' has no settings",
+    "Nope": "own.Nope' cannot be imported",
+}
+OWN = """
+from dataclasses import dataclass
+from enum import Enum
+from cfl_flower.settings import settings
+@dataclass
+class Plain: a: int = 1
+@dataclass
+class Needs: a: int
+class PlainInside: Settings = Plain
+@settings("own")
+class Raises:
+    def __post_init__(self): raise KeyError("x")
+@settings("own")
+class Bare: a: int = 1
+class Class: ...
+class Color(Enum): a = 1
+def function(): ...
+VALUE = 3
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("part", PARTS)
+def test_whatever_stands_for_a_part_is_told_in_one_line(
+    part: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    sys.modules.pop("own", None)
+    assert run([f"{part}._target_=own.{kind}"]) == 2
+    complaint = capsys.readouterr().err
+    assert re.fullmatch(r"cfl-flower error: .*\n", complaint)
+    nearer = f"{part}._target_=" in complaint or "is not a setting" in complaint
+    assert KINDS[kind] in complaint or nearer

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
+import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
@@ -608,13 +610,39 @@ def test_the_list_names_tables_rows_and_data(
     assert main(["--list", "--output", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "tiny" in out
-    assert "digits: here" in out
-    assert "4 x 3" in out
     assert "1:05, as here" in out
+    assert "TABLE --list says" in out
     assert "not run here" in out
     assert "picture: in the report" in out
     assert main(["tiny", "--rows", "others", "--list", "--output", str(tmp_path)]) == 0
-    assert "not run here" not in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "not run here" not in out
+    assert "digits: here" in out
+    assert "4 x 3" in out
+
+
+def test_the_list_of_all_tables_composes_nothing() -> None:
+    words = "import sys; from simulations import reproduce; reproduce.main(['--list'])"
+    slow = "assert not {'torch', 'pandas', 'sklearn'} & sys.modules.keys()"
+    asked = [sys.executable, "-c", f"{words}; {slow}"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in TABLES)
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("name", ["flexcfl_table3", "fielding_figure4"])
+def test_a_part_of_the_rounds_is_not_compared(name: str, scale: float) -> None:
+    table = TABLES[name]
+    row = next(iter(table.rows))
+    for method in table.columns:
+        cell = table.cell(row, method)
+        outcome = Outcome(values={0: cell.published or 1.0, 1: 50.0})
+        *_, difference, judged = outcome.line(table, cell, scale=scale)
+        known = "not comparable" if cell.published is not None else "no published"
+        assert difference == "-"
+        assert judged.startswith(known)
+        assert outcome.line(table, cell)[-1] != judged or cell.published is None
 
 
 def test_what_many_rows_lack_is_said_once(

@@ -75,3 +75,40 @@ def test_the_first_line_names_the_run_whatever_its_own_lines_say(flwr: Path) -> 
 def test_a_run_that_gives_up_says_why(line: str, flwr: Path) -> None:
     flwr.write_text(f"Successfully started run 7\n{line}\nmore\n")
     assert submit.start("prod", []) == ("7", "no node joined")
+
+
+REFUSED = [
+    ("strategy=ifca privacy.secure_sums=true", "privacy.secure_sums=true"),
+    ("strategy=fedbuff devices.over_commitment=0.5", "devices.over_commitment="),
+    ("rounds=0", "rounds=0"),
+    ("stratgy=fedavg", "did you mean strategy?"),
+    ("dataset=folder participants=9 clients=3", "participants=9"),
+    ("dataset=mnist data_dir=/on/the/superlink rounds=0", "rounds=0"),
+    ("dataset=folder strategy=ifca privacy.secure_sums=true", "secure_sums=true"),
+    ("strategy=fedavg,ifca privacy.secure_sums=true", "secure_sums=true"),
+    ("strategy=fedavg clusters=0", "clusters=0"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "told"), REFUSED)
+def test_what_the_superlink_would_refuse_is_refused_here(
+    overrides: str, told: str, flwr: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flwr.write_text("Successfully started run 7\n")
+    assert submit.main(["prod", *overrides.split()]) == 2
+    out, err = capsys.readouterr()
+    assert told in err
+    assert err.startswith("cfl-flower error: ")
+    assert "started" not in out
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "dataset=mnist data_dir=/on/the/superlink output_dir=/on/it",
+        "dataset=folder clients=3 participants=3",
+        "strategy=ifca",
+    ],
+)
+def test_what_it_may_take_is_not(overrides: str) -> None:
+    submit.check_here(overrides.split())
