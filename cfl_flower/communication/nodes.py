@@ -43,6 +43,12 @@ NODE_UNAVAILABLE = 5
 REFUSED_TIMEOUT = 10.0
 """Seconds to wait for another node at the start if all connected ones were refused."""
 
+SAY_EVERY = 30.0
+"""Seconds between two lines on who is waited for at the start."""
+
+MOST_NAMES = 5
+"""Devices that are named in such a line."""
+
 OTHER_WORKER = (
     "a worker runs other code than the server (an old local SuperLink of another "
     "checkout?); stop the flower-superlink process"
@@ -89,6 +95,7 @@ class NodeRegistry:
         self._refused: dict[int, str] = {}
         self._asked: dict[int, IdentityQuery] = {}
         self._queries: dict[str, int] = {}
+        self._said = -math.inf
         self.disputes: dict[ClientId, str] = {}
 
     @property
@@ -134,13 +141,33 @@ class NodeRegistry:
             fresh = online.difference(self._nodes, self._refused, self._asked)
             self._ask_identity(sorted(fresh))
             expected = max(expected, self._take_identities(fresh))
-            if started or len(self._nodes) >= expected:
+            if started:
                 return
+            if len(self._nodes) >= expected:
+                self._say_who_is_here()
+                return
+            self._say_who_is_here(every=SAY_EVERY)
             if time.monotonic() - begun > self._longest_wait():
                 if self._nodes:
+                    self._say_who_is_here()
                     return
                 raise WorkerLostError(self._why_nobody())
             time.sleep(0.05)
+
+    def _say_who_is_here(self, every: float = 0.0) -> None:
+        """Say how many devices there are, and who has not answered, now and then."""
+        if self.simulated or time.monotonic() - self._said < every:
+            return
+        self._said = time.monotonic()
+        clients = [*map(str, self.clients[:MOST_NAMES])]
+        more = ", …" if len(self._hosts) > MOST_NAMES else ""
+        said = f"{len(self._hosts)} of {self._expected} devices are here"
+        said += f" ({', '.join(clients)}{more})" if clients else ""
+        if silent := [self._name(node) for node in sorted(self._asked)[:MOST_NAMES]]:
+            said += f"; waiting for an answer of {', '.join(silent)}"
+        elif len(self._hosts) < self._expected:
+            said += f"; others have {JOIN_TIMEOUT:g} s at the start to connect"
+        log.warning("%s", said)
 
     def _longest_wait(self) -> float:
         """Return for how long the start may wait, as things stand."""
@@ -202,6 +229,8 @@ class NodeRegistry:
             if listed := list(replies):
                 expected = max(expected, self._register(listed))
             waiting &= self._asked.keys()
+            if not self._nodes:
+                self._say_who_is_here(every=SAY_EVERY)
             elapsed = time.monotonic() - start
             if not waiting or elapsed > IDENTIFY_TIMEOUT:
                 break

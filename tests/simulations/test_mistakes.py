@@ -204,7 +204,7 @@ KINDS = {
     "Needs": "own.Needs' is a plain dataclass",
     "PlainInside": "own.PlainInside' is a plain dataclass",
     "Raises": "own.Raises fails (KeyError: 'x'); correct its settings",
-    "Bare": "own.Bare",
+    "Bare": "Bare",
     "Class": "own.Class' has no settings",
     "Color": "own.Color' has no settings",
     "function": "own.function' has no settings",

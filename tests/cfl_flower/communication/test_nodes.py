@@ -320,3 +320,24 @@ def test_a_run_of_disputed_devices_only_ends_with_the_reason(
     grid.node_configs[1001] = grid.node_configs[1002] = grid.node_configs[1000]
     with pytest.raises(NoValidResultError, match="site-a: node: claimed by node 1000"):
         run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
+
+
+def test_at_the_start_it_is_said_who_is_there_and_who_is_waited_for(
+    run_small: Runner,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("cfl_flower.communication.nodes.SAY_EVERY", 0.0)
+    grid, rest, looks = Sites(tmp_path), InProcessGrid.pull_messages, []
+
+    def pull(message_ids: Iterable[str]) -> list[Message]:
+        looks.append(1)
+        return rest(grid, message_ids) if len(looks) > 3 else []
+
+    monkeypatch.setattr(grid, "pull_messages", pull)
+    with caplog.at_level(logging.WARNING, "cfl_flower"):
+        run_small(*QUICK, "strategy=fedavg", "rounds=1", grid=grid)
+    said = [line for line in caplog.messages if "devices are here" in line]
+    assert "; waiting for an answer of node" in said[0]
+    assert "devices are here (site-a, site-b, site-c)" in said[-1]
