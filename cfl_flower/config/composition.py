@@ -201,12 +201,12 @@ def _concern_all_named(run: DictConfig, overrides: Sequence[Override]) -> None:
     for override in overrides:
         event, _, name = override.key_or_group.rpartition(".")
         node = OmegaConf.select(run, event) if name in NAMING else None
-        of_drift = event.partition(".")[0] == "drift" and isinstance(node, DictConfig)
-        if of_drift and override.value():
-            with open_dict(node):
-                for each in NAMING[name]:
-                    if f"{event}.{each}" not in keys:
-                        node.pop(each, None)
+        if not (isinstance(node, DictConfig) and event.startswith("drift")):
+            continue
+        preset = {each for each in NAMING[name] if f"{event}.{each}" not in keys}
+        with open_dict(node):
+            for each in preset if override.value() else ():
+                node.pop(each, None)
 
 
 def _apply(
