@@ -74,8 +74,6 @@ def settings_class(path: str, place: str = "") -> Any:
     settings = settings_of(getattr(target, "Settings", target), group)
     if settings is None:
         fault = "has no settings"
-    elif not hasattr(settings, "__pydantic_fields__"):
-        fault = "is a plain dataclass, which checks no value"
     elif isabstract(settings):
         fault = "is only a base of settings"
     else:

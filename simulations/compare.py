@@ -14,8 +14,8 @@ Beside the runs are a page (report.html) and its tables as CSV and LaTeX. A run 
 fails does not hide the others. With an output_dir, the same command continues after an
 interruption, and repeats nothing that is finished. With `--dry-run` it says what there
 is to do, and about how long that takes, and ends. With `--submit slurm` it submits what
-is not finished as an array of jobs, and ends; without it, it shows the tables then. Exit
-codes are those of `simulations.run`; 1 also if a run failed.
+is not finished as an array of jobs, and ends; without it, it shows the tables then.
+Exit codes are those of `simulations.run`; 1 also if a run failed.
 """
 
 from __future__ import annotations

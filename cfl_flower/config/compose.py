@@ -22,7 +22,7 @@ from cfl_flower.config.composition import (
     compose_plain_sweep,
 )
 from cfl_flower.config.options import GROUPS, list_options
-from cfl_flower.config.overrides import first_line, in_flat_keys, parse, read_run_config
+from cfl_flower.config.overrides import in_flat_keys, parse, read_run_config
 from cfl_flower.config.system import System
 from cfl_flower.data.datasets.digits import Dataset
 from cfl_flower.data.reading.inferred import InferredDataset

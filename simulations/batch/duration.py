@@ -52,17 +52,17 @@ def step_of(config: RunConfig) -> float:
     """Return the seconds of a step of training on one core, measured."""
     import torch
 
-    from cfl_flower.models import check_network
+    from cfl_flower.models import build_model
+    from cfl_flower.seeding import one_torch_thread
 
     dataset = config.dataset
-    network = check_network(config.model, dataset.shape, dataset.classes).train()
+    model = build_model(config.model, dataset.shape, dataset.classes, config.seed)
+    network = model.module.train()
     x = torch.zeros(max(2, config.strategy.local.batch_size), *dataset.shape)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
     seconds = []
-    for _ in range(STEPS):
-        start = time.perf_counter()
-        network(x).sum().backward()
-        seconds.append(time.perf_counter() - start)
-    torch.set_num_threads(before)
+    with one_torch_thread():
+        for _ in range(STEPS):
+            start = time.perf_counter()
+            network(x).sum().backward()
+            seconds.append(time.perf_counter() - start)
     return min(seconds)
