@@ -68,15 +68,22 @@ class FedBuff(CommonModelStrategy):
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Add the upload to the buffer, make a step if it is full; return the model."""
         state = self.state
-        update = result.arrays[0] - state.served[row]
+        count = self.run.weights
+        sent = result.arrays[0]
         weight = 1 / sqrt(1 + state.steps - int(state.received[row]))
+        update = np.float32(weight) * (sent - state.served[row])
+        # Running statistics are averaged: sums of steps make variances negative.
+        update[count:] = sent[count:] - state.models[0][count:]
         if not state.held:
             state.gathered = np.zeros_like(update)
-        state.gathered = state.gathered + np.float32(weight) * update
+        state.gathered = state.gathered + update
         state.held += 1
         if state.held == self.settings.buffer:
-            step = self.settings.server_rate / state.held
-            state.models[0] = state.models[0] + np.float32(step) * state.gathered
+            steps = np.full(
+                len(sent), self.settings.server_rate / state.held, np.float32
+            )
+            steps[count:] = 1 / state.held
+            state.models[0] = state.models[0] + steps * state.gathered
             state.steps += 1
             state.held = 0
         return [state.models[0]]

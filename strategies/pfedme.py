@@ -57,6 +57,9 @@ class PFedMe(ClusteredStrategy):
             beta = self.settings.beta
             mean = self.run.average(results)
             moved = mean if beta == 1 else (1 - beta) * model + beta * mean
+            if beta > 1:
+                # Beyond the mean of running variances there are negative ones.
+                moved[self.run.weights :] = mean[self.run.weights :]
             self.state.models = [moved]
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:

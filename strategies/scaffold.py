@@ -78,7 +78,10 @@ class Scaffold(ClusteredStrategy):
         rate = self.settings.global_rate
         model = state.models[0]
         update = self.run.average(results) - model
-        state.models = [model + np.float32(rate) * update]
+        rates = np.full(len(model), rate, np.float32)
+        # Beyond the mean of running variances there are negative ones.
+        rates[self.run.weights :] = min(rate, 1.0)
+        state.models = [model + rates * update]
         total = np.sum([result.arrays[1] for result in results], 0, np.float64)
         change = total / len(state.clients)
         state.control = (state.control + change).astype(np.float32)

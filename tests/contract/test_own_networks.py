@@ -54,6 +54,8 @@ class Normalised:
 """
 
 TRAINED = 16 * 8 + 8 + 8 * 10 + 10
+NORMALISED = 64 * 8 + 8 + 2 * 8 + 8 * 10 + 10
+"""Weights of `Normalised`, behind which are its running statistics."""
 PARTICIPANTS = 6
 
 
@@ -128,6 +130,38 @@ def test_networks_that_cannot_be_trained_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         run_small(*overrides, f"model._target_=own_networks.{own}")
+
+
+HALF = "server_optimizer=fedavgm server_optimizer.learning_rate=0.5"
+FASTER = [
+    *(f"fedavg server_optimizer={name}" for name in ("fedadagrad", "fedadam", "yogi")),
+    "fedavg server_optimizer=qfedavg server_optimizer.learning_rate=0.01",
+    *(f"{name} {HALF}" for name in ("fedavg", "fedbabu", "fedccfa", "fedem", "fedfm")),
+    *(f"{name} {HALF}" for name in ("fedpac", "fedrep", "fielding", "stocfl")),
+    *("scaffold strategy.global_rate=3", "pfedme strategy.beta=3"),
+    "fedbuff strategy.server_rate=3",
+]
+"""Steps that are not to the mean of the uploads."""
+
+
+@pytest.mark.parametrize("options", FASTER)
+def test_running_statistics_are_averaged_whatever_the_step(
+    options: str, run_small: Runner
+) -> None:
+    method, *more = options.split()
+    common = [f"strategy={method}", "model._target_=own_networks.Normalised"]
+    common += ["drift=none", "strategy.weighting=plain"]
+    if method == "fedbuff":
+        common.append("strategy.buffer=6")
+    longer = run_small(*common, *more, "rounds=3")
+    assert longer.failures == []
+    pairs = []
+    for own in (more, []):
+        run = run_small(*common, *own, "rounds=1", folder=f"{len(own)}")
+        pairs.append(run.state.models)
+    for stepped, mean in zip(*pairs, strict=True):
+        assert stepped[NORMALISED:].tobytes() == mean[NORMALISED:].tobytes()
+        assert stepped[:NORMALISED].tobytes() != mean[:NORMALISED].tobytes()
 
 
 def test_batch_norm_loses_no_client(run_small: Runner) -> None:
