@@ -144,6 +144,8 @@ class View:
         tests = part == "test"
         pool = self.test_pool if tests else self.train_pool
         indices = self.test_indices if tests else self.train_indices
+        # Samples for validation are tested, and lie in the pool for training.
+        part = "train" if pool is self.train_pool else "test"
         if self.is_uniform:
             # As nearly always: with many clients the search below would show.
             if len(indices):

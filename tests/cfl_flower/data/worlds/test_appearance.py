@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from cfl_flower.types import FloatArray
 from simulations.previewing.data_summary import preview
 
 CLIENTS = 4
+ROWS = np.arange(50)
 KINDS = ["noise", "shift", "scale", "failure", "blur", "contrast"]
 
 
@@ -106,6 +108,10 @@ def test_noise_is_the_samples_own_wherever_it_lies() -> None:
     assert abs(float(noise.mean())) < 0.01
     # Two samples do not share their noise, nor do training and test samples.
     assert len(noise.flatten(1).unique(dim=0)) == len(rows)
+    whole = [replace(source.view(0, n), train_indices=ROWS).train()[0] for n in (1, 2)]
+    tests = [replace(source.view(0, n), test_indices=ROWS).test()[0] for n in (1, 2)]
+    noises = [(after - before).flatten(1) for before, after in (whole, tests)]
+    assert not torch.isclose(*noises, atol=1e-5).all(1).any()
     other = Stream(digits(), Partition(), Corrupt([2]), CLIENTS, 1, 9)
     assert not torch.equal(other.view(0, 2).train()[0], source.view(0, 2).train()[0])
 

@@ -12,6 +12,7 @@ import torch
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.data.reading.rotation import rotate
+from cfl_flower.data.worlds.appearance import Corrupt
 from cfl_flower.data.worlds.drift import (
     Drift,
     Exchange,
@@ -19,6 +20,7 @@ from cfl_flower.data.worlds.drift import (
     Regroup,
     Relabel,
     Release,
+    Rotate,
     Schedule,
 )
 from cfl_flower.data.worlds.mixtures import Mixtures
@@ -49,25 +51,42 @@ def fingerprint(source: Stream) -> str:
     return state.hexdigest()
 
 
-def test_nobody_trains_on_what_anyone_validates_on() -> None:
-    groups = LabelGroups(groups=5, validation=0.2)
-    source = Stream(Digits(), groups, Regroup([3, 5]), CLIENTS, 3, rounds=9)
-    plain = stream()
+@pytest.mark.parametrize("partition", [LabelGroups(groups=5), Mixtures(samples=99)])
+@pytest.mark.parametrize(
+    "drift",
+    [
+        Regroup([3, 5]),
+        Regroup([3], width=3),
+        Relabel([3], swaps=[[1, 2]], width=3),
+        Rotate([3], width=3),
+        Corrupt([3], kind="noise", labels=[1, 2]),
+        Exchange([3]),
+        Release(every=2, periods=4, window=4),
+        LabelBuckets(every=2, buckets=5, window=4),
+    ],
+)
+def test_nobody_trains_on_what_anyone_validates_on(
+    drift: Drift, partition: Partition
+) -> None:
+    divided = replace(partition, validation=0.2)
+    source = Stream(Digits(), divided, drift, CLIENTS, 3, rounds=9)
+    plain = Stream(Digits(), partition, drift, CLIENTS, 3, rounds=9)
+    size = len(plain.view(0, 1).train_pool.labels)
     trained = set[int]()
     held_out = set[int]()
     for client in range(CLIENTS):
-        for number in (1, 3, 5):
+        for number in (1, 3, 4, 5):
             view = source.view(client, number)
             whole = plain.view(client, number)
-            trained |= set(view.train_indices.tolist())
-            held_out |= set(view.held_out.tolist())
+            trained |= set((view.train_indices % size).tolist())
+            held_out |= set((view.held_out % size).tolist())
             both = np.concatenate([view.train_indices, view.held_out])
             assert sorted(both) == sorted(whole.train_indices)
             assert view.test_indices.tolist() == whole.test_indices.tolist()
-            assert view.validation().test_labels.tolist() == [
-                view.relabel[view.train_pool.labels[row]] for row in view.held_out
-            ]
             assert not len(whole.held_out)
+            # As they would be shown for training.
+            as_trained = replace(whole, train_indices=view.held_out).train()
+            assert all(map(torch.equal, as_trained, view.validation().test()))
     assert not trained & held_out
     assert len(held_out) / len(trained | held_out) == pytest.approx(0.2, abs=0.03)
 
