@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfl_flower.seeding import generator, key, seed_torch, torch_seed
+from tests.conftest import Runner
 
 DRAW = (
     "from cfl_flower.seeding import generator, torch_seed;"
@@ -67,3 +70,63 @@ def test_torch_accepts_every_seed(seed: int, purpose: str, round: int) -> None:
 def test_many_names_have_distinct_keys() -> None:
     # Half of 64 bits would collide here with near certainty.
     assert len({key(f"site-{i}") for i in range(200_000)}) == 200_000
+
+
+Draws = dict[tuple[int, ...], list[tuple[str, str, int]]]
+
+
+@pytest.fixture
+def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
+    """Return where each generator was made: with which purpose, and in which line."""
+    found: Draws = defaultdict(list)
+    make = np.random.default_rng
+
+    def note(entropy: list[int]) -> np.random.Generator:
+        frame = sys._getframe(1)
+        if frame.f_code is generator.__code__:
+            purpose = frame.f_locals["purpose"]
+            while frame.f_code.co_name in ("generator", "rng", "noise_generator"):
+                assert frame.f_back is not None
+                frame = frame.f_back
+            path = Path(frame.f_code.co_filename).parts[-2:]
+            found[tuple(entropy)].append((purpose, "/".join(path), frame.f_lineno))
+        return make(entropy)
+
+    monkeypatch.setattr(np.random, "default_rng", note)
+    return found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "apfl model=mlp",
+        "auxo selection=oort devices.over_commitment=1.5 faults.raises=0.1",
+        "ditto privacy=local partition.validation=0.2",
+        "fedbabu model=mlp strategy.fine_tuning=1",
+        "fedccfa model=mlp strategy.start=1",
+        "fedem faults.malicious=0.2 faults.attack=random",
+        "fedrep model=mlp devices.joins=[3] devices.leaves=[2]",
+        "fielding strategy/privacy=laplace faults.malicious=0.2 faults.attack=random",
+        "flexcfl drift=noise",
+        "pfedme model=mlp",
+        "stocfl strategy.representation=difference strategy.refresh=on_drift",
+        "stocfl strategy.omega=sequential",
+    ],
+)
+def test_no_two_draws_of_a_run_are_the_same(
+    options: str, run_small: Runner, draws: Draws
+) -> None:
+    run_small(*f"strategy={options}".split(), "participants=12")
+    keys: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    for entropy, made in draws.items():
+        assert len(set(made)) == 1, "one purpose, in one line"
+        purpose, path, _ = made[0]
+        if path.startswith(("clients", "families")):
+            assert len(made) == 1, f"{purpose} is drawn once"
+            keys[purpose].append(entropy)
+    assert keys
+    for purpose, own in keys.items():
+        # Clients draw numbers of their own, in several rounds or once.
+        _, _, rounds, clients = zip(*own, strict=True)
+        assert len(set(clients)) >= 9, purpose
+        assert len(set(rounds)) > 1 or len(own) == len(set(clients)), purpose

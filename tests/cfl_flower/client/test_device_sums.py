@@ -5,10 +5,14 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
 
 from cfl_flower.client.device_sums import (
     REVEAL,
@@ -159,6 +163,19 @@ def test_a_salt_of_a_round_that_was_asked_for_late_is_remembered_too(
     assert "this salt" in site.refusal(sums, 10, site.task(salt=2))
     for late in (1, 7):
         assert "after round 9" in site.refusal(sums, late, site.task(salt=20 + late))
+
+
+@limits(max_examples=20)
+@given(st.lists(st.integers(1, 9), max_size=8))
+def test_no_order_of_questions_leads_back_to_an_old_round(rounds: list[int]) -> None:
+    with TemporaryDirectory() as folder:
+        site = Site(Path(folder))
+        sums = site.sums(secure_sums=True)
+        newest = 0
+        for salt, round in enumerate(rounds, start=1):
+            refused = site.refusal(sums, round, site.task(salt=salt))
+            assert (f"after round {newest}" in refused) == (round < newest - 1)
+            newest = max(newest, round)
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,11 @@ def test_upload_is_due_as_computed_by_hand(tmp_path: Path) -> None:
     # From (.75, .25) to (.5, .5): 0.5.
     assert UploadPolicy(drift=0.5).due(before, np.array([20, 20]), 0)
     assert not UploadPolicy(drift=0.51).due(before, np.array([20, 20]), 0)
+    # The same shares are no drift, however many samples there are.
+    for times in (0.5, 2, 10):
+        assert not UploadPolicy(drift=1e-6).due(before, times * before, 0)
+        assert UploadPolicy(drift=0.5).due(before, times * np.array([20, 20]), 0)
+        assert not UploadPolicy(drift=0.51).due(before, times * np.array([20, 20]), 0)
     assert not UploadPolicy().holds
     held = [UploadPolicy(), UploadPolicy(wait=9, drift=1), UploadPolicy(samples=1)]
     assert [each.longest for each in held] == [0, 9, np.inf]

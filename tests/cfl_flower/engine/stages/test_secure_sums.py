@@ -17,8 +17,9 @@ from cfl_flower.client.device_sums import REVEAL
 from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS
 from cfl_flower.communication.records import unpack_answers, unpack_sums
 from cfl_flower.config.compose import compose_config
+from cfl_flower.engine.stages.secure_sums import SecureSums
 from cfl_flower.errors import ConfigError, NoValidResultError
-from cfl_flower.types import Task
+from cfl_flower.types import SumSpec, Task
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner
 
@@ -220,6 +221,20 @@ def test_clusters_with_too_few_participants_do_not_train(run_small: Runner) -> N
     for row in some.rounds:
         assert row["participants"] + row["left_out"] == 6
     assert sum(row["participants"] for row in some.rounds) > 0
+
+
+def test_who_is_left_out_of_one_group_is_missing_in_its_others() -> None:
+    config = compose_config([SECURE, "privacy.least_members=3"])
+    nobody: Any = None
+    stage = SecureSums(config, nobody)
+    # First x is too small, then a, then y: nobody is left. Not so with another in y.
+    pairs = [("a", 0), ("a", 0), ("a", 1), ("b", 1), ("b", 1), ("b", 2), ("b", 2)]
+    numbers = {"a": 8, "b": 9}
+    tasks = [Task(n, (numbers[one], two)) for n, (one, two) in enumerate(pairs)]
+    spec = SumSpec((0, 1), by_samples=False)
+    assert stage._large_enough(tasks, spec) == []
+    more = [*tasks, Task(7, (9, 1))]
+    assert [task.client for task in stage._large_enough(more, spec)] == [3, 4, 7]
 
 
 def key_file(device: Path) -> Path:
