@@ -79,9 +79,9 @@ site: $(SITE)  ## Build the documentation into build/site, all links checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo build/site/index.html
 
-mutate: $(TOOLS)  ## Wrong lines, and whether tests notice them (hours)
+mutate: $(TOOLS)  ## Wrong lines, and whether tests notice them: TURN=1/30, or the day's (hours)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutate]'
-	$(BIN)/python -m tests.mutate $(MODULES)
+	$(BIN)/python -m tests.mutate $(if $(TURN),--turn $(TURN)) --sample $(or $(SAMPLE),1) $(MODULES)
 
 audit: $(TOOLS)  ## Known vulnerabilities of constraints.txt; needs the network (seconds)
 	$(BIN)/python -m pip install --quiet 'pip-audit>=2.7'

@@ -1,14 +1,17 @@
 """Wrong lines, and whether the tests of a module notice them: `make mutate`.
 
 mutmut changes one operator, number, argument or value at a time, and runs those tests
-of a module that reach the function. `[tool.mutants]` of pyproject.toml lists modules,
-and the test files that judge each beside its mirror and its doctests. Results stay in
-build/mutants: a run that was interrupted goes on, functions that changed are judged
-anew, and wrong lines that survived are tried again with the tests of now.
+of a module that reach the function: its doctests, and the files that `judges` finds.
+Results stay in build/mutants: a run that was interrupted goes on, functions that
+changed are judged anew, and wrong lines that survived are tried again with the tests of
+now.
 
-    python -m tests.mutate [--sample N] [MODULE ...]
+    python -m tests.mutate [--turn K/N] [--sample N] [MODULE ...]
 
-``--sample N`` tries about one in N, ``MODULE`` is part of a module's path.
+All modules of `cfl_flower`, `strategies` and `clients` have their turn: ``--turn K/N``
+tries every N-th module, from the K-th on. Without it and without ``MODULE``, which is
+part of a module's path, it is the turn of the day, one of 30. ``--sample N`` tries
+about one wrong line in N.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +39,55 @@ CODES = {0: "survived", 1: "killed", 3: "killed", **NOTHING}
 """What pytest's and mutmut's exit codes say; all others are timeouts and crashes."""
 
 
-def mirrored(module: str) -> str:
-    """Return the test file that mirrors a module."""
-    path = Path("tests", module)
-    return str(path.with_name(f"test_{path.name}"))
+PACKAGES = ("cfl_flower", "strategies", "clients")
+TURNS = 30
+
+
+def find_modules() -> list[str]:
+    """Return the paths of all modules that have functions."""
+    paths = sorted(path for each in PACKAGES for path in (ROOT / each).rglob("*.py"))
+    return [str(p.relative_to(ROOT)) for p in paths if "def " in p.read_text()]
+
+
+def judges(module: str) -> list[str]:
+    """Return the test files of a module.
+
+    The one that mirrors it; or else those of its name elsewhere, as a client has in its
+    strategy's; or those that import it; or all in the folder of its mirror; or those of
+    its package's name.
+    """
+    mirror = Path("tests", module).with_name(f"test_{Path(module).name}")
+    if (ROOT / mirror).exists():
+        return [str(mirror)]
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    name = ".".join(Path(module).with_suffix("").parts).removesuffix(".__init__")
+    words = re.compile(rf"^from {re.escape(name)} import", re.MULTILINE)
+    found = [each for each in files if each.name == mirror.name]
+    found = found or [each for each in files if words.search(each.read_text())]
+    found = found or [each for each in files if each.parent == ROOT / mirror.parent]
+    package = f"test_{mirror.parent.name}.py"
+    found = found or [each for each in files if each.name == package]
+    return [str(each.relative_to(ROOT)) for each in found]
+
+
+def of_turn(modules: list[str], turn: str) -> list[str]:
+    """Return every N-th module from the K-th on, given K/N.
+
+    >>> of_turn(["a", "b", "c", "d", "e"], "2/3")
+    ['b', 'e']
+    """
+    first, turns = map(int, turn.split("/"))
+    return modules[first - 1 :: turns]
 
 
 def prepare(module: str, settings: dict[str, Any], more: list[str]) -> Path:
     """Return a folder in which mutmut finds this checkout, and one module to change."""
     folder = FOLDER / module.removesuffix(".py").replace("/", ".")
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("tests", "conf", *settings["source_paths"]):
+    for name in ("tests", *settings["also_copy"], *settings["source_paths"]):
         if not (folder / name).is_symlink():
             (folder / name).symlink_to(ROOT / name)
-    judges = (module, mirrored(module), *more)  # its doctests are in the module
-    tests = [each for each in judges if (ROOT / each).exists()]
+    tests = [module, *judges(module), *more]  # its doctests are in the module
     own = {"only_mutate": [module], "pytest_add_cli_args_test_selection": tests}
     lines = [
         f"{key} = {json.dumps(value)}" for key, value in {**settings, **own}.items()
@@ -84,18 +123,24 @@ def results(folder: Path, module: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """Try the wrong lines of the listed modules, and print each one's score."""
+    """Try the wrong lines of some modules, and print each one's score."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("modules", nargs="*")
+    parser.add_argument("--turn", help="K/N: every N-th module, from the K-th on")
     parser.add_argument("--sample", type=int, default=1)
     asked = parser.parse_args()
+    modules = find_modules()
+    if asked.modules:
+        modules = [m for m in modules if any(part in m for part in asked.modules)]
+    elif not asked.turn:
+        asked.turn = f"{date.today().toordinal() % TURNS + 1}/{TURNS}"
+    if asked.turn:
+        modules = of_turn(modules, asked.turn)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutants"]
     print(f"{'module':45} killed survived timeout share")
-    for module, more in project["modules"].items():
-        if asked.modules and not any(part in module for part in asked.modules):
-            continue
-        folder = prepare(module, project["mutmut"], more)
+    for module in modules:
+        folder = prepare(module, project["mutmut"], project["modules"].get(module, []))
         (folder / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
         before = results(folder, module)
         if survivors := [n for n, found in before.items() if found != "killed"]:

@@ -316,3 +316,17 @@ def test_inner_steps_of_pfedme_are_counted_as_work(
     ClusteredClient(plain).fit([INITIAL], {})
     PFedMeClient(personal).fit([INITIAL], {})
     assert personal.model.passes == 4 * plain.model.passes > 0
+
+
+def test_fine_tuning_is_on_the_data_of_the_round_that_ends(
+    make_context: MakeContext,
+) -> None:
+    # From round 3 on the client has other data.
+    context = make_context(2)
+    context.settings = replace(context.settings, fine_tuning=2, fine_tuning_rate=0.05)
+    found = ClusteredClient(context).fine_tuned(context.initial())
+    model = context.model.load(context.initial())
+    local = LocalTraining(epochs=2, learning_rate=0.05)
+    samples = context.stream.view(2, 2).train()
+    train(model, *samples, local, generator(0, "fine-tuning", 2, 2))
+    assert found.tobytes() == model.to_vector().tobytes()

@@ -179,3 +179,20 @@ def test_without_rounds_a_large_cohort_splits(run_small: Runner) -> None:
     often = ["strategy.split_rounds=[]", "strategy.split_at=16"]
     run = run_small(*TWO, *often, "rounds=3")
     assert run.rounds[0]["reclustered"]
+
+
+def test_clients_explore_less_from_round_to_round(tmp_path: Path) -> None:
+    asked = ["strategy.exploration=1", "strategy.decay=0", "clients=40"]
+    method: Auxo = open_method(tmp_path, "strategy=auxo", *asked, "participants=4")
+    state = method.state
+    state.clients = list(range(40))
+    state.clusters = np.arange(40) % 2
+    state.models = [*state.models, state.models[0]]
+    state.rewards = np.eye(2)[state.clusters]
+    moved = []
+    for server_round in (1, 2):
+        method.plan_train(server_round)
+        moved.append(int((method._requested != state.clusters).sum()))
+    # All of them draw a cohort in the first round, which is another one for half.
+    assert 10 < moved[0] < 30
+    assert moved[1] == 0

@@ -8,7 +8,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from cfl_flower.config.compose import compose_config
-from tests.conftest import Runner
+from cfl_flower.types import Result
+from tests.conftest import Runner, open_method
 
 ME = ["strategy=pfedme", "drift.rounds=[]", "participants=12"]
 
@@ -37,3 +38,13 @@ def test_personal_models_suit_their_clients_better(run_small: Runner) -> None:
     local = run_small(*ME, "strategy.tested=local", folder="local").rounds[-1]
     personal = run_small(*ME, folder="personal").rounds[-1]
     assert personal["accuracy"] > local["accuracy"]
+
+
+@pytest.mark.parametrize("beta", [0.25, 1.0, 2.0])
+def test_the_server_moves_by_beta_towards_the_mean(beta: float, tmp_path: Path) -> None:
+    method = open_method(tmp_path, "strategy=pfedme", f"strategy.beta={beta}")
+    length = len(method.state.models[0])
+    method.state.models = [np.full(length, 4, np.float32)]
+    results = [Result(n, 1, [np.full(length, n, np.float32)]) for n in (9, 15)]
+    method.absorb_train(1, results)
+    assert method.state.models[0] == pytest.approx(4 + beta * (12 - 4))

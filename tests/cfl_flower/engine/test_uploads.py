@@ -15,10 +15,13 @@ from cfl_flower.communication import asynchronous as backoff
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine import uploads as asynchronous
+from cfl_flower.engine.uploads import STAMP_BYTES
 from cfl_flower.errors import NoValidResultError
+from cfl_flower.learning.gradients import TRAINING_PASSES
 from simulations.engines.inprocess import InProcessGrid
 from strategies.ccfl import CCFL
-from tests.conftest import Runner
+from strategies.fedasync import FedAsync
+from tests.conftest import Runner, open_method
 
 SMALL = ["strategy=ccfl", "strategy.public=30"]
 
@@ -229,3 +232,37 @@ def test_failed_upload_is_asked_for_again(run_small: Runner) -> None:
     # Whoever failed once is not given up.
     uploads = {(r["round"], r["client"]) for r in run.clients if "shares" in r}
     assert any((round + 1, client) in uploads for round, client in failed)
+
+
+def test_an_upload_is_due_once_both_ways_and_the_training_have_passed(
+    tmp_path: Path,
+) -> None:
+    options = ["strategy=fedasync", "drift=none", "clients=6", "participants=6"]
+    method = open_method(tmp_path, *options, "rounds=1")
+    engine = method.engine
+    engine._open_round(1)
+    state = method.state
+    for row, samples in enumerate(state.samples.tolist()):
+        device = engine.context.clock.device_of(row)
+        passes = TRAINING_PASSES * method.settings.local.count_samples(samples)
+        both_ways = 2 * (4 * len(state.models[0]) + STAMP_BYTES)
+        assert state.due[row] == pytest.approx(device.seconds(passes, both_ways))
+
+
+def test_shuffled_clients_upload_once_in_each_cycle(tmp_path: Path) -> None:
+    options = ["strategy=fedasync", "strategy.arrival=shuffled", "drift=none"]
+    size = ["clients=6", "participants=6", "rounds=5", "strategy.local.epochs=1"]
+    config = compose_config([*options, *size, f"output_dir={tmp_path}"])
+    taken: list[int] = []
+
+    class Watched(FedAsync):
+        def reply(self, row: int, result: Any) -> Any:
+            taken.append(row)
+            return super().reply(row, result)
+
+    method = Watched(config, Fleet(InProcessGrid([{}]), config), config.timeline)
+    method.engine.fleet.discover()
+    method.engine.run()
+    cycles = [taken[start : start + 6] for start in range(0, 30, 6)]
+    assert [sorted(cycle) for cycle in cycles] == [list(range(6))] * 5
+    assert len({tuple(cycle) for cycle in cycles}) > 1

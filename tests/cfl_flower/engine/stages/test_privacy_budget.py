@@ -396,3 +396,13 @@ def test_other_methods_stand_on_the_same_frame(name: str, run_small: Runner) -> 
     run = run_small(f"strategy={name}", *common, *OTHERS[name])
     assert not any(row["failures"] for row in run.rounds)
     assert (run.summary["epsilon"] > 0) == (name != "local")
+
+
+@pytest.mark.parametrize("models", [0, 1, 3])
+@pytest.mark.parametrize("reports", [False, True])
+def test_taking_part_costs_all_that_a_client_sends(models: int, reports: bool) -> None:
+    noise = ["privacy.noise_multiplier=2", "privacy.report_noise=4"]
+    config = compose_config(["strategy=fedavg", "privacy=local", *noise])
+    guard = PrivacyGuard(config, Disclosure(models=models, reports=reports))
+    assert guard.training == models / 2**2
+    assert guard.participation == models / 2**2 + reports / 4**2
