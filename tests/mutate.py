@@ -49,35 +49,37 @@ def find_modules() -> list[str]:
     return [str(p.relative_to(ROOT)) for p in paths if "def " in p.read_text()]
 
 
-def judges(module: str) -> list[str]:
+def judges(module: str, more: Iterable[str] = ()) -> list[str]:
     """Return the test files of a module.
 
-    The one that mirrors it; or else those of its name elsewhere, as a client has in its
-    strategy's; or those that import it; or all in the folder of its mirror; or those of
-    its package's name.
+    The one that mirrors it; or else its strategy's, if it is a client, and those that
+    import it; and ``more``. Or else all in the folder of its mirror, or those of its
+    package's name.
     """
-    mirror = Path("tests", module).with_name(f"test_{Path(module).name}")
-    if (ROOT / mirror).exists():
-        return [str(mirror)]
     files = sorted((ROOT / "tests").rglob("test_*.py"))
+    mirror = ROOT / Path("tests", module).with_name(f"test_{Path(module).name}")
     name = ".".join(Path(module).with_suffix("").parts).removesuffix(".__init__")
     words = re.compile(rf"^from {re.escape(name)} import", re.MULTILINE)
-    found = [each for each in files if each.name == mirror.name]
-    found = found or [each for each in files if words.search(each.read_text())]
-    found = found or [each for each in files if each.parent == ROOT / mirror.parent]
+    strategy = Path(str(mirror).replace("tests/clients", "tests/strategies"))
     package = f"test_{mirror.parent.name}.py"
+    found = [mirror] if mirror in files else []
+    found = found or [e for e in files if e == strategy or words.search(e.read_text())]
+    found += [ROOT / each for each in more]
+    found = found or [each for each in files if each.parent == mirror.parent]
     found = found or [each for each in files if each.name == package]
     return [str(each.relative_to(ROOT)) for each in found]
 
 
-def of_turn(modules: list[str], turn: str) -> list[str]:
-    """Return every N-th module from the K-th on, given K/N.
+def of_turn(turn: str) -> slice:
+    """Return which modules have the K-th of N turns, given K/N.
 
-    >>> of_turn(["a", "b", "c", "d", "e"], "2/3")
+    >>> ["a", "b", "c", "d", "e"][of_turn("2/3")]
     ['b', 'e']
     """
     first, turns = map(int, turn.split("/"))
-    return modules[first - 1 :: turns]
+    if not 1 <= first <= turns:
+        raise argparse.ArgumentTypeError(f"{turn} is not K/N with K from 1 to N")
+    return slice(first - 1, None, turns)
 
 
 def prepare(module: str, settings: dict[str, Any], more: list[str]) -> Path:
@@ -87,7 +89,7 @@ def prepare(module: str, settings: dict[str, Any], more: list[str]) -> Path:
     for name in ("tests", *settings["also_copy"], *settings["source_paths"]):
         if not (folder / name).is_symlink():
             (folder / name).symlink_to(ROOT / name)
-    tests = [module, *judges(module), *more]  # its doctests are in the module
+    tests = [module, *judges(module, more)]  # its doctests are in the module
     own = {"only_mutate": [module], "pytest_add_cli_args_test_selection": tests}
     lines = [
         f"{key} = {json.dumps(value)}" for key, value in {**settings, **own}.items()
@@ -111,7 +113,7 @@ def mutmut(folder: Path, names: Iterable[str] = ()) -> None:
             check=False,
         )
     if ended.returncode:
-        sys.exit(f"mutmut ended with {ended.returncode}; see {folder / 'log'}")
+        print(f"mutmut ended with {ended.returncode}; see {folder / 'log'}")
 
 
 def results(folder: Path, module: str) -> dict[str, str]:
@@ -126,16 +128,20 @@ def main() -> None:
     """Try the wrong lines of some modules, and print each one's score."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("modules", nargs="*")
-    parser.add_argument("--turn", help="K/N: every N-th module, from the K-th on")
+    parser.add_argument(
+        "--turn",
+        type=of_turn,
+        metavar="K/N",
+        help="every N-th module, from the K-th on",
+    )
     parser.add_argument("--sample", type=int, default=1)
     asked = parser.parse_args()
     modules = find_modules()
     if asked.modules:
         modules = [m for m in modules if any(part in m for part in asked.modules)]
-    elif not asked.turn:
-        asked.turn = f"{date.today().toordinal() % TURNS + 1}/{TURNS}"
-    if asked.turn:
-        modules = of_turn(modules, asked.turn)
+    elif asked.turn is None:
+        asked.turn = of_turn(f"{date.today().toordinal() % TURNS + 1}/{TURNS}")
+    modules = modules[asked.turn or slice(None)]
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutants"]
     print(f"{'module':45} killed survived timeout share")

@@ -12,6 +12,7 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 
+from cfl_flower.client.requests import UploadRequest
 from cfl_flower.client.upload_policy import TRIGGER, UploadPolicy, touched
 from cfl_flower.engine.uploads_state import AsynchronousSettings
 from cfl_flower.errors import ConfigError
@@ -161,3 +162,21 @@ def test_server_needs_public_sets_of_its_own(
 ) -> None:
     with pytest.raises(ConfigError, match=r"public_dir=null is not allowed"):
         run_small(*SITES, "strategy=ccfl", grid=sites)
+
+
+def test_what_is_received_and_what_is_trained_are_tested(
+    make_context: MakeContext,
+) -> None:
+    context = make_context(1)
+    context.settings = AsynchronousSettings(local=LocalTraining(epochs=1))
+    request = UploadRequest(stamp=0, cycle=1, tested=True)
+    start = context.initial()
+    client = AsynchronousClient(context)
+    (trained,), _, metrics = client.fit([start], request.to_config())
+    view = context.stream.view(2, 1)
+    for name, model in (("after", start), ("before", trained)):
+        loss, correct = context.evaluator.evaluate(model, view)
+        assert metrics[f"{name}_loss"] == pytest.approx(loss)
+        assert metrics[f"{name}_correct"] == correct
+        assert metrics[f"{name}_tested"] == len(view.test_indices)
+    assert metrics["before_loss"] < metrics["after_loss"]

@@ -148,15 +148,19 @@ def test_several_groups_change_together_and_come_back_to_the_same_data() -> None
 
 
 def test_tests_on_the_whole_test_set_are_as_mixed() -> None:
-    event = Relabel([3], permutation=[*range(1, 10), 0], width=2)
+    event = Relabel([3], permutation=[*range(1, 10), 0], width=4)
     source = stream(event, partition=Partition(tests="whole"))
-    view = source.view(0, 3).everything()
-    pool = view.test_pool
-    named = view.test_labels
-    new = named == (pool.labels + 1) % 10
-    assert new.mean() == pytest.approx(0.5, abs=0.06)
-    assert np.array_equal(named[~new], pool.labels[~new])
-    assert torch.equal(view.test()[0], pool.inputs(slice(None)))
+    for round, share in ((3, 0.25), (5, 0.75)):
+        own = source.view(0, round)
+        view = own.everything()
+        pool = view.test_pool
+        named = view.test_labels
+        new = named == (pool.labels + 1) % 10
+        assert new.mean() == pytest.approx(share, abs=0.06)
+        assert np.array_equal(named[~new], pool.labels[~new])
+        assert torch.equal(view.test()[0], pool.inputs(slice(None)))
+        rows = own.test_indices % len(pool.labels)
+        assert np.array_equal(named[rows], own.test_labels)
 
 
 def test_one_gradual_change_is_over_before_the_next_begins() -> None:

@@ -72,3 +72,12 @@ def test_a_servers_own_sets_lie_in_folders(tmp_path: Path) -> None:
     assert first.x.shape[1:] == (3,)
     with pytest.raises(ConfigError, match=r"public_dir=.*none has no folders"):
         sets_in_folders(dataset, str(tmp_path / "none"))
+
+
+def test_labels_that_have_not_arrived_are_not_public(tmp_path: Path) -> None:
+    arriving = ["drift=label_buckets", "partition=iid", f"output_dir={tmp_path}"]
+    config = compose_config([*arriving, "drift.buckets=5"])
+    (found,) = distributions(config.partition, config.timeline)
+    visible = config.timeline.world(1).visible[0]
+    assert 0 < visible.sum() < 10
+    assert np.array_equal(found.weights > 0, visible)
