@@ -31,7 +31,7 @@ def test_training_ends_where_an_epoch_gains_less_than_its_share(
     gains = -np.diff(losses)
     assert (gains > 0).all()
     ends = set[int]()
-    # The gain of an epoch, counted from 1, is compared with gamma divided by its number.
+    # The gain of the n-th epoch is compared with gamma / n.
     numbers = np.arange(2, EPOCHS + 1)
     for stop in np.outer(gains * numbers, [0.99, 1.01]).ravel():
         few = np.flatnonzero(gains < stop / numbers)

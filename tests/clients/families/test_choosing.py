@@ -136,3 +136,15 @@ def test_clients_without_data_keep_their_cluster(
     assert client.report(asked, 2, axes(3)) == {}
     received = axes(3) if kind is FlexCFLClient else [INITIAL] * 3
     assert client.answer(received, {"choose": True, **NAME})[1:] == (0, {"cluster": 0})
+
+
+@pytest.mark.parametrize(("times", "shifted"), [(1.22, False), (0.82, True)])
+def test_a_shift_is_a_share_of_the_samples_of_the_last_choice(
+    times: float, shifted: bool, stream: Stream, make_context: MakeContext
+) -> None:
+    # A change of a fifth of what there was, not of what there is.
+    client = IFCAClient(context(make_context, 1, IFCA))
+    counts = np.bincount(stream.view(2, 2).labels, minlength=10)
+    client.context.state.part("choice").save(1, {"counts": times * counts})
+    asked = {"test": False, "chosen": 1}
+    assert bool(client.evaluate([INITIAL], asked)[2]) is shifted

@@ -108,3 +108,31 @@ def test_a_client_without_river_names_the_missing_package(
     assert "representation" in client.report(config, 1), "the hello needs none"
     with pytest.raises(ConfigError, match="pip install 'river"):
         client.report({**config, "held": "0"}, 1, [model])
+
+
+class _Silent:
+    drift_detected = False
+
+    def update(self, loss: float) -> None:
+        """Find nothing."""
+
+
+class SilentClient(DetectingClient):
+    detector = _Silent
+
+
+def test_the_newest_losses_are_kept(
+    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clients.families.detecting.WINDOW", 100)
+    found = []
+    for round in (1, 2, 3):
+        client = SilentClient(make_context(round))
+        model = client.context.initial() * round + round
+        assert client.report({"held": "x"}, round + 1, [model]) == {}
+        (kept,) = client.context.state.part("losses").at(round).values()
+        found.append(kept)
+    assert [len(each) for each in found] == [50, 100, 100]
+    assert np.array_equal(found[1][:50], found[0])
+    assert np.array_equal(found[2][:50], found[1][50:])
+    assert not np.array_equal(found[2][50:], found[1][50:])
