@@ -131,3 +131,11 @@ def test_what_profiles_select_is_scored_beside_what_is_served() -> None:
     assert record.measures == {"accuracy_unlabelled": 0.5}
     shares = [row.row().get("accuracy_unlabelled") for row in rows]
     assert shares == [0.75, 0.0, None]
+
+
+def test_scores_of_a_class_are_of_those_who_hold_it() -> None:
+    truth = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 0, 0]])
+    clusters = np.array([[0, -1, -1], [1, 0, -1], [1, 1, -1], [-1, 0, -1]])
+    expected = adjusted_rand_score([0, 0, 1], [0, 1, 1])
+    assert class_scores(truth, clusters) == [pytest.approx(expected), 1.0, None]
+    assert expected < 0

@@ -9,6 +9,7 @@ import torch
 from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.datasets.own import Folder
+from cfl_flower.data.reading.pool import Pool
 from cfl_flower.data.reading.rotation import rotate
 from cfl_flower.data.worlds.public import (
     Distribution,
@@ -81,3 +82,15 @@ def test_labels_that_have_not_arrived_are_not_public(tmp_path: Path) -> None:
     visible = config.timeline.world(1).visible[0]
     assert 0 < visible.sum() < 10
     assert np.array_equal(found.weights > 0, visible)
+
+
+def test_labels_are_drawn_by_their_weights_however_many_samples_they_have() -> None:
+    pool = Digits().load("")[0]
+    many, some = (np.flatnonzero(pool.labels == label) for label in (0, 1))
+    rows = np.concatenate([many, some[:30]])
+    few = Pool(pool.x[rows], pool.y[rows], pool.labels[rows])
+    weights = np.zeros(10)
+    weights[:2] = 1.0
+    found = Distribution(weights, 0.0, np.arange(10), 0)
+    drawn = [found.draw(few, 8, np.random.default_rng(n)).y for n in range(60)]
+    assert torch.cat(drawn).double().mean() == pytest.approx(0.5, abs=0.06)
