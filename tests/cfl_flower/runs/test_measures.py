@@ -79,12 +79,6 @@ def test_reading_meanings_changes_no_later_world(drift: str) -> None:
         assert np.array_equal(meanings, plain.world(round).meanings)
 
 
-def test_agreement_of_a_class_is_over_clients_with_samples_of_it() -> None:
-    truth = np.array([[0, 0], [0, 1], [1, 1], [1, 0]])
-    clusters = np.array([[0, -1], [0, -1], [1, -1], [-1, -1]])
-    assert class_scores(truth, clusters) == [1.0, None]
-
-
 LABELS = st.integers(-1, 8)
 
 
