@@ -178,3 +178,14 @@ def test_node_that_does_not_answer_is_given_up_after_the_timeout(
     assert fleet.grid.send_and_receive(messages, timeout=0.05) == []
     with pytest.raises(WorkerLostError, match="message_timeout"):
         fleet.collect("train", [])
+
+
+def test_a_message_that_was_pushed_keeps_its_content(two: RunConfig) -> None:
+    grid = InProcessGrid([{"client-id": client} for client in range(2)])
+    fleet = Fleet(grid, two)
+    fleet.discover()
+    messages = fleet.messages("train", 1, plan(two, [0, 1]))
+    contents = [dict(message.content) for message in messages]
+    fleet.grid.push_messages(messages)
+    assert [dict(message.content) for message in messages] == contents
+    assert all(contents)
