@@ -121,6 +121,10 @@ def test_the_objective_is_the_sum_over_pairs() -> None:
 def test_purity_equals_the_value_computed_by_hand() -> None:
     clusters, truth = np.array([3, 3, 3, 7, 7]), np.array([1, 1, 2, 2, 2])
     assert purity(clusters, truth) == pytest.approx(4 / 5)
+    # One cluster of two concepts is not pure, and two of one concept are.
+    alone = np.zeros(4, np.int64)
+    assert purity(alone, np.array([0, 0, 0, 1])) == 0.75
+    assert purity(np.array([0, 0, 0, 1]), alone) == 1
 
 
 def test_without_true_concepts_there_is_no_purity() -> None:
