@@ -18,6 +18,7 @@ from cfl_flower.engine import uploads as asynchronous
 from cfl_flower.engine.uploads import STAMP_BYTES
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.learning.gradients import TRAINING_PASSES
+from cfl_flower.server_app import open_stream
 from simulations.engines.inprocess import InProcessGrid
 from strategies.ccfl import CCFL
 from strategies.fedasync import FedAsync
@@ -250,7 +251,7 @@ def test_an_upload_is_due_once_both_ways_and_the_training_have_passed(
 
 
 def test_shuffled_clients_upload_once_in_each_cycle(tmp_path: Path) -> None:
-    options = ["strategy=fedasync", "strategy.arrival=shuffled", "drift=none"]
+    options = ["strategy=fedasync", "strategy.arrival=shuffled", "drift.rounds=[3]"]
     size = ["clients=6", "participants=6", "rounds=5", "strategy.local.epochs=1"]
     config = compose_config([*options, *size, f"output_dir={tmp_path}"])
     taken: list[int] = []
@@ -266,3 +267,9 @@ def test_shuffled_clients_upload_once_in_each_cycle(tmp_path: Path) -> None:
     cycles = [taken[start : start + 6] for start in range(0, 30, 6)]
     assert [sorted(cycle) for cycle in cycles] == [list(range(6))] * 5
     assert len({tuple(cycle) for cycle in cycles}) > 1
+    # Each has the model of after its last upload, and the samples of then.
+    stamps = [24 + 1 + cycles[-1].index(row) for row in range(6)]
+    assert method.state.stamps.tolist() == stamps
+    stream = open_stream(config)
+    sizes = [[len(stream.view(row, n).labels) for row in range(6)] for n in (1, 5)]
+    assert method.state.samples.tolist() == sizes[1] != sizes[0]
