@@ -350,3 +350,9 @@ def test_forgetting_is_of_the_first_concept_when_it_returns() -> None:
     # Of a concept that returns twice, the first time counts.
     twice = {0: [0, 1, 0, 1, 0, 0]}
     assert forgetting(line(0, [0.8, 0.1, 0.6, 0.1, 0.2]), twice) == pytest.approx(0.2)
+
+
+def test_churn_is_among_those_who_were_tested_twice() -> None:
+    rows = [(1, 0, 0), (1, 1, 0), (2, 0, 0), (2, 1, 1), (2, 2, 0), (2, 3, 1)]
+    tests = [{"round": r, "client": c, "cluster": k} for r, c, k in rows]
+    assert churn(tests) == 0.5
