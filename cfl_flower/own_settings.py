@@ -31,10 +31,14 @@ NOT_BY_NAME = (
 
 @cache
 def settings_of(target: Any, group: str) -> Any:
-    """Return the settings class of what a ``_target_`` names, or None if it is none."""
+    """Return the settings class of what a ``_target_`` names, or None if it is none.
+
+    ``group`` is that of the settings, empty where it is not known.
+    """
     if isclass(target) and is_dataclass(target):
         return _checked(target, group)
-    return _of_arguments(target) if makes_network(target) else None
+    network = group in {"model", ""} and makes_network(target)
+    return _of_arguments(target) if network else None
 
 
 def _checked(cls: Any, group: str) -> Any:

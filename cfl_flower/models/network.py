@@ -121,7 +121,8 @@ def _refusing(settings: ModelSettings, shape: tuple[int, ...]) -> Iterator[None]
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise ConfigError(
             f"model: the network of {type(own).__name__} fails on inputs of shape "
-            f"{shape} ({reason}); fix its build(shape, classes) or its forward"
+            f"{shape} ({reason}); take a smaller one, or fix its build(shape, classes) "
+            "or its forward"
         ) from error
 
 

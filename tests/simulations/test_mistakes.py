@@ -148,7 +148,7 @@ SIZES = [
     (f"{MIX} partition.sizes=[1,1e14]", "partition.sizes=[1, 1000 … a smaller one"),
     ("dataset=synthetic dataset.devices=1e9", "dataset.devices=1000 … a smaller one"),
     ("dataset.size=1e9", "dataset.size=1000000000 … a smaller one"),
-    ("model=mlp model.hidden=1e14", "model=mlp cannot be built … a smaller one"),
+    ("model=mlp model.hidden=1e14", "the network of Mlp fails … a smaller one"),
 ]
 """Of what no machine has the memory for: refused before any of it is taken."""
 
@@ -200,9 +200,9 @@ def test_other_commands_meet_it_in_the_same_way(
 PARTS = ["dataset", "drift", "partition", "selection", "server_optimizer", "strategy"]
 PARTS += ["strategy.local", "devices", "logger", "privacy", "faults", "system"]
 KINDS = {
-    "Plain": "own.Plain' is a plain dataclass",
-    "Needs": "own.Needs' is a plain dataclass",
-    "PlainInside": "own.PlainInside' is a plain dataclass",
+    "Plain": "=Plain(a=1) is not allowed; use a mapping",
+    "Needs": ".a is missing; set it to a whole number",
+    "PlainInside": "=Plain(a=1) is not allowed; use a mapping",
     "Raises": "own.Raises fails (KeyError: 'x'); correct its settings",
     "Bare": "Bare",
     "Class": "own.Class' has no settings",
