@@ -57,7 +57,7 @@ reproduce NAME` runs, unless it names another command. The papers' pages have th
 [published.yaml](../../simulations/papers/published.yaml).
 
 ```bash
-cfl-flower reproduce --list    # what each needs, and how long runs took
+cfl-flower reproduce --list    # all tables; with a table's name, what its rows need
 ```
 """
 
