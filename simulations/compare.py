@@ -225,7 +225,9 @@ def say_work(jobs: Sequence[Job], most: int, elsewhere: bool = False) -> str:
     methods = list(dict.fromkeys(each["strategy"]["name"] for each in settings))
     seeds = {each["seed"] for each in settings}
     waiting = [job for job in jobs if not finished(job.config)]
-    said = f"{', '.join(methods)}; {len(seeds)} seeds; {len(waiting)} runs to carry out"
+    counts = {"seed": len(seeds), "run": len(waiting)}
+    many = [f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items()]
+    said = f"{', '.join(methods)}; {many[0]}; {many[1]} to carry out"
     if elsewhere or not waiting:
         return said
     from simulations.batch.duration import seconds_of

@@ -101,13 +101,16 @@ def compare(
         for each in _tables_of_one_stream(some, reasons or {}, reference)
     ]
     for each in [*tables, *sweep_tables(runs)]:
-        if markdown:
-            each.box = box.MARKDOWN
         # Names and reasons are no markup, which Rich would read in these two anyway.
         each.title = escape(str(each.title))
         each.caption = each.caption and escape(str(each.caption))
-        for part in [each] if markdown else fitting(each, console.width):
-            console.print(part, markup=False)
+        if markdown:
+            each.box = box.MARKDOWN
+            console.print(each, markup=False)
+        else:
+            pieces = fitting(each, console.width)
+            notes = [each.caption] if each.caption else []
+            console.print(each.title, *pieces, *notes, "", sep="\n")
 
 
 def _without_rounds(config: RunConfig) -> SavedRun:

@@ -87,7 +87,8 @@ def make_table_console() -> Console:
 def fitting(table: Table, width: int) -> list[Table]:
     """Divide a table that is too wide into several, each with its first column.
 
-    Headings may be broken between words, and the texts of cells are not.
+    They have neither title nor caption, which would be as narrow as they are. Headings
+    may be broken between words, and the texts of cells are not.
     """
     first, *others = table.columns
     least = {id(each): _width(each, broken=True) for each in table.columns}
@@ -102,8 +103,9 @@ def fitting(table: Table, width: int) -> list[Table]:
     found = []
     for part in parts:
         piece = copy(table)
-        piece.title = table.title if part is parts[0] else None
-        piece.caption = table.caption if part is parts[-1] else None
+        piece.title = None
+        piece.caption = None
+        piece.show_edge = False
         more = max(_room(part, least, width), 0) // len(part)
         piece.columns = [
             replace(each, _index=place, width=min(_width(each), least[id(each)] + more))
@@ -115,7 +117,7 @@ def fitting(table: Table, width: int) -> list[Table]:
 
 def _room(columns: Sequence[Column], sizes: Mapping[int, int], width: int) -> int:
     """Return the characters that are left beside columns, their lines and blanks."""
-    return width - 1 - sum(3 + sizes[id(each)] for each in columns)
+    return width + 1 - sum(3 + sizes[id(each)] for each in columns)
 
 
 def _width(column: Column, broken: bool = False) -> int:
