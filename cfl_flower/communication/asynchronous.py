@@ -78,7 +78,7 @@ class AsyncDispatcher:
             elapsed = time.monotonic() - start
             if answers:
                 return answers
-            if timeout and elapsed > timeout:
+            if timeout and elapsed > timeout and not self._fleet.grid.answers_all:
                 break
             self._fleet.grid.pause(elapsed)
         if self._fleet.outstanding.ids and simulated:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 from copy import copy
@@ -60,14 +61,21 @@ class PatientGrid:
         while self._pending:
             self._pending.pop(0)()
 
+    @property
+    def answers_all(self) -> bool:
+        """Whether no message stays without a reply, however long that takes.
+
+        A grid on this machine ends workers that are late, and replies for them.
+        """
+        return hasattr(self._grid, "wait")
+
     def pause(self, elapsed: float) -> None:
         """Wait before the next look: short at first, the longer the more has passed."""
-        wait = getattr(self._grid, "wait", None)
-        if wait is None:
-            time.sleep(min(max(0.03 * elapsed, 0.003), PAUSE))
+        if self.answers_all:
+            # It knows when a reply is there.
+            self._grid.wait(PAUSE)  # type: ignore[attr-defined]
         else:
-            # A grid on this machine knows when a reply is there.
-            wait(PAUSE)
+            time.sleep(min(max(0.03 * elapsed, 0.003), PAUSE))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)
@@ -118,6 +126,7 @@ class PatientGrid:
     ) -> list[Message]:
         """Push messages and wait for the replies, at most ``timeout`` seconds."""
         start = time.monotonic()
+        longest = math.inf if self.answers_all else timeout or math.inf
         if getattr(self._grid, "at_once", False):
             # There is no meanwhile: a round would be saved a round late.
             self.finish()
@@ -129,7 +138,7 @@ class PatientGrid:
             replies.extend(found)
             waiting -= {reply.metadata.reply_to_message_id for reply in found}
             elapsed = time.monotonic() - start
-            if not waiting or (timeout and elapsed > timeout):
+            if not waiting or elapsed > longest:
                 break
             self.pause(elapsed)
         return replies

@@ -7,16 +7,20 @@ and the network that this process has opened, and all share their memory.
 from __future__ import annotations
 
 import gc
+import json
 import logging
+import math
 import multiprocessing
 import os
 import signal
+import socket
 import sys
+import time
 from collections.abc import Iterable, Sequence
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from flwr.app import Message
@@ -30,11 +34,21 @@ from cfl_flower.types import Answer
 from simulations.engines.choice import VISIBLE, gpu_of
 from simulations.engines.inprocess import InProcessGrid
 from simulations.engines.shared_arrays import SharedArrays, receive
+from simulations.engines.superlink import die_with_parent
 
 log = logging.getLogger(__name__)
 
 IDENTIFY = "query.identify"
 """The type of the question who a node is, which needs no worker."""
+
+SLACK = 60.0
+"""Seconds that a worker may take beside its tasks, to start and to answer."""
+
+LOOK = 1.0
+"""Seconds that count at most of those between two looks for replies.
+
+If all processes of a run are paused, no worker is late when they go on.
+"""
 
 
 def usual_start(gpus: float) -> str:
@@ -53,10 +67,10 @@ class Worker:
         start_method: str,
         config: dict[str, Any],
         gpu: str | None,
-        others: Sequence[Connection],
+        others: Sequence[socket.socket],
     ) -> None:
         context: Any = multiprocessing.get_context(start_method)
-        self.connection, far = context.Pipe()
+        self.connection, far = socket.socketpair()
         # A forked process has all that is open here, the others' connections, too.
         inherited = [self.connection, *others] if start_method == "fork" else []
         arguments = (far, config, gpu, inherited)
@@ -71,16 +85,48 @@ class Worker:
         self.process.join(0.5)
         code = self.process.exitcode
         self.process.kill()
-        self.process.join()
-        self.process.close()
+        # A process that waits for a disk ends when that answers.
+        self.process.join(SLACK)
+        if self.process.exitcode is not None:
+            self.process.close()
         self.connection.close()
         if code is not None and code < 0:
             return f"its worker process was ended by {signal.Signals(-code).name}"
         return f"its worker process ended with exit code {code}"
 
 
+class Asked(NamedTuple):
+    """A message that a worker has not answered."""
+
+    message: Message
+    seconds: float
+    """How long the worker may take for it."""
+    until: float
+    """The end of that time, on the grid's clock."""
+
+
+def time_for(message: Message) -> float:
+    """Return how many seconds a worker may take for a message.
+
+    `message_timeout`, or less if none of its tasks can take so long by `task_timeout`;
+    0 is no limit.
+    """
+    batch = message.content.config_records["batch"]
+    system = json.loads(str(batch["settings"]))["system"]
+    each = system["task_timeout"]
+    tasks = len(json.loads(str(batch["header"]))["tasks"])
+    return min(
+        system["message_timeout"] or math.inf,
+        each * tasks + SLACK if each else math.inf,
+    )
+
+
 class ProcessGrid(InProcessGrid):
-    """Hands the message of each node to a process of its own."""
+    """Hands the message of each node to a process of its own.
+
+    Every message is answered: a worker that stands still is ended, and its clients have
+    no result.
+    """
 
     at_once = False
 
@@ -92,7 +138,9 @@ class ProcessGrid(InProcessGrid):
         self._share = gpus_per_worker
         self._start_method = start_method or usual_start(gpus_per_worker)
         self._workers: dict[int, Worker] = {}
-        self._asked: dict[int, Message] = {}
+        self._asked: dict[int, Asked] = {}
+        self._clock = 0.0
+        self._looked = time.monotonic()
 
     def close(self) -> None:
         """End all processes."""
@@ -122,16 +170,23 @@ class ProcessGrid(InProcessGrid):
         return super().pull_messages(message_ids)
 
     def wait(self, seconds: float) -> None:
-        """Take in replies; wait for one at most some seconds."""
+        """Take in replies; wait for one at most some seconds, and end who is late."""
         nodes = {self._workers[node].connection: node for node in self._asked}
         for connection in wait(list(nodes), seconds):
-            node = nodes[connection]
-            message = self._asked.pop(node)
+            node = nodes[connection]  # type: ignore[index]
+            message = self._asked.pop(node).message
             try:
                 reply = receive(self._workers[node].connection)
+                self._replies[message.metadata.message_id] = reply
             except (EOFError, OSError):
-                reply = self._lost(node, message)
-            self._replies[message.metadata.message_id] = reply
+                self._lose(node, message)
+        now = time.monotonic()
+        self._clock += min(now - self._looked, LOOK)
+        self._looked = now
+        late = [n for n, asked in self._asked.items() if self._clock > asked.until]
+        for node in late:
+            asked = self._asked.pop(node)
+            self._lose(node, asked.message, asked.seconds)
 
     def _send(self, message: Message, arrays: SharedArrays) -> None:
         node = message.metadata.dst_node_id
@@ -144,28 +199,35 @@ class ProcessGrid(InProcessGrid):
             config = {"num-partitions": len(self.node_configs)}
             gpu = gpu_of(list(self.node_configs).index(node), self._share)
             self._workers[node] = Worker(self._start_method, config, gpu, others)
-        self._asked[node] = message
+        seconds = time_for(message)
+        self._asked[node] = Asked(message, seconds, self._clock + seconds)
         try:
             arrays.send(message, self._workers[node].connection)
         except OSError:
             del self._asked[node]
-            key = message.metadata.message_id
-            self._replies[key] = self._lost(node, message)
+            self._lose(node, message)
 
-    def _lost(self, node: int, message: Message) -> Message:
-        """Return failures of all clients whose worker died; another one follows."""
-        reason = self._workers.pop(node).end()
+    def _lose(self, node: int, message: Message, late: float = 0.0) -> None:
+        """Answer that no client of a worker has a result: it died, or is ``late``.
+
+        That is the seconds it had. Another worker follows.
+        """
+        problem = ("node", self._workers.pop(node).end())
+        if late:
+            said = f"its worker process did not answer in {late:g} s and was ended"
+            problem = ("timeout", said)
         tasks = unpack_tasks(message.content).plan.tasks
-        log.warning("%s clients have no result: %s", len(tasks), reason)
-        answers = [Answer(task.client, error=("node", reason)) for task in tasks]
-        return Message(pack_answers(answers), reply_to=message)
+        log.warning("%s clients have no result: %s", len(tasks), problem[1])
+        answers = [Answer(task.client, error=problem) for task in tasks]
+        reply = Message(pack_answers(answers), reply_to=message)
+        self._replies[message.metadata.message_id] = reply
 
 
 def work(
-    connection: Connection,
+    connection: socket.socket,
     config: dict[str, Any],
     gpu: str | None,
-    inherited: Sequence[Connection],
+    inherited: Sequence[socket.socket],
 ) -> None:
     """Do the tasks of all messages that come, until the server is gone."""
     if gpu is not None:
@@ -175,6 +237,8 @@ def work(
     # The server says what Ctrl-C ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=end_with_parent, daemon=True).start()
+    # Even if this process stands still then.
+    die_with_parent()
     # What is there is not looked at again: it stays, and in the memory of all.
     gc.freeze()
     keep_free_memory()

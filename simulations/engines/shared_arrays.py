@@ -1,8 +1,9 @@
 """Messages between processes of one machine, whose arrays are in memory of both.
 
-A message travels through a pipe, without its arrays. Those are in a file that exists in
-memory alone and has no name: whoever has it open maps it, and it is gone with the last
-one, however that ends.
+A message is in a file that exists in memory alone and has no name: whoever has it open
+maps it, and it is gone with the last one, however that ends. Through a socket travels
+the file, with the place of the message in it. So few bytes are sent and received at
+once, and nobody waits for a process that stands still.
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ import io
 import mmap
 import os
 import pickle
+import socket
+import struct
 import sys
 import tempfile
-from multiprocessing.connection import Connection
-from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any, BinaryIO, TypeAlias
 
 from flwr.app import Array, Message
 
 ALIGNMENT = 64
 """Bytes, of which the place of each array is a multiple, as numpy's own memory is."""
+
+WHERE = struct.Struct("=QQ")
+"""Where a message begins in its file, and ends."""
 
 Place: TypeAlias = tuple[str, tuple[int, ...], str, int, int]
 """An array's dtype, shape and kind of bytes; where these begin in the file and end."""
@@ -54,28 +58,34 @@ class SharedArrays:
         self._places[id(array)] = (array, place)
         return place
 
-    def send(self, message: Message, connection: Connection) -> None:
+    def send(self, message: Message, connection: socket.socket) -> None:
         """Send a message. Raises `OSError` if the other process has ended."""
         written = io.BytesIO()
         _Writer(written, self).dump(message)
-        self._file.flush()
-        connection.send_bytes(written.getbuffer())
-        # Only Windows asks for the process.
-        send_handle(connection, self._file.fileno(), 0)
+        file = self._file
+        start = file.tell()
+        file.write(written.getbuffer())
+        file.flush()
+        where = WHERE.pack(start, file.tell())
+        socket.send_fds(connection, [where], [file.fileno()])
 
     def close(self) -> None:
         """Let go of the file; whoever has received it keeps it."""
         self._file.close()
 
 
-def receive(connection: Connection) -> Message:
+def receive(connection: socket.socket) -> Message:
     """Return the next message, whose arrays are read-only views of shared memory.
 
     Raises `EOFError` or `OSError` if the other process has ended.
     """
-    data = io.BytesIO(connection.recv_bytes())
-    with os.fdopen(recv_handle(connection), "rb") as file:
-        message: Message = _Reader(data, file).load()
+    where, files, _, _ = socket.recv_fds(connection, WHERE.size, 1)
+    if not files:
+        raise EOFError
+    with os.fdopen(files[0], "rb") as file:
+        memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    start, stop = WHERE.unpack(where)
+    message: Message = _Reader(io.BytesIO(memory[start:stop]), memory).load()
     return message
 
 
@@ -94,16 +104,12 @@ class _Writer(pickle.Pickler):
 class _Reader(pickle.Unpickler):
     """Reads arrays from their places."""
 
-    def __init__(self, data: BinaryIO, file: BinaryIO) -> None:
+    def __init__(self, data: BinaryIO, memory: memoryview) -> None:
         super().__init__(data)
-        self._file = file
-        self._memory: memoryview | None = None
+        self._memory = memory
 
     def persistent_load(self, pid: Place) -> Array:
         """Return the array of a place."""
-        if self._memory is None:
-            mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-            self._memory = memoryview(mapped)
         dtype, shape, stype, start, stop = pid
         array = Array(dtype, shape, stype, b"")
         # Flower takes bytes alone, which would be a copy.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import json
+import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,12 +18,18 @@ from typing import Any
 
 import psutil
 import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
 from torch.utils.data import DataLoader, TensorDataset
 
+from cfl_flower.client.resources import WorkerResources
+from cfl_flower.client.task_runner import TaskRunner
+from cfl_flower.communication.records import pack_tasks
 from cfl_flower.config.overrides import CONF
+from cfl_flower.types import Answer, Plan, Task
 from clients.base import ClusteredClient
 from simulations.engines.choice import VISIBLE, gpu_of, visible_gpus
-from simulations.engines.processes import ProcessGrid, usual_start
+from simulations.engines.processes import SLACK, ProcessGrid, time_for, usual_start
+from simulations.engines.shared_arrays import SharedArrays, receive
 from tests.conftest import Runner
 
 METHODS = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
@@ -96,14 +105,113 @@ def test_a_worker_that_dies_costs_its_clients_their_results_and_is_replaced(
     assert said == ["6 clients have no result: its worker process was ended by SIGKILL"]
 
 
+def halt_once(
+    monkeypatch: pytest.MonkeyPatch, how: signal.Signals, phase: str, note: Path
+) -> None:
+    """Let the worker that has client 3 be stopped or killed there, once."""
+    honest = TaskRunner.call
+
+    def halt(self: TaskRunner, task: Task, resources: WorkerResources) -> Answer:
+        if (self._batch.phase, task.client) == (phase, 3) and not note.exists():
+            note.touch()
+            os.kill(os.getpid(), how)
+        return honest(self, task, resources)
+
+    monkeypatch.setattr(TaskRunner, "call", halt)
+
+
+@LINUX
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", ["query", "train", "evaluate"])
+def test_a_worker_that_stands_still_costs_what_one_costs_that_dies(
+    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    runs = {}
+    for how in (signal.SIGKILL, signal.SIGSTOP):
+        with monkeypatch.context() as patch, closing(ProcessGrid(2)) as grid:
+            halt_once(patch, how, phase, tmp_path / how.name)
+            asked = [*SMALL, "strategy=fielding", "system.message_timeout=8"]
+            runs[how] = run_small(*asked, folder=f"run-{how.name}", grid=grid)
+    stopped = runs[signal.SIGSTOP]
+    assert 3 in {each["client"] for each in stopped.failures}
+    assert {(each["phase"], each["reason"]) for each in stopped.failures} == {
+        (phase, "timeout")
+    }
+    assert {each["detail"] for each in stopped.failures} == {
+        "its worker process did not answer in 8 s and was ended"
+    }
+    # But for why, all is as if the worker had died there.
+    bare = [_without_reasons(run.numbers) for run in runs.values()]
+    assert bare[0] == bare[1]
+
+
+def _without_reasons(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    lost = [
+        [(each["client"], each["phase"]) for each in row.get("failures", [])]
+        for row in rows
+    ]
+    return [{**row, "failures": own} for row, own in zip(rows, lost, strict=True)]
+
+
+@LINUX
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ccfl", "fedbuff"])
+def test_uploads_without_rounds_go_on_after_a_worker_that_stands_still(
+    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    halt_once(monkeypatch, signal.SIGSTOP, "train", tmp_path / "note")
+    asked = [*SMALL, f"strategy={method}", "system.message_timeout=8", "rounds=12"]
+    with closing(ProcessGrid(2)) as grid:
+        run = run_small(*asked, grid=grid)
+    assert len(run.rounds) == 12
+    assert {each["reason"] for each in run.failures} == {"timeout"}
+
+
+@LINUX
+def test_nobody_waits_for_a_process_that_does_not_read() -> None:
+    ours, theirs = socket.socketpair()
+    big = ConfigRecord({"names": ["x" * 1000] * 5000})
+    message = Message(RecordDict({"batch": big}), 1, "train")
+    ours.settimeout(5)
+    with closing(ours), closing(theirs), closing(SharedArrays()) as arrays:
+        arrays.send(message, ours)
+        assert receive(theirs).content == message.content
+        theirs.close()
+        with pytest.raises(BrokenPipeError):
+            arrays.send(message, ours)
+
+
+@pytest.mark.parametrize(
+    ("task", "message", "seconds"),
+    [
+        (0, 0, math.inf),
+        (0, 30, 30),
+        (5, 0, 5 * 2 + SLACK),
+        (5, 60, 60),
+        (5, 600, 5 * 2 + SLACK),
+    ],
+)
+def test_a_worker_may_take_as_long_as_its_tasks_may(
+    task: int, message: int, seconds: float
+) -> None:
+    system = {"task_timeout": task, "message_timeout": message}
+    settings = json.dumps({"system": system})
+    tasks = [Task(0), Task(1)]
+    content = pack_tasks("train", 1, settings, Plan(tasks), tasks, {})
+    assert time_for(Message(content, 1, "train")) == seconds
+
+
 def command(folder: Path, *more: str) -> list[str]:
     asked = [*SMALL, "strategy=fielding", "workers=2", f"output_dir={folder}"]
     return [sys.executable, "-m", "simulations.run", *asked, *more]
 
 
 @LINUX
+@pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_no_process_outlives_its_run(tmp_path: Path, how: signal.Signals) -> None:
+def test_no_process_outlives_its_run(
+    tmp_path: Path, how: signal.Signals, frozen: bool
+) -> None:
     asked = command(tmp_path, "rounds=5000", "system.checkpoint_every=100")
     with subprocess.Popen(
         asked,
@@ -117,6 +225,8 @@ def test_no_process_outlives_its_run(tmp_path: Path, how: signal.Signals) -> Non
             time.sleep(0.05)
         workers = psutil.Process(run.pid).children(recursive=True)
         assert len(workers) == 2
+        if frozen:
+            workers[0].suspend()
         run.send_signal(how)
         _, gone = psutil.wait_procs(workers, timeout=5)
         assert not [each for each in gone if each.status() != psutil.STATUS_ZOMBIE]
