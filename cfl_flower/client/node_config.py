@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cfl_flower.environment.files import write_atomically
+from cfl_flower.environment.files import remove_leftovers, write_atomically
 from cfl_flower.settings import require
 from cfl_flower.types import ClientId, is_client_id
 
@@ -110,4 +110,5 @@ class NodeConfig(NamedTuple):
                     shutil.rmtree(sign.parent, ignore_errors=True)
             folder.mkdir(parents=True, exist_ok=True)
         (folder / SIGN).touch()
+        remove_leftovers(folder)
         return folder

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from functools import partial
 from pathlib import Path
+
+import psutil
+
+LEFTOVER = re.compile(r"\..+\.([0-9]{1,9})\.tmp")
+"""The name of a file that is not whole yet, with the process that writes it."""
 
 
 def write_atomically(
@@ -23,6 +29,18 @@ def write_atomically(
     temporary.replace(path)
     if sync_name:
         sync_folder(path.parent)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove, here and below, what processes left that were killed as they wrote.
+
+    Those of a process that goes on are left alone, and so is a file whose process has
+    left its number to another one.
+    """
+    for path in folder.rglob(".*.tmp"):
+        named = LEFTOVER.fullmatch(path.name)
+        if named and not psutil.pid_exists(int(named[1])) and path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def append_durably(path: Path, text: str) -> None:

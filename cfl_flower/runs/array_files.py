@@ -81,9 +81,7 @@ def read_arrays(
 
 
 def delete_others(folder: Path, kept: Collection[str]) -> None:
-    """Delete files of arrays whose digests are not kept, and what a kill left."""
+    """Delete files of arrays whose digests are not kept."""
     for path in folder.glob(f"*{SUFFIX}"):
         if path.stem not in kept:
             path.unlink()
-    for path in folder.glob(".*.tmp"):
-        path.unlink()

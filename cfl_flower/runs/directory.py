@@ -17,7 +17,11 @@ import yaml
 from filelock import FileLock, Timeout
 
 from cfl_flower.building import locate
-from cfl_flower.environment.files import append_durably, write_atomically
+from cfl_flower.environment.files import (
+    append_durably,
+    remove_leftovers,
+    write_atomically,
+)
 from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.lines import check_stamp
@@ -86,6 +90,7 @@ class RunDirectory:
         except CflError:
             self._lock.release()
             raise
+        remove_leftovers(self.path)
         command = repeat_command(self._config.overrides)
         text = yaml.safe_dump(self._config.resolved, sort_keys=False)
         write_atomically(self.path / "config.yaml", f"# {command}\n{text}".encode())

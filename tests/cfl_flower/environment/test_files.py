@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from cfl_flower.environment.files import (
     append_durably,
     link_out,
+    remove_leftovers,
     sync_folder,
     write_atomically,
 )
@@ -51,6 +53,30 @@ def test_a_file_is_synced_before_its_name(tmp_path: Path, synced: list[Path]) ->
     temporary, folder = synced
     assert temporary.name.endswith(".tmp")
     assert folder == tmp_path
+
+
+def test_what_a_killed_process_left_is_removed_wherever_it_is(tmp_path: Path) -> None:
+    below = tmp_path / "clients" / "3"
+    below.mkdir(parents=True)
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    left = [f"..token.{gone.pid}.tmp", f".summary.json.{gone.pid}.tmp"]
+    # Of another process that goes on, and files of other kinds.
+    kept = [
+        f".own.{os.getpid()}.tmp",
+        ".report.html.1.tmp",
+        ".own.tmp",
+        "own.7.tmp",
+        ".x.²².tmp",
+        f".x.{10**12}.tmp",
+    ]
+    for name in (*left, *kept):
+        (tmp_path / name).touch()
+        (below / name).touch()
+    (tmp_path / f".folder.{gone.pid}.tmp").mkdir()
+    remove_leftovers(tmp_path)
+    for folder in (tmp_path, below):
+        assert {each.name for each in folder.iterdir() if each.is_file()} == {*kept}
 
 
 def test_appended_text_is_synced_to_disk(tmp_path: Path, synced: list[Path]) -> None:

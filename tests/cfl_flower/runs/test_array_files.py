@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cfl_flower.environment.files import remove_leftovers
 from cfl_flower.errors import CheckpointError
 from cfl_flower.runs import array_files
 from cfl_flower.runs import checkpoint as module
@@ -79,7 +80,8 @@ def test_a_kill_at_any_write_leaves_the_last_checkpoint(
     def killed(path: Path, data: bytes | memoryview, sync_name: bool = True) -> None:
         calls.append(path)
         if len(calls) > place:
-            path.with_name(f".{path.name}.1.tmp").write_bytes(data[:9])
+            left = f".{path.name}.{10**9 - 1}.tmp"
+            path.with_name(left).write_bytes(data[:9])
             raise KeyboardInterrupt
         original(path, data, sync_name)
 
@@ -92,6 +94,8 @@ def test_a_kill_at_any_write_leaves_the_last_checkpoint(
     assert (round, [each[0] for each in state.models]) == (1, [1, 2])
     monkeypatch.undo()
     monkeypatch.setattr(array_files, "LARGE", 4 * LENGTH)
+    # As a run that is resumed does.
+    remove_leftovers(checkpoint.folder)
     checkpoint.save(2, models(3, 4))
     assert [each[0] for each in checkpoint.load(Models)[1].models] == [3, 4]
     # The two models, the direction, the table, the small arrays and the header.

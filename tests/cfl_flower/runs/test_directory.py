@@ -19,6 +19,8 @@ from cfl_flower.runs.reading import finished, read_lines, read_settings
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import Failure
+from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import Runner
 
 
 @pytest.fixture
@@ -45,6 +47,40 @@ def test_a_line_has_null_for_what_was_not_measured_and_reasons_of_failures(
     assert row["failures"] == [
         {"client": 3, "phase": "train", "reason": "timeout", "detail": "too late"}
     ]
+
+
+@pytest.mark.parametrize("of_devices", [False, True])
+@pytest.mark.parametrize("place", [0, 1, 3, 8, 20])
+def test_a_resumed_run_leaves_nothing_of_writes_that_were_killed(
+    run_small: Runner,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: int,
+    of_devices: bool,
+) -> None:
+    asked = ["strategy=ditto", "resume=true"]
+    nodes: list[dict[str, object]] = [{}]
+    if of_devices:
+        state = str(tmp_path / "state")
+        nodes = [{"client-id": client, "state-dir": state} for client in range(12)]
+    count = iter(range(place + 1))
+    honest = Path.replace
+
+    def killed(self: Path, target: Path) -> Path:
+        if self.suffix == ".tmp" and next(count, place) == place:
+            raise KeyboardInterrupt
+        return honest(self, target)
+
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "replace", killed)
+        patch.setattr(os, "getpid", lambda: gone.pid)
+        run_small(*asked, grid=InProcessGrid(nodes))
+    assert [*tmp_path.rglob("*.tmp")] != []
+    run = run_small(*asked, grid=InProcessGrid(nodes))
+    assert [*tmp_path.rglob("*.tmp")] == []
+    assert len(run.rounds) == 4
 
 
 def test_a_disk_that_is_full_is_one_line_and_the_run_goes_on_afterwards(
