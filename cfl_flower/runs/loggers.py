@@ -5,6 +5,7 @@ The JSON lines of a run stay the source; loggers get the same numbers after each
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -36,6 +37,8 @@ class Logger(ABC):
 
     package: ClassVar[str]
     """What must be installed."""
+    quiet: ClassVar[dict[str, str]] = {}
+    """Variables by which the package tells its makers nothing of its use."""
 
     def check(self) -> None:
         """Require the logger's package, or raise `ConfigError`."""
@@ -104,6 +107,7 @@ class Mlflow(Logger):
     experiment: str = "cfl-flower"
     """Name of the experiment in MLflow."""
     package: ClassVar[str] = "mlflow"
+    quiet: ClassVar[dict[str, str]] = {"MLFLOW_DISABLE_TELEMETRY": "true"}
 
     @contextmanager
     def open(self, config: RunConfig, done: int) -> Iterator[Callback]:
@@ -159,6 +163,7 @@ class Wandb(Logger):
     mode: Literal["offline", "online"] = "offline"
     """Offline writes files to ``output_dir``/wandb, for `wandb sync`."""
     package: ClassVar[str] = "wandb"
+    quiet: ClassVar[dict[str, str]] = {"WANDB_ERROR_REPORTING": "false"}
 
     @contextmanager
     def open(self, config: RunConfig, done: int) -> Iterator[Callback]:
@@ -203,6 +208,8 @@ def open_logger(config: RunConfig, done: int, warn: Warn) -> Iterator[Callback]:
     After the first it gets no more rounds. Raises `ConfigError` if it cannot be opened.
     """
     name = config.names["logger"]
+    for variable, value in config.logger.quiet.items():
+        os.environ.setdefault(variable, value)
     opened = config.logger.open(config, done)
     with intact(f"logger={name}", "fix it, or use logger=none", "opened"):
         write = opened.__enter__()

@@ -24,6 +24,7 @@ DECORATION = re.compile(r"\x1b\[[\d;]*m|[╭╮╰╯│─]")
 QUIET = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_TELEMETRY_ENABLED": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
     # The app's packages are installed; none is fetched for a run.
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -38,6 +39,21 @@ def test_no_logger_writes_nothing(tmp_path: Path) -> None:
     with open_logger(composed(tmp_path / "run", "none"), 0, print) as write:
         write(FIRST, ROWS, STATE)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("own", [None, "as its user says"])
+def test_mlflow_tells_its_makers_nothing(
+    own: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow", reason="needs 'cfl-flower[mlflow]'")
+    name = "MLFLOW_DISABLE_TELEMETRY"
+    monkeypatch.setenv(name, own or "")
+    if own is None:
+        monkeypatch.delenv(name)
+    config = composed(tmp_path, "mlflow", "logger.uri=nothing://here")
+    with pytest.raises(ConfigError), open_logger(config, 0, print):
+        pass
+    assert os.environ[name] == (own or "true")
 
 
 def test_tensorboard_gets_every_measured_number(tmp_path: Path) -> None:
