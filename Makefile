@@ -10,6 +10,8 @@ SITE := .venv/.site
 INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
 
 FLWR ?= 1.42.0
+# The head of hashes.txt.
+HASHES := make lock, for installs of the wheel with --require-hashes (CONTRIBUTING.md); make installs by constraints.txt
 
 .PHONY: run test test-fast test-devices test-gpu test-flwr chaos check docs site mutate audit benchmark wheel lock clean help
 
@@ -103,7 +105,7 @@ lock:  ## Renew constraints.txt, what all commands above install, and hashes.txt
 	  --extra data --extra drift --extra mlflow --extra privacy --extra slurm --extra tensorboard \
 	  --extra text --extra wandb \
 	  --constraint constraints.txt --generate-hashes --no-annotate --quiet \
-	  --custom-compile-command 'make lock' --output-file hashes.txt
+	  --custom-compile-command "$(HASHES)" --output-file hashes.txt
 
 clean:  ## Remove the environment and caches
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -268,6 +268,10 @@ def test_the_hashes_are_of_the_locked_versions() -> None:
     text = (PROJECT / "hashes.txt").read_text().replace("\\\n", "")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(" --hash=sha256:" in line for line in lines)
+    # What it is for stands in its head, as `make lock` writes it.
+    makefile = (PROJECT / "Makefile").read_text()
+    (purpose,) = re.findall("^HASHES := (.*)$", makefile, re.MULTILINE)
+    assert f"#    {purpose}\n" in text
     hashed = {str(Requirement(line.partition(" --hash")[0])) for line in lines}
     locked = {str(each) for each in locked_versions()}
     # A marker may be narrower where fewer extras ask for a package.
