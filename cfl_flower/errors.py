@@ -111,8 +111,8 @@ class InvalidResultError(ValueError):
     """A client's answer that must not enter the server's state.
 
     The text of a client reaches logs and files through this error only, which makes it
-    `printable`: the reason, one of `types.Failure` or what a client calls it, and the
-    detail, the value found and the value expected.
+    `printable`: the reason, one of `types.Failure`, and the detail, the value found and
+    the value expected.
     """
 
     def __init__(self, reason: str, detail: str) -> None:

@@ -135,10 +135,20 @@ class Failure:
     reason: str
     """One word: ``raised``, ``timeout``, ``missing``, ``non-finite``, ``shape``,
     ``count``, ``range``, ``representation``, ``oversized``, ``replayed``, ``foreign``,
-    ``identity``, ``refused``, ``incomplete``, ``stamp``, ``test`` or ``node``."""
+    ``identity``, ``refused``, ``incomplete``, ``stamp``, ``test``, ``node`` or
+    ``other``."""
     detail: str
     """One line for a person."""
 
+
+SAID = (
+    *("raised", "timeout", "refused", "identity", "shape", "count", "range"),
+    *("non-finite", "representation", "node"),
+)
+"""What a node may say itself is the reason of a client's failure."""
+
+OTHER = "other"
+"""The reason of one that says anything else."""
 
 PASSES = "passes"
 """The metric in which a client app reports what it computed: `FlatModel.passes`."""

@@ -23,6 +23,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import (
+    OTHER,
+    SAID,
     Answer,
     IntArray,
     Json,
@@ -338,7 +340,10 @@ def _read_row(row: Json) -> Answer:
     client, num_examples, loss, metrics, error, _, *trace = row
     if not isinstance(client, int | str) or not isinstance(metrics, dict):
         raise ValueError(f"malformed row of client {client!r}")
-    problem = None if error is None else (str(error[0]), str(error[1]))
+    problem = None
+    if error is not None:
+        word, detail = error
+        problem = (word if word in SAID else OTHER, str(detail))
     found = Trace(*map(str, trace)) if trace else None
     return Answer(client, (), num_examples, loss, metrics, problem, found)
 

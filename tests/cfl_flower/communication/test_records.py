@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cfl_flower.communication.records import (
     check_reply,
@@ -23,7 +27,8 @@ from cfl_flower.communication.validation import (
     validate,
 )
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.types import Answer, Plan, Task
+from cfl_flower.types import OTHER, SAID, Answer, Plan, Task
+from simulations.engines.superlink import PROJECT
 
 MODELS = [np.float32([1, 2]), np.float32([3, 4]), np.float32([5, 6])]
 
@@ -37,6 +42,21 @@ def answer(**changes: Any) -> Answer:
         "metrics": {"correct": 2},
     }
     return Answer(**{**values, **changes})
+
+
+@given(st.recursive(st.none() | st.booleans() | st.text(), st.lists))
+def test_a_failure_is_called_by_a_word_of_the_list(word: Any) -> None:
+    content = pack_answers([answer(arrays=[])])
+    content["answers"]["rows"] = json.dumps([[3, 0, None, {}, [word, "why"], []]])
+    (found,) = unpack_answers(content)
+    assert found.error == (word if word in SAID else OTHER, "why")
+
+
+def test_the_page_on_security_lists_the_words_of_failures() -> None:
+    page = (PROJECT / "docs" / "security.md").read_text()
+    (listed,) = re.findall(r"after a failure: a keyword \((.*?)\)", page, re.DOTALL)
+    # A worker's end is no device's word.
+    assert set(re.findall(r"`([a-z-]+)`", listed)) == {*SAID} - {"node"}
 
 
 def test_tasks_arrive_as_they_were_sent() -> None:
