@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass, replace
-from inspect import isabstract
+from inspect import isabstract, isfunction
 from typing import Any
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from cfl_flower.environment.memory import import_module
-from cfl_flower.environment.plugins import ALLOWED, allowed_packages
+from cfl_flower.environment.plugins import ALLOWED, PACKAGES, allowed_packages
 from cfl_flower.errors import ConfigError
 from cfl_flower.own_settings import settings_of
 from cfl_flower.settings import located
@@ -70,6 +70,9 @@ def settings_class(path: str, place: str = "") -> Any:
     makes a network. Raises `ConfigError` if it is anything else.
     """
     target = locate(path)
+    if isfunction(target) and path.partition(".")[0] in PACKAGES:
+        # None of these makes a network, and one may read or import what it is told.
+        target = None
     group = place.lstrip(".").partition(".")[0]
     settings = settings_of(getattr(target, "Settings", target), group)
     if settings is None:

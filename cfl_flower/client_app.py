@@ -23,6 +23,7 @@ from cfl_flower.communication.identity import Identity, asked_run, pack_identity
 from cfl_flower.communication.masks import public_key
 from cfl_flower.communication.partial_sums import PartialSumBuilder
 from cfl_flower.communication.records import mark, pack_answers, unpack_tasks
+from cfl_flower.data.reading.fetching import nothing_fetched
 from cfl_flower.errors import DeviceFailedError
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ Answerer: TypeAlias = Callable[[Message, Context], Message]
 
 
 def keep_words(answer: Answerer) -> Answerer:
-    """Let an app on a device say of what it raises no more than the class.
+    """Let an app on a device fetch nothing, and say of errors no more than the class.
 
     The text can have cells, names and paths of its owner's: it stays in its own log. A
     node that Flower did not make for a simulation is a device.
@@ -47,7 +48,8 @@ def keep_words(answer: Answerer) -> Answerer:
         if NODES in context.node_config and CLIENT_ID not in context.node_config:
             return answer(message, context)
         try:
-            return answer(message, context)
+            with nothing_fetched():
+                return answer(message, context)
         except Exception as error:
             log.error("a message could not be answered", exc_info=error)
             kind = type(error).__name__

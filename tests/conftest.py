@@ -24,6 +24,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from cfl_flower.building import locate
+from cfl_flower.client import node_config
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config import composition
 from cfl_flower.config.compose import RunConfig, compose_config
@@ -97,6 +98,15 @@ def _no_power_failure() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", _forget)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_state_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let devices in process that name no folder for their state have one of tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("state-of-devices")
+        patch.setattr(node_config, "DEFAULT_STATE_DIR", str(folder))
         yield
 
 

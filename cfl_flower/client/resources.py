@@ -37,6 +37,7 @@ class WorkerResources:
     model: FlatModel
     initial: Vector
     state_root: Path
+    """Of the clients of a simulation."""
     client_class: Callable[[ClientContext], Client]
     malicious: frozenset[int]
 
@@ -91,7 +92,6 @@ def _build_resources(
     folder = Path(settings["output_dir"])
     # The server sends absolute paths; another would lie where this process stands.
     require(folder.is_absolute(), "output_dir", folder, "an absolute path")
-    state_root = folder / "clients"
     if node is not None:
         # All that is there is this client's, as it is, and changes by itself.
         settings |= {"data_dir": node.data_dir, "clients": 1}
@@ -101,7 +101,6 @@ def _build_resources(
             settings["dataset"].require_below(node.data_dir)
         if hasattr(settings["model"], "for_device"):
             settings["model"] = settings["model"].for_device(node.data_dir)
-        state_root = node.remembered(settings["run"])
     # Models are received read-only, and torch only reads them.
     warnings.filterwarnings("ignore", "The given NumPy array is not writable")
     # One thread: a sum in parallel would depend on the number of cores.
@@ -127,7 +126,7 @@ def _build_resources(
         ),
         model,
         model.to_vector(),
-        state_root,
+        folder / "clients",
         locate(settings["strategy"].client),
         malicious_clients(settings["faults"], settings["clients"], seed),
     )

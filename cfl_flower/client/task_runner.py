@@ -59,6 +59,10 @@ class TaskRunner:
         self._settings = resources.settings
         self._batch = batch
         self._node = node
+        # What a message says of folders is for a simulation.
+        self._state_root = resources.state_root
+        if node is not None:
+            self._state_root = node.remembered(resources.settings["run"])
         self._device = None if node is None else DeviceSums(node, resources.settings)
         sharers = {id(batch.models[i]): n for i, n in batch.sharers.items()}
         self._evaluator = Evaluator(resources.model, sharers)
@@ -217,7 +221,7 @@ class TaskRunner:
             model=resources.model,
             evaluator=self._evaluator,
             settings=settings["strategy"],
-            state=ClientState(resources.state_root, client, keep_from, alone=alone),
+            state=ClientState(self._state_root, client, keep_from, alone=alone),
             initial=resources.copy_initial,
             attack=settings["faults"].attack if malicious else "",
         )

@@ -12,7 +12,9 @@ import pandas as pd
 
 from cfl_flower.data.datasets.columns import column_names
 from cfl_flower.data.datasets.tables import Frames, TableDataset
+from cfl_flower.data.reading.fetching import may_fetch
 from cfl_flower.data.reading.files import intact
+from cfl_flower.data.reading.pool import cache_dir
 from cfl_flower.data.reading.samples import Crop
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import known_names, require, require_package, settings
@@ -100,7 +102,11 @@ class HuggingFace(TableDataset):
         import datasets  # noqa: PLC0415
 
         datasets.disable_progress_bars()
+        # What partitioners filter would else be written beside the dataset's files.
+        datasets.disable_caching()
         folder = Path(data_dir, self.path)
+        allowed = "a folder, on a device"
+        require(may_fetch() or folder.is_dir(), "dataset.path", self.path, allowed)
         saved = [folder / "dataset_dict.json", folder / "state.json"]
         path = str(folder) if folder.is_dir() else self.path
         remedy = (
@@ -111,7 +117,9 @@ class HuggingFace(TableDataset):
             if any(map(Path.is_file, saved)):
                 loaded = datasets.load_from_disk(path)
             else:
-                loaded = datasets.load_dataset(path, self.subset)
+                # What it makes of a folder's files stands with what we make of them.
+                own = str(cache_dir() / "datasets") if folder.is_dir() else None
+                loaded = datasets.load_dataset(path, self.subset, cache_dir=own)
         return loaded if isinstance(loaded, Mapping) else {self.train: loaded}
 
     def _frame(self, split: Any) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cfl_flower.data.reading.fetching import may_fetch
 from cfl_flower.data.reading.files import (
     FileDataset,
     TestFraction,
@@ -34,7 +35,8 @@ class TorchvisionImages(FileDataset):
     """A dataset with a loader in torchvision; pixels stay bytes, memory-mapped."""
 
     download: bool = False
-    """Let torchvision fetch the files into data_dir if they are not there."""
+    """Let torchvision fetch the files into data_dir if they are not there. A device
+    fetches nothing."""
     test_fraction: TestFraction | None = None
     """Pool the official training and test sets, and hold out this share of each label
     for testing, as FedProx's recipes do. None keeps the official sets."""
@@ -59,12 +61,12 @@ class TorchvisionImages(FileDataset):
 
     def check(self, data_dir: str) -> None:
         """Require the files in ``data_dir``, unless they may be downloaded."""
-        if not self.download:
+        if not (self.download and may_fetch()):
             super().check(data_dir)
 
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
         """Return the official training and test sets."""
-        if self.download:
+        if self.download and may_fetch():
             folder = Path(data_dir, self.folder)
             remedy = f"check the network, or put its files into {folder}"
             with intact(self.name, remedy, "fetched"):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cfl_flower.data.reading.fetching import may_fetch
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require, require_package
 from cfl_flower.types import FloatArray
@@ -22,11 +23,11 @@ def pretrained(source: str, key: str) -> Path:
     fetched from Hugging Face's hub by its name. Raises `ConfigError`.
     """
     require_package("transformers", key, source)
-    package = find_spec(source) if source.isidentifier() else None
-    parents = (package and package.submodule_search_locations) or ()
-    for folder in (*(Path(each, "model") for each in parents), Path(source)):
-        if (folder.expanduser() / FILES[0]).is_file():
-            return folder.expanduser().absolute()
+    folder = _in_package(source) or Path(source).expanduser()
+    if (folder / FILES[0]).is_file():
+        return folder.absolute()
+    allowed = "a folder, or a package with one, on a device"
+    require(may_fetch(), key, source, allowed)
     # It takes a while to import.
     from huggingface_hub import snapshot_download  # noqa: PLC0415
 
@@ -40,10 +41,19 @@ def pretrained(source: str, key: str) -> Path:
         ) from error
 
 
+def _in_package(source: str) -> Path | None:
+    """Return the folder `model` of an installed package that has one with a model."""
+    package = find_spec(source) if source.isidentifier() else None
+    parents = (package and package.submodule_search_locations) or ()
+    folders = (Path(each, "model") for each in parents)
+    return next((each for each in folders if (each / FILES[0]).is_file()), None)
+
+
 def require_installed(source: str, key: str) -> None:
-    """Require a package: a device reads or fetches nothing else that others name."""
-    there = source.isidentifier() and find_spec(source) is not None
-    require(there, key, source, "an installed package, on a device with a data-dir")
+    """Require a package with a model: a device reads nothing else that others name."""
+    there = _in_package(source) is not None
+    allowed = "an installed package with a folder `model`, on a device with a data-dir"
+    require(there, key, source, allowed)
 
 
 def token_numbers(texts: Iterable[object], source: str, length: int) -> FloatArray:

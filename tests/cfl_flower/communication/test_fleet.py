@@ -17,6 +17,9 @@ from cfl_flower.types import Plan, Task
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import app_of
 
+TOKEN = "0" * 32
+"""A run's, by which devices name the folder of its state."""
+
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
@@ -81,7 +84,7 @@ def test_results_come_in_the_order_of_clients(config: RunConfig) -> None:
 
 
 def test_device_is_one_client_whatever_its_node_id(two: RunConfig) -> None:
-    fleet = Fleet(InProcessGrid([{"client-id": 1}, {"client-id": 0}]), two)
+    fleet = Fleet(InProcessGrid([{"client-id": 1}, {"client-id": 0}]), two, TOKEN)
     fleet.discover()
     assert not fleet.simulated
     assert fleet.clients == [0, 1]
@@ -99,7 +102,7 @@ def test_message_that_flower_cannot_take_costs_only_that_device(
             gone = zip(ids, lost, trained, strict=True)
             return ["" if a and b else key for key, a, b in gone]
 
-    fleet = Fleet(Unregistered([{"client-id": 0}, {"client-id": 1}]), two)
+    fleet = Fleet(Unregistered([{"client-id": 0}, {"client-id": 1}]), two, TOKEN)
     fleet.discover()
     outcome = train(fleet, plan(two, [0, 1]))
     assert [result.client for result in outcome] == [1]

@@ -213,7 +213,7 @@ def test_sums_do_not_depend_on_who_adds(config: RunConfig) -> None:
     plan = Plan(tasks, [model, model + 1], {}, (len(model),), sum_spec)
 
     def train(work: Plan, *nodes: dict[str, int]) -> Results:
-        fleet = Fleet(InProcessGrid(nodes), config)
+        fleet = Fleet(InProcessGrid(nodes), config, "0" * 32)
         fleet.discover()
         messages = fleet.messages("train", 1, work)
         return fleet.collect("train", fleet.grid.send_and_receive(messages))

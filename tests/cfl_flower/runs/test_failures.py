@@ -99,13 +99,17 @@ def test_the_traceback_of_a_device_stays_in_its_own_log(
 @pytest.mark.parametrize("strategy", ["ditto", "local", "apfl"])
 @pytest.mark.parametrize("length", [1, 3])
 def test_a_device_whose_saved_model_has_another_length_fails_alone_and_in_a_line(
-    length: int, strategy: str, run_small: Runner, caplog: pytest.LogCaptureFixture
+    length: int,
+    strategy: str,
+    run_small: Runner,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    devices = InProcessGrid([{"client-id": client} for client in range(12)])
+    state = {"state-dir": str(tmp_path / "state")}
+    devices = InProcessGrid([{"client-id": client, **state} for client in range(12)])
     options = [f"strategy={strategy}", "participants=12", "drift.rounds=[]"]
-    first = run_small(*options, "rounds=1", grid=devices)
-    kept = first.folder / "clients" / "5" / "00000001.safetensors"
-    assert kept.exists()
+    run_small(*options, "rounds=1", grid=devices)
+    (kept,) = tmp_path.glob("state/*/5/00000001.safetensors")
     save_file({"model": np.ones(length, np.float32)}, kept)
     run = run_small(*options, "rounds=2", "resume=true", grid=devices)
     failures = run.rounds[1]["failures"]
