@@ -12,10 +12,9 @@ import pytest
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
-from cfl_flower.engine.checks import check_method
 from cfl_flower.engine.simulated_devices import Devices
 from cfl_flower.environment.energy import EnergyMeter
-from cfl_flower.errors import ConfigError, NoValidResultError
+from cfl_flower.errors import NoValidResultError
 from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.runs.checkpoint import Checkpoint
@@ -250,9 +249,3 @@ def test_a_checkpoint_has_its_round_and_nothing_of_the_next(tmp_path: Path) -> N
         method.engine.run()
     # All three rounds that were done are saved, each as it was.
     assert saved == [1, 2, 3]
-
-
-def test_a_method_that_overrides_what_is_not_called_is_refused() -> None:
-    mine = type("Mine", (FedAvg,), {"average": None})
-    with pytest.raises(ConfigError, match=r"Mine\.average .* override absorb_train"):
-        check_method(mine, compose_config(["strategy=fedavg"]))
