@@ -151,7 +151,7 @@ def of_table(table: PublishedTable, figures: Mapping[str, Json]) -> Iterator[str
         part = "" if scale == 1 else f", after {scale:g} of the rounds"
         title = table.title.partition(", ")[2]
         yield f"### {title}{part}\n`{table.name}`: {table.unit}; {table.source}\n\n"
-        rows = lines(table, outcomes)
+        rows = lines(table, outcomes, scale)
         columns = [
             column
             for column in zip((*HEADER, "seeds"), *rows, strict=True)
@@ -162,7 +162,7 @@ def of_table(table: PublishedTable, figures: Mapping[str, Json]) -> Iterator[str
 
 
 def lines(
-    table: PublishedTable, outcomes: Sequence[tuple[Cell, Outcome]]
+    table: PublishedTable, outcomes: Sequence[tuple[Cell, Outcome]], scale: float
 ) -> list[list[str]]:
     """Return the rows of a table, each with its number of seeds."""
     leads = find_row_leads(table, outcomes)
@@ -170,7 +170,7 @@ def lines(
     for cell, outcome in outcomes:
         lead = leads.get((cell.row, cell.method), "-")
         seeds = len(outcome.values) + len(outcome.never)
-        found.append([*outcome.line(table, cell, lead), str(seeds)])
+        found.append([*outcome.line(table, cell, lead, scale), str(seeds)])
     return found
 
 

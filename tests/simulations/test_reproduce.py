@@ -481,7 +481,7 @@ def test_reproduce_runs_keeps_and_prints_a_table_with_its_failures(
     out, _ = capsys.readouterr()
     table = [line.split(" | ") for line in out.splitlines()]
     assert table[2][:2] == ["| digits", "fedavg"]
-    assert table[2][7] == "reproduced |"
+    assert table[2][7] == "not comparable |"
     assert table[3][2] == "failed"
     (reason,) = (line for line in out.splitlines() if "none of 6 clients" in line)
     assert reason.startswith(f"digits {table[3][1]} seed 0 failed: ")

@@ -27,7 +27,7 @@ def test_local_jobs_end_and_the_same_command_finds_them_finished(
     assert main([*asked, "--submit", "local", "--resource", "timeout_min=5"]) == 0
     said = capfd.readouterr().err
     assert "2 runs in" in said and "; 2 jobs submitted to local, logs in " in said
-    assert said.splitlines()[1].endswith(" ".join(asked))
+    assert said.splitlines()[2].endswith(" ".join(asked))
     summaries = [tmp_path / name / "summary.json" for name in ("fedavg", "local")]
     until = time.monotonic() + 200
     while not all(path.exists() for path in summaries):
