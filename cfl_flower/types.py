@@ -166,6 +166,9 @@ than C, with ``privacy=central`` and `clip_quantile`."""
 OUTCOMES = "outcomes"
 """The metric in which a tested client sends the counts of its test, if it is asked."""
 
+LEFT_OUT = b""
+"""In the place of counts that a device's own rule leaves out."""
+
 TELEMETRY = (PASSES, *START_LOSSES, SHARE_WITHIN, OUTCOMES)
 """Metrics that the engine asks for; no method reads them."""
 

@@ -10,6 +10,7 @@ import numpy as np
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.outcomes import read_outcomes
 from cfl_flower.types import (
+    LEFT_OUT,
     OUTCOMES,
     START_LOSSES,
     TELEMETRY,
@@ -148,10 +149,11 @@ def _validate_test(answer: Answer) -> None:
 
 def _validate_outcomes(answer: Answer, asked: Mapping[str, Scalar]) -> None:
     classes = asked.get(OUTCOMES)
-    if not classes or not answer.num_examples:
+    sent = answer.metrics.get(OUTCOMES)
+    if not classes or not answer.num_examples or sent == LEFT_OUT:
         return
     try:
-        read_outcomes(answer.metrics.get(OUTCOMES), int(classes), answer.num_examples)
+        read_outcomes(sent, int(classes), answer.num_examples)
     except ValueError as error:
         raise InvalidResultError("test", f"{OUTCOMES}: {error}") from error
 

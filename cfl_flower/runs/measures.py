@@ -72,32 +72,30 @@ def note_measures(
 ) -> list[ClientRow]:
     """Note the measures that are wanted beside the accuracy; return rows with them.
 
-    Of the samples of all clients together, and in a client's row of its own. None is
-    what has no value, as the AUC of a client with one label.
+    Of the samples of all clients together that send counts, and in a client's row of
+    its own. None is what has no value, as the AUC of a client with one label.
     """
     names = [name for name in COUNTED if name in wanted]
     record.measures |= dict.fromkeys(names)
     if "worst_tenth" in wanted:
         record.measures["worst_tenth"] = worst_tenth([row.accuracy for row in rows])
     metrics = [result.telemetry.get(OUTCOMES) for result in tested]
-    sent = [each for each in metrics if isinstance(each, bytes)]
-    # Devices without rounds send the tests of their uploads, without counts.
-    if not names or not sent or len(sent) < len(tested):
-        return list(rows)
-    counts = np.array([np.frombuffer(each, "<f8") for each in sent])
+    # Devices without rounds send the tests of their uploads, without counts, and a
+    # device's own rule leaves them out.
+    pairs = enumerate(metrics)
+    sent = {i: each for i, each in pairs if isinstance(each, bytes) and each}
+    found = list(rows)
+    if not names or not sent:
+        return found
+    counts = np.array([np.frombuffer(each, "<f8") for each in sent.values()])
     pooled = measure_outcomes(counts.sum(axis=0), classes)
     own = measure_outcomes(counts, classes)
     record.measures |= {name: _known(float(pooled[name])) for name in names}
-    return [
-        replace(
-            row,
-            measures={
-                **row.measures,
-                **{name: _known(float(own[name][i])) for name in names},
-            },
-        )
-        for i, row in enumerate(rows)
-    ]
+    for place, i in enumerate(sent):
+        more = {**found[i].measures}
+        more |= {name: _known(float(own[name][place])) for name in names}
+        found[i] = replace(found[i], measures=more)
+    return found
 
 
 def worst_tenth(accuracies: Sequence[float]) -> float | None:
