@@ -6,6 +6,7 @@ one client; a SuperNode of a simulation hosts any virtual client.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from functools import wraps
@@ -83,6 +84,8 @@ def work(message: Message, context: Context) -> Message:
     node = NodeConfig.of(context.node_config)
     # Devices that play virtual clients share what the workers of a simulation do.
     own = node if node is not None and node.data_dir else None
+    if node is not None:
+        node.require_settings(json.loads(batch.settings))
     resources = open_resources(batch.settings, own)
     runner = TaskRunner(resources, batch, node)
     builder = PartialSumBuilder(batch.plan, batch.phase, batch.summed)

@@ -105,9 +105,7 @@ class ClusteredClient(NumPyClient):
 
     def data(self, server_round: int) -> View:
         """Return this client's data of a round."""
-        context = self.context
-        place = context.client if context.place is None else context.place
-        return context.stream.view(int(place), server_round)
+        return self.context.view(server_round)
 
     def samples(self, server_round: int) -> Samples:
         """Return the training samples and labels; a malicious client falsifies them."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.state import ClientState
 from cfl_flower.data.worlds.stream import Stream
+from cfl_flower.data.worlds.view import View
 from cfl_flower.models import FlatModel
 from cfl_flower.types import ClientId, Scalar, Vector
 
@@ -51,6 +52,11 @@ class ClientContext:
         A query is asked before its round's training, a test follows it.
         """
         return self.round if self.phase == "query" else self.round + 1
+
+    def view(self, server_round: int) -> View:
+        """Return the client's data of a round."""
+        place = self.client if self.place is None else self.place
+        return self.stream.view(int(place), server_round)
 
 
 class Client(Protocol):

@@ -1,8 +1,10 @@
-"""A device's side of secure sums: what it refuses, hides and reveals.
+"""A device's side of secure sums: what it refuses, hides, signs and reveals.
 
 The server's side is `cfl_flower.engine.secure_sums`, the masks are in `masks`. Whatever
 the server's messages say, a device sends no result without masks if its run or its own
-node config asks for them, uses a salt once, and reveals one set of senders in a round.
+node config asks for them, uses a salt once, and signs one list of senders in a round,
+and of a model. If its own node config asks for masks, of its data it sends nothing
+besides but counts of labels, and the losses and counts of tests.
 """
 
 from __future__ import annotations
@@ -10,13 +12,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from filelock import FileLock
+from numpy.typing import NDArray
 
+from cfl_flower.client.drift_report import DriftReport
+from cfl_flower.client.model_privacy import COVERED, REPORT
 from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.client.state import ClientState
 from cfl_flower.communication.exact_sum import ExactSum
@@ -29,7 +35,16 @@ from cfl_flower.communication.masks import (
     fewest_senders,
     public_key,
 )
-from cfl_flower.types import Answer, Plan, Scalar, Task
+from cfl_flower.types import (
+    LEFT_OUT,
+    OUTCOMES,
+    TELEMETRY,
+    Answer,
+    Plan,
+    Scalar,
+    Task,
+    Vector,
+)
 
 if TYPE_CHECKING:
     from cfl_flower.communication.partial_sums import PartialSums
@@ -38,11 +53,17 @@ REVEAL = "reveal"
 """Key of a task's config, and of the answer's metrics: what opens the sums of a round's
 training."""
 
+SIGNED = "signed"
+"""Key of an answer's metrics: a device's signatures of the senders."""
+
 SALT_BYTES = 32
 """Of the salts that a server draws, and a device keeps."""
 
-FLOAT_BYTES = 4
-"""Of a number in a report."""
+DIGEST_BYTES = 32
+"""Of what stands for a model."""
+
+EMPTY = "empty"
+"""The metric in which a tested client says that it has no samples any more."""
 
 LAST = 2**31
 """A round after all others."""
@@ -52,26 +73,37 @@ Problem = tuple[str, str]
 
 
 class RevealRequest(NamedTuple):
-    """Whose results are there, and what they encrypted for one device."""
+    """Whose results are there, what they encrypted for one device, and who signed.
+
+    A request without signatures asks for the device's own.
+    """
 
     senders: Sequence[Sequence[int]]
     """For each array the places of those in its group whose results are in the sum."""
-    sealed: Sequence[Sequence[bytes]]
+    sealed: Sequence[Sequence[bytes]] = ()
     """For each array what each of them encrypted, in the same order."""
+    signed: Sequence[Sequence[bytes]] = ()
+    """For each array the signature of each, in the same order; empty if it has none."""
 
     def to_config(self) -> dict[str, Scalar]:
         """Return what a task's config says of it."""
-        sealed = [[text.hex() for text in texts] for texts in self.sealed]
-        return {REVEAL: json.dumps([self.senders, sealed])}
+        texts = [_to_hex(self.sealed), _to_hex(self.signed)]
+        return {REVEAL: json.dumps([self.senders, *texts])}
 
     @classmethod
     def of_config(cls, config: Mapping[str, Scalar]) -> RevealRequest:
         """Read what `to_config` wrote. Raises `ValueError` if it makes no sense."""
-        senders, sealed = json.loads(str(config[REVEAL]))
+        senders, sealed, signed = json.loads(str(config[REVEAL]))
         places = [[int(place) for place in group] for group in senders]
-        return cls(
-            places, [[bytes.fromhex(text) for text in group] for group in sealed]
-        )
+        return cls(places, _of_hex(sealed), _of_hex(signed))
+
+
+def _to_hex(texts: Sequence[Sequence[bytes]]) -> list[list[str]]:
+    return [[text.hex() for text in group] for group in texts]
+
+
+def _of_hex(texts: Sequence[Sequence[str]]) -> list[list[bytes]]:
+    return [[bytes.fromhex(text) for text in group] for group in texts]
 
 
 def write_revealed(revealed: Sequence[Revealed]) -> str:
@@ -103,17 +135,22 @@ class DeviceSums:
         self._node = node
         self._run = settings["run"]
         self._least = max(privacy.least_members, node.least_members)
-        self._classes = settings["dataset"].classes
         self.required: bool = privacy.secure_sums or node.secure_sums
         """Whether no result may leave without masks."""
 
     def refuse(
-        self, phase: str, server_round: int, plan: Plan, task: Task
+        self,
+        phase: str,
+        server_round: int,
+        plan: Plan,
+        task: Task,
+        models: Mapping[int, Vector],
     ) -> Problem | None:
         """Return why the device does not add its result to a sum, if it does not.
 
         In a round it answers to one list of groups: the difference between the sums of
-        two would be the result of those who are in one of them alone.
+        two would be the result of those who are in one of them alone. ``models`` are
+        those that the task uses.
         """
         if not self.required:
             return None
@@ -130,11 +167,15 @@ class DeviceSums:
         secret = self._node.secret(self._run)
         if problem := groups.problem(secret, len(plan.reply), self._least):
             return problem
+        starts = [models[task.models[base]] for base in plan.sum_spec.bases]
+        digests = [hashlib.sha256(start.tobytes()).digest() for start in starts]
         with self._lock:
-            again = self._refuse_again(server_round, groups)
+            again = self._refuse_again(server_round, groups, digests)
         return None if again is None else ("refused", again)
 
-    def _refuse_again(self, server_round: int, groups: Groups) -> str | None:
+    def _refuse_again(
+        self, server_round: int, groups: Groups, models: Sequence[bytes]
+    ) -> str | None:
         """Return why a device does not add its result once more, if it does not.
 
         A server that died asks again for its last round, or for the one before, whose
@@ -147,19 +188,20 @@ class DeviceSums:
         used = self._state.part("salts")
         before = used.load(before=LAST)
         salts = before.get("salts", np.zeros((0, SALT_BYTES), np.uint8))
-        salt = np.frombuffer(groups.salt, np.uint8)
+        salt = _array(groups.salt)
         if (salts == salt).all(axis=1).any():
             return "it was asked with this salt before"
         newest = int(before.get("newest", np.array([server_round]))[0])
         if server_round < newest - 1:
             return f"it is asked for round {server_round} after round {newest}"
         known = self._state.at(server_round)
-        digest = np.frombuffer(groups.digest(), np.uint8)
+        digest = _array(groups.digest())
         if known and known["digest"].tobytes() != digest.tobytes():
             return "it was asked with other groups in this round before"
         rounds = np.array([max(server_round, newest)])
         used.save(len(salts) + 1, {"salts": np.vstack([salts, salt]), "newest": rounds})
-        self._state.save(server_round, known | {"digest": digest, "salt": salt})
+        now = {"digest": digest, "salt": salt, "models": _array(b"".join(models))}
+        self._state.save(server_round, known | now)
         return None
 
     def hide(
@@ -181,41 +223,73 @@ class DeviceSums:
         """Return an answer, or a failure in the place of one with a plain result.
 
         ``directions`` says that the answer's array represents the client's data, and is
-        no model. A device that asks for masks of its own accord sends none, and no
-        report that is longer than label counts: either may be a gradient.
+        no model. A device that asks for masks of its own accord sends none.
         """
         plain = any(len(array) for array in answer.arrays)
-        own = self._node.secure_sums
-        reported = sum(len(v) for v in answer.metrics.values() if isinstance(v, bytes))
-        long = own and reported > FLOAT_BYTES * self._classes
-        if long or (self.required and plain and (own or not directions)):
+        if self.required and plain and (self._node.secure_sums or not directions):
             refused = "refused", "its result would leave without masks"
             return Answer(answer.client, error=refused)
         return answer
 
-    def reveal(self, server_round: int, task: Task) -> Answer:
-        """Return what opens the sums of a round, as far as the device helps with it.
+    def keep_to_list(
+        self, phase: str, answer: Answer, counted: Callable[[], DriftReport]
+    ) -> Answer:
+        """Return an answer with no other metrics than a device's own rule allows.
 
-        It does once, for one set of senders that it is one of, and that is as large as
-        it asks of a group.
+        That is, if it asks for masks of its own accord. Its report must be that of the
+        labels that it ``counted`` itself: numbers as few may be a gradient. A test
+        loses what is not allowed; any other answer is a failure, as its method needs
+        what it lacks.
+        """
+        if not self._node.secure_sums:
+            return answer
+        allowed = COVERED[phase] | {EMPTY}
+        if not REPORT.isdisjoint(answer.metrics):
+            report = counted().to_metrics()
+            allowed |= {k for k in REPORT if report[k] == answer.metrics.get(k)}
+        # What the engine asks for, it can do without.
+        lost = sorted(answer.metrics.keys() - allowed - set(TELEMETRY))
+        if lost and phase != "evaluate":
+            why = f"its owner lets no {', '.join(lost)} leave, with secure-sums"
+            return Answer(answer.client, error=("refused", why))
+        kept = {k: v for k, v in answer.metrics.items() if k in allowed}
+        if OUTCOMES in answer.metrics:
+            kept[OUTCOMES] = LEFT_OUT
+        return replace(answer, metrics=kept)
+
+    def open_sums(self, server_round: int, task: Task) -> Answer:
+        """Return the device's signature of a round's senders, or what opens their sums.
+
+        It signs one list of senders that it is one of, and that is as large as it asks
+        of a group. It reveals what goes with a list that enough of them have signed.
         """
         groups = Groups.of_config(task.config)
         request = RevealRequest.of_config(task.config)
-        problem = self._problem(groups, request)
+        secret = self._node.secret(self._run)
+        # An array of no numbers has no senders: there is no sum, and nothing to reveal.
+        summed = {
+            array: GroupMember(secret, groups, array)
+            for array, senders in enumerate(request.senders)
+            if senders
+        }
+        problem = self._problem(groups, request, summed)
         if problem is None:
             with self._lock:
-                problem = self._refuse_to_reveal(server_round, groups, request)
+                problem = self._refuse_to_open(server_round, groups, request)
         if problem is not None:
             return Answer(task.client, error=("refused", problem))
-        secret = self._node.secret(self._run)
-        revealed = []
-        for array, senders in enumerate(request.senders):
-            if not senders:
-                # An array of no numbers: there is no sum, and nothing to reveal.
-                revealed.append(Revealed([], []))
-                continue
-            member = GroupMember(secret, groups, array)
-            revealed.append(member.reveal(senders, request.sealed[array]))
+        if not request.signed:
+            signed = [
+                summed[array].sign(senders).hex() if senders else ""
+                for array, senders in enumerate(request.senders)
+            ]
+            return Answer(task.client, metrics={SIGNED: json.dumps(signed)})
+        revealed = [
+            summed[array].reveal(senders, request.sealed[array])
+            if senders
+            else Revealed([], [])
+            for array, senders in enumerate(request.senders)
+        ]
         return Answer(task.client, metrics={REVEAL: write_revealed(revealed)})
 
     @property
@@ -223,10 +297,17 @@ class DeviceSums:
         root = self._node.remembered(self._run)
         return ClientState(root, self._node.client, alone=True).part(GROUPS)
 
-    def _problem(self, groups: Groups, request: RevealRequest) -> str | None:
-        """Return why a request makes no sense, or asks for too small a sum."""
-        listed = len(groups.members)
-        if not len(request.senders) == len(request.sealed) == listed:
+    def _problem(
+        self, groups: Groups, request: RevealRequest, summed: Mapping[int, GroupMember]
+    ) -> str | None:
+        """Return why a request makes no sense, or is not to be answered.
+
+        It asks for too small a sum, or too few have signed whose sum it is.
+        """
+        told = {len(groups.members), len(request.senders)}
+        if request.signed:
+            told |= {len(request.sealed), len(request.signed)}
+        if len(told) > 1:
             return "a group without its senders"
         own = public_key(self._node.secret(self._run))
         pairs = zip(groups.members, request.senders, strict=True)
@@ -238,6 +319,11 @@ class DeviceSums:
                 return "its own result is not in the sum that it is to open"
             if senders and len(senders) < fewest_senders(len(keys), self._least):
                 return f"a sum of {len(senders)} of {len(keys)} devices is too small"
+        if request.signed and not all(
+            member.has_threshold(request.senders[array], request.signed[array])
+            for array, member in summed.items()
+        ):
+            return "too few of the senders have signed that they are the senders"
         return None
 
     @property
@@ -246,7 +332,7 @@ class DeviceSums:
         root = Path(self._node.remembered(self._run))
         return FileLock(root / f".{GROUPS}-{self._node.client}.lock")
 
-    def _refuse_to_reveal(
+    def _refuse_to_open(
         self, server_round: int, groups: Groups, request: RevealRequest
     ) -> str | None:
         """Return how a request differs from what the device was asked before.
@@ -258,16 +344,46 @@ class DeviceSums:
         if sent != [groups.digest(), groups.salt]:
             return "it sent no result to these groups in this round"
         if "senders" in known and known["senders"].tobytes() != _digest(request):
-            return "it opened a sum of other senders in this round before"
-        sent_before = known.get("told", np.zeros(0, np.uint8)).tobytes()
-        if sent_before.startswith(groups.salt) and sent_before != groups.salt + _told(
-            request
-        ):
-            return "it was asked for other shares with this salt before"
-        told_now = np.frombuffer(groups.salt + _told(request), np.uint8)
-        senders = np.frombuffer(_digest(request), np.uint8)
-        self._state.save(server_round, known | {"senders": senders, "told": told_now})
+            return "it signed other senders in this round before"
+        now = known | {"senders": _array(_digest(request))}
+        if request.signed:
+            told = groups.salt + _told(request)
+            before = known.get("told", np.zeros(0, np.uint8)).tobytes()
+            if before.startswith(groups.salt) and before != told:
+                return "it was asked for other shares with this salt before"
+            now["told"] = _array(told)
+        if self._had_before(known["models"].tobytes(), groups, request):
+            return "it had this model before, in a sum of other senders"
+        self._state.save(server_round, now)
         return None
+
+    def _had_before(
+        self, models: bytes, groups: Groups, request: RevealRequest
+    ) -> bool:
+        """Return whether it signed other senders for one of its models in any round.
+
+        The difference between two sums of versions of one model would be the results
+        of those who are in one alone. Otherwise the device remembers the senders.
+        """
+        part = self._state.part("models")
+        before = part.load(before=LAST)
+        now = dict(before)
+        for array, senders in enumerate(request.senders):
+            if senders:
+                start = array * DIGEST_BYTES
+                name = f"{array}-{models[start : start + DIGEST_BYTES].hex()}"
+                keys = b"".join(groups.members[array][place] for place in senders)
+                now[name] = _array(hashlib.sha256(keys).digest())
+        if any(now[name].tobytes() != each.tobytes() for name, each in before.items()):
+            return True
+        if len(now) > len(before):
+            part.save(len(now), now)
+        return False
+
+
+def _array(data: bytes) -> NDArray[np.uint8]:
+    """Return bytes as the state keeps them."""
+    return np.frombuffer(data, np.uint8)
 
 
 def _digest(request: RevealRequest) -> bytes:
@@ -275,4 +391,5 @@ def _digest(request: RevealRequest) -> bytes:
 
 
 def _told(request: RevealRequest) -> bytes:
-    return hashlib.sha256(str(request.to_config()).encode()).digest()
+    sealed = json.dumps(_to_hex(request.sealed))
+    return hashlib.sha256(sealed.encode()).digest()

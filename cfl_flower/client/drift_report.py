@@ -13,7 +13,11 @@ import numpy as np
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.model_privacy import noise_generator
-from cfl_flower.clustering.representations import digest, parse_vector
+from cfl_flower.clustering.representations import (
+    digest,
+    label_histogram,
+    parse_vector,
+)
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import FloatArray, IntArray, Result, Scalar, Vector
 
@@ -104,26 +108,12 @@ class DriftReporter:
         self, request: ReportRequest, representation: Vector, samples: int
     ) -> DriftReport | None:
         """Return the report on the present data, or None if there is nothing new."""
-        protected = self.protect(representation, samples)
+        protected = protect(self.context, representation, samples)
         if digest(protected) == request.held:
             return None
         if request.tolerance and self._tolerated(request, representation, protected):
             return None
         return DriftReport(protected, samples)
-
-    def protect(self, histogram: Vector, samples: int) -> Vector:
-        """Return a histogram with noise, if privacy is enabled.
-
-        The noise follows from the data, so that they look unchanged while they are.
-        """
-        context = self.context
-        noise = getattr(context.settings, "privacy", None)
-        if noise is None or not noise.on:
-            return histogram
-        purpose = f"privacy/{digest(histogram)}/{samples}"
-        rng = noise_generator(context, purpose)
-        protected: Vector = noise.protect(histogram, samples, rng)
-        return protected
 
     def _tolerated(
         self, request: ReportRequest, seen: Vector, protected: Vector
@@ -143,3 +133,24 @@ class DriftReporter:
         noisy = {} if protected is seen else {"seen": seen}
         state.save(upcoming - 1, {"reported": protected, **noisy})
         return False
+
+
+def protect(context: ClientContext, histogram: Vector, samples: int) -> Vector:
+    """Return a histogram with noise, if privacy is enabled.
+
+    The noise follows from the data, so that they look unchanged while they are.
+    """
+    noise = getattr(context.settings, "privacy", None)
+    if noise is None or not noise.on:
+        return histogram
+    purpose = f"privacy/{digest(histogram)}/{samples}"
+    rng = noise_generator(context, purpose)
+    protected: Vector = noise.protect(histogram, samples, rng)
+    return protected
+
+
+def count_labels(context: ClientContext) -> DriftReport:
+    """Return the report of labels alone, as a device counts them itself."""
+    labels = context.view(context.upcoming).labels
+    histogram = label_histogram(labels, context.stream.classes)
+    return DriftReport(protect(context, histogram, len(labels)), len(labels))

@@ -5,6 +5,7 @@ flower-supernode ... --node-config 'client-id="site-a" data-dir="/data/site-a"'
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -39,6 +40,12 @@ SECURE_SUMS = "secure-sums"
 LEAST_MEMBERS = "least-members"
 """Key of the fewest devices of a sum that it adds to, whatever the run says."""
 
+SETTINGS = "settings"
+"""Key of a JSON file with settings that every run must have, whatever it says."""
+
+FOLDER = "cfl_flower.data.datasets.own.Folder"
+"""The dataset whose labels are the owner's, and no column of the server's choice."""
+
 TOKEN = re.compile(r"[0-9a-f]{32}")
 """A run's token, which names the folder of its state: a UUID, as the server makes."""
 
@@ -56,6 +63,8 @@ class NodeConfig(NamedTuple):
     state_days: float
     secure_sums: bool = False
     least_members: int = 2
+    settings: str = "{}"
+    """The owner's word on a run's settings, as JSON."""
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> NodeConfig | None:
@@ -84,7 +93,22 @@ class NodeConfig(NamedTuple):
         whole = isinstance(least, int) and not isinstance(least, bool)
         require(whole and least >= 2, LEAST_MEMBERS, least, "a whole number from 2")
         folder = str(Path(state).expanduser())
-        return cls(client, str(path) if data else "", folder, days, secure, least)
+        word = str(node_config.get(SETTINGS, ""))
+        settings = read_settings(Path(word).expanduser()) if word else "{}"
+        data = str(path) if data else ""
+        return cls(client, data, folder, days, secure, least, settings)
+
+    def require_settings(self, sent: Mapping[str, Any]) -> None:
+        """Raise `ConfigError` if a run has other settings than the owner lets it have.
+
+        Where a report is of labels, what is a label is not for the server to say.
+        """
+        word = json.loads(self.settings)
+        require_same(word, sent)
+        if self.secure_sums and self.data_dir and "dataset" not in word:
+            target = sent["dataset"].get("_target_")
+            allowed = f"{FOLDER} with {SECURE_SUMS}, or what the file {SETTINGS} says"
+            require(target == FOLDER, "dataset._target_", target, allowed)
 
     def secret(self, run: str) -> bytes:
         """Return 256 bits that nobody else knows, made once for a run."""
@@ -112,3 +136,24 @@ class NodeConfig(NamedTuple):
         (folder / SIGN).touch()
         remove_leftovers(folder)
         return folder
+
+
+def read_settings(path: Path) -> str:
+    """Return the owner's settings; raise `ConfigError` if a file has none."""
+    try:
+        text = path.read_text()
+        found = isinstance(json.loads(text), dict)
+    except (OSError, ValueError):
+        found = False
+    require(found, SETTINGS, path, 'a JSON file, as {"model": {"trainable": []}}')
+    return text
+
+
+def require_same(word: Any, sent: Any, place: str = "") -> None:
+    """Raise `ConfigError` for a setting that is not as its owner says, if at all."""
+    if not isinstance(word, Mapping):
+        require(sent == word, place, sent, f"{word}, as this device's owner says")
+        return
+    for name, value in word.items():
+        own = sent.get(name) if isinstance(sent, Mapping) else None
+        require_same(value, own, f"{place}.{name}".lstrip("."))

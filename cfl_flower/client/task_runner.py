@@ -15,6 +15,7 @@ import numpy as np
 from cfl_flower.client.cohort import run_cohort
 from cfl_flower.client.context import Client, ClientContext
 from cfl_flower.client.device_sums import REVEAL, DeviceSums
+from cfl_flower.client.drift_report import count_labels
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.faults import (
     draw_fault,
@@ -166,7 +167,11 @@ class TaskRunner:
         # How much it computes can depend on a client's data (flash); it is for clocks.
         if not (privacy.on and context.folder):
             metrics[PASSES] = resources.model.passes
-        return Answer(task.client, arrays, count, loss, metrics)
+        answer = Answer(task.client, arrays, count, loss, metrics)
+        if self._device is None:
+            return answer
+        counted = partial(count_labels, context)
+        return self._device.keep_to_list(batch.phase, answer, counted)
 
     def failed(
         self, client: ClientId, server_round: int, error: BaseException
@@ -193,8 +198,10 @@ class TaskRunner:
         """Return what opens a sum, or why the device does not add its result to one."""
         batch = self._batch
         if REVEAL in task.config:
-            return device.reveal(batch.round, task)
-        problem = device.refuse(batch.phase, batch.round, batch.plan, task)
+            return device.open_sums(batch.round, task)
+        problem = device.refuse(
+            batch.phase, batch.round, batch.plan, task, batch.models
+        )
         return None if problem is None else Answer(task.client, error=problem)
 
     def _sends_direction(self, task: Task) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from cfl_flower.communication.masks import any_in_common
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import ClientId
@@ -43,7 +44,8 @@ class FirstKeys:
 
     def take(self, client: ClientId, key: bytes) -> str | None:
         """Take a client's first key, or return why another one is not its key."""
-        taken = key in self._keys.values()
+        others = [each for name, each in self._keys.items() if name != client]
+        taken = any(any_in_common([key, each]) for each in others)
         if client not in self._keys and not taken:
             self._keys[client] = key
             rows = [[each, known.hex()] for each, known in self._keys.items()]

@@ -11,8 +11,14 @@ own seeds, and the seeds of its masks with those whose result is lost. So the se
 open the sum of all senders, and no result alone: of a sender it never learns the masks
 with others that sent, of a lost one never its own mask, even if its result comes late.
 
+A server that tells devices different senders would learn both. So each device signs one
+list of senders (section 6), and reveals only what goes with a list that as many have
+signed as must send. Those are more than two thirds of the group, so that two lists
+cannot both have as many.
+
 A group is the list of its devices' public keys, and does not reveal who they are. A
-device is its place in that list.
+device is its place in that list. A public key is one to share secrets, and one to
+verify signatures.
 """
 
 from __future__ import annotations
@@ -26,8 +32,12 @@ from typing import NamedTuple
 
 import numpy as np
 from Crypto.Protocol.SecretSharing import Shamir
-from cryptography.exceptions import InvalidTag
+from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
 from cryptography.hazmat.primitives.asymmetric.x25519 import (
     X25519PrivateKey,
     X25519PublicKey,
@@ -43,6 +53,7 @@ GROUPS = "groups"
 """Key of a task's config: whose masks are in the sum of each array of its reply."""
 
 KEY_BYTES = 32
+"""Of each half of a public key: X25519's to share secrets, then Ed25519's to verify."""
 
 SEED_BYTES = 16
 """Of a device's own mask; Shamir's shares are as long."""
@@ -56,6 +67,8 @@ FIELD = 2**255 - 19
 MASK = b"cfl-flower mask"
 SHARE = b"cfl-flower share"
 OWN_MASK = b"cfl-flower own mask"
+SIGNING = b"cfl-flower signing"
+SENDERS = b"cfl-flower senders"
 NONCE = bytes(12)
 """Each key encrypts one share."""
 
@@ -84,6 +97,28 @@ class Groups(NamedTuple):
         """Return 32 bytes that stand for all groups, without the salt."""
         return hashlib.sha256(json.dumps(_listed(self.members)).encode()).digest()
 
+    def group(self, array: int) -> bytes:
+        """Return 32 bytes that stand for an array and its group, without the salt."""
+        listed = json.dumps([array, *_listed([self.members[array]])])
+        return hashlib.sha256(listed.encode()).digest()
+
+    def statement(self, array: int, senders: Sequence[int]) -> bytes:
+        """Return what a device signs: whose results are in the sum of an array."""
+        told = json.dumps(list(senders)).encode()
+        return SENDERS + self.salt + self.group(array) + told
+
+    def is_signed(
+        self, array: int, senders: Sequence[int], place: int, signature: bytes
+    ) -> bool:
+        """Return whether a member of an array's group has signed its senders."""
+        key = self.members[array][place][KEY_BYTES:]
+        try:
+            signer = Ed25519PublicKey.from_public_bytes(key)
+            signer.verify(signature, self.statement(array, senders))
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
     def problem(self, secret: bytes, arrays: int, least: int) -> tuple[str, str] | None:
         """Return why a device should not add its result, as a failure's word and line.
 
@@ -97,8 +132,9 @@ class Groups(NamedTuple):
         if len(self.members) != arrays or smallest < least:
             least_asked = f"privacy.least_members={least}"
             return "refused", f"a group of {smallest} devices, fewer than {least_asked}"
-        if any(list(keys) != sorted(set(keys)) for keys in self.members):
-            return "refused", "a group has a key twice, or is not sorted"
+        for keys in self.members:
+            if list(keys) != sorted(set(keys)) or any_in_common(keys):
+                return "refused", "a group has a key twice, or is not sorted"
         return None
 
 
@@ -130,9 +166,25 @@ def share_threshold(members: int) -> int:
 
 
 def public_key(secret: bytes) -> bytes:
-    """Return the public key of a device's secret, 32 bytes each."""
+    """Return the public key, 64 bytes, of a device's secret of 32."""
     key = X25519PrivateKey.from_private_bytes(secret)
-    return key.public_key().public_bytes_raw()
+    signer = signing_key(secret).public_key()
+    return key.public_key().public_bytes_raw() + signer.public_bytes_raw()
+
+
+def signing_key(secret: bytes) -> Ed25519PrivateKey:
+    """Return the key with which a device signs, which follows from its secret."""
+    own = HKDF(hashes.SHA256(), KEY_BYTES, None, SIGNING).derive(secret)
+    return Ed25519PrivateKey.from_private_bytes(own)
+
+
+def any_in_common(keys: Sequence[bytes]) -> bool:
+    """Return whether two of some public keys have a half in common.
+
+    Who copied another's signing key would sign twice.
+    """
+    halves = [(key[:KEY_BYTES], key[KEY_BYTES:]) for key in keys]
+    return any(len(set(each)) < len(keys) for each in zip(*halves, strict=True))
 
 
 def is_public_key(key: bytes) -> bool:
@@ -141,10 +193,12 @@ def is_public_key(key: bytes) -> bool:
     None can with a point of low order, with which any attempt would fail. A number
     above the field's size is a second way to write another key.
     """
-    if int.from_bytes(key, "little") >= FIELD:
+    if len(key) != 2 * KEY_BYTES:
+        return False
+    if int.from_bytes(key[:KEY_BYTES], "little") >= FIELD:
         return False
     try:
-        peer = X25519PublicKey.from_public_bytes(key)
+        peer = X25519PublicKey.from_public_bytes(key[:KEY_BYTES])
         X25519PrivateKey.generate().exchange(peer)
     except ValueError:
         return False
@@ -189,6 +243,22 @@ class GroupMember:
             for other, (_, share) in enumerate(shares)
         ]
 
+    def sign(self, senders: Sequence[int]) -> bytes:
+        """Return the device's signature of the senders of its group."""
+        statement = self.groups.statement(self.array, senders)
+        return signing_key(self.secret).sign(statement)
+
+    def has_threshold(self, senders: Sequence[int], signed: Sequence[bytes]) -> bool:
+        """Return whether enough senders have signed that they are the senders.
+
+        ``signed`` has the signature of each, in their order.
+        """
+        valid = sum(
+            self.groups.is_signed(self.array, senders, place, signature)
+            for place, signature in zip(senders, signed, strict=True)
+        )
+        return valid >= fewest_senders(len(self._keys), 0)
+
     def reveal(self, senders: Sequence[int], sealed: Sequence[bytes]) -> Revealed:
         """Return what opens the sum of the senders.
 
@@ -211,9 +281,8 @@ class GroupMember:
 
     @cached_property
     def _group(self) -> bytes:
-        """A digest of the array and its group, for keys that serve nothing else."""
-        listed = json.dumps([self.array, *_listed([self._keys])]).encode()
-        return hashlib.sha256(listed).digest()
+        """Stands for the array and its group, for keys that serve nothing else."""
+        return self.groups.group(self.array)
 
     def _mask_seed(self, other: int) -> bytes:
         # Other keys can have the same secret in common with this device: a key plus a
@@ -229,7 +298,7 @@ class GroupMember:
         )
 
     def _derive(self, other: int, purpose: bytes) -> bytes:
-        peer = X25519PublicKey.from_public_bytes(self._keys[other])
+        peer = X25519PublicKey.from_public_bytes(self._keys[other][:KEY_BYTES])
         shared = self._private.exchange(peer)
         return HKDF(hashes.SHA256(), KEY_BYTES, self.groups.salt, purpose).derive(
             shared

@@ -22,6 +22,7 @@ from cfl_flower.client.node_config import (
     DEFAULT_STATE_DAYS,
     LEAST_MEMBERS,
     SECURE_SUMS,
+    SETTINGS,
     STATE_DAYS,
     STATE_DIR,
     NodeConfig,
@@ -44,6 +45,7 @@ def node_config(
     days: float = DEFAULT_STATE_DAYS,
     secure_sums: bool = False,
     least_members: int | None = None,
+    settings: Path | None = None,
 ) -> dict[str, ClientId | float]:
     """Return what the device says about itself, or raise a `ConfigError`."""
     config: dict[str, ClientId | float] = {CLIENT_ID: client}
@@ -54,6 +56,8 @@ def node_config(
         config[SECURE_SUMS] = True
     if least_members is not None:
         config[LEAST_MEMBERS] = least_members
+    if settings is not None:
+        config[SETTINGS] = str(settings.absolute())
     if data is not None:
         config[DATA_DIR] = str(data.absolute())
     NodeConfig.of(config)
@@ -106,6 +110,8 @@ def main(arguments: Sequence[str]) -> None:
     add("--secure-sums", action="store_true", help=masked)
     fewest = "devices in a sum that this one adds to, whatever a run says"
     add("--least-members", type=int, metavar="N", help=f"fewest {fewest}")
+    word = "JSON file with settings that every run must have"
+    add("--settings", type=Path, metavar="FILE", help=word)
     add("--port", type=port, default=PORT, help="on the loopback")
     own, more = divide(arguments)
     asked = parser.parse_args(own)
@@ -118,6 +124,7 @@ def main(arguments: Sequence[str]) -> None:
         asked.state_days,
         asked.secure_sums,
         asked.least_members,
+        asked.settings,
     )
     # The key has the name as typed: client 7 may be device 007.
     key = asked.keys / asked.client

@@ -3,12 +3,13 @@
 The participants of a round who train the same model are a group. Devices hide their
 results behind masks (`communication.masks`), and the server finds the sum of each group
 alone: of those whose results are there, if fewer than a third are lost and at least
-`least_members` are left. A simulation has the same sums without masks, and so the same
-numbers.
+`least_members` are left. They first sign who they are, then reveal what opens the sum.
+A simulation has the same sums without masks, and so the same numbers.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +17,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from cfl_flower.client.device_sums import (
     REVEAL,
     SALT_BYTES,
+    SIGNED,
     RevealRequest,
     read_revealed,
 )
+from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.masks import (
     GROUPS,
     KEY_BYTES,
@@ -44,6 +49,7 @@ from cfl_flower.types import (
     Scalar,
     SumSpec,
     Task,
+    Vector,
     Version,
     client_order,
 )
@@ -86,6 +92,25 @@ def with_keys(
             requests[which] = Groups(salt, [known[each] for each in which]).to_config()
         found.append(replace(task, config=task.config | requests[which]))
     return found
+
+
+def read_signatures(
+    answer: Result, groups: Groups, senders: Sequence[Sequence[int]], own: Sequence[int]
+) -> list[bytes] | None:
+    """Return a sender's signature for each array; None if one is missing or wrong.
+
+    ``own`` are its places in the groups.
+    """
+    try:
+        signed = [bytes.fromhex(s) for s in json.loads(str(answer.metrics[SIGNED]))]
+        valid = [
+            groups.is_signed(array, places, own[array], signed[array])
+            for array, places in enumerate(senders)
+            if places
+        ]
+    except (KeyError, IndexError, TypeError, ValueError, RecursionError):
+        return None
+    return signed if all(valid) else None
 
 
 def read_group(
@@ -132,25 +157,107 @@ def senders_of(
     return {client for client in there if lost.isdisjoint(needed[client])}
 
 
-def request_of(
-    task: Task,
-    spec: SumSpec,
-    groups: Mapping[Version, Sequence[ClientId]],
-    sent: Mapping[Version, Sequence[int]],
-    results: Results,
-) -> Task:
-    """Return the task that asks a sender for what opens its sums."""
-    senders = []
-    sealed = []
-    for version in versions(task, spec):
+class Opening:
+    """The opening of a round's sums, for which every sender is asked twice."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        results: Results,
+        groups: Mapping[Version, Sequence[ClientId]],
+        senders: set[ClientId],
+        ask: Callable[[Plan], Results],
+    ) -> None:
+        assert plan.sum_spec is not None
+        self._results = results
+        self._groups = groups
+        self._ask = ask
+        self._tasks = {t.client: t for t in plan.tasks if t.client in senders}
+        self._versions = {c: versions(t, plan.sum_spec) for c, t in self._tasks.items()}
+        self.sent = {
+            version: [p for p, client in enumerate(members) if client in senders]
+            for version, members in groups.items()
+            if plan.reply[version[0]]
+        }
+        self.liars = Liars(set(), set())
+
+    def open(self) -> None:
+        """Remove the masks from the sums of groups; discard what too few reveal."""
         # An array of no numbers has no sum.
-        places = sent.get(version, [])
-        members = groups[version]
-        own = members.index(task.client)
-        senders.append(places)
-        sealed.append([results.shares[members[p]][version[0]][own] for p in places])
-    request = RevealRequest(senders, sealed).to_config()
-    return Task(task.client, (), request | {GROUPS: task.config[GROUPS]})
+        asked = {
+            client: RevealRequest([self.sent.get(each, []) for each in found])
+            for client, found in self._versions.items()
+        }
+        signed = self._read_signatures(asked, self._answers(asked))
+        found = self._answers(
+            {client: self._complete(client, asked[client], signed) for client in signed}
+        )
+        results = self._results
+        for version, places in self.sent.items():
+            members = self._groups[version]
+            revealed: dict[int, Revealed | None] = {}
+            for place in places:
+                answer = found.get(members[place])
+                revealed[place] = read_group(answer, version[0], members, places)
+                if answer is not None and revealed[place] is None:
+                    self.liars.garbled.add(members[place])
+            self.liars.unreadable.update(members[p] for p in unreadable(revealed))
+            total = unmask(results.sums[version], len(members), revealed)
+            if total is None:
+                del results.sums[version]
+            else:
+                results.sums[version] = total
+
+    def _answers(
+        self, requests: Mapping[ClientId, RevealRequest]
+    ) -> dict[ClientId, Result]:
+        """Return what senders answer to requests."""
+        tasks = [
+            Task(c, (), each.to_config() | {GROUPS: self._tasks[c].config[GROUPS]})
+            for c, each in requests.items()
+        ]
+        return {answer.client: answer for answer in self._ask(Plan(tasks))}
+
+    def _read_signatures(
+        self,
+        asked: Mapping[ClientId, RevealRequest],
+        answers: Mapping[ClientId, Result],
+    ) -> dict[ClientId, list[bytes]]:
+        """Return the senders' signatures, for each array, where all are valid."""
+        signed = {}
+        for client, answer in answers.items():
+            groups = Groups.of_config(self._tasks[client].config)
+            own = [self._place(client, version) for version in self._versions[client]]
+            found = read_signatures(answer, groups, asked[client].senders, own)
+            if found is None:
+                self.liars.garbled.add(client)
+            else:
+                signed[client] = found
+        return signed
+
+    def _complete(
+        self,
+        client: ClientId,
+        request: RevealRequest,
+        signed: Mapping[ClientId, Sequence[bytes]],
+    ) -> RevealRequest:
+        """Return a request with what the senders signed, and encrypted for a client."""
+        sealed = []
+        signatures = []
+        for version, places in zip(
+            self._versions[client], request.senders, strict=True
+        ):
+            array = version[0]
+            own = self._place(client, version)
+            senders = [self._groups[version][place] for place in places]
+            sealed.append([self._results.shares[each][array][own] for each in senders])
+            signatures.append(
+                [signed[each][array] if each in signed else b"" for each in senders]
+            )
+        return RevealRequest(request.senders, sealed, signatures)
+
+    def _place(self, client: ClientId, version: Version) -> int:
+        return self._groups[version].index(client) if version in self.sent else 0
 
 
 class SecureSums(Stage):
@@ -161,6 +268,8 @@ class SecureSums(Stage):
         self._least = config.privacy.least_members
         self._by_samples = settings.weighting == "samples"
         self._delivery = delivery
+        self._lost: set[str] = set()
+        """The digests of models of which devices' sums were lost."""
 
     def plan(self, context: RoundContext, plan: Plan) -> Plan:
         """Return a plan whose results are added up, without groups that are too small.
@@ -188,7 +297,18 @@ class SecureSums(Stage):
             )
         if keys is not None:
             tasks = with_keys(tasks, spec, keys)
-        return replace(plan, tasks=tasks, sum_spec=spec)
+        models = [self._other(model) for model in plan.models]
+        return replace(plan, tasks=tasks, models=models, sum_spec=spec)
+
+    def _other(self, model: Vector) -> Vector:
+        """Return a model; one whose sum was lost as another one, by its last bits.
+
+        Its devices have signed who was to be in that sum, and never sign others for the
+        same model: its cluster could not go on without one of them.
+        """
+        while self._lost and digest(model) in self._lost:
+            model = np.nextafter(model, np.float32(np.inf))
+        return model
 
     def receive(self, context: RoundContext, plan: Plan, results: Results) -> Results:
         """Leave the sums that could be opened, and the results that are in them."""
@@ -224,8 +344,9 @@ class SecureSums(Stage):
 
         Returns the results that are in these, and the failures of those whose groups
         are lost, and of those whose messages to others cannot be read. ``ask`` asks
-        devices for what opens sums; it is None in a simulation, which has no masks. A
-        sum whose masks did not cancel is not one of models, and is discarded.
+        devices for signatures and for what opens sums; it is None in a simulation,
+        which has no masks. A sum whose masks did not cancel is not one of models, and
+        is discarded.
         """
         spec = plan.sum_spec
         assert spec is not None
@@ -243,7 +364,9 @@ class SecureSums(Stage):
         liars = Liars(set(), set())
         if ask is not None and kept:
             request = {v: members for v, members in groups.items() if v not in lost}
-            liars = self._unmask(plan, results, request, kept, ask)
+            opening = Opening(plan, results, request, kept, ask)
+            opening.open()
+            liars = opening.liars
         lost |= {v for v, total in results.sums.items() if not total.is_possible()}
         lost |= {v for each in needed.values() for v in each} - results.sums.keys()
         lost = self._all_lost(groups, needed, kept, lost)
@@ -257,6 +380,8 @@ class SecureSums(Stage):
                 failures.append(Failure(result.client, "train", "shape", UNREADABLE))
             elif result.client not in kept:
                 failures.append(Failure(result.client, "train", INCOMPLETE, LOST_GROUP))
+        if ask is not None:
+            self._lost |= {digest(plan.models[v[1]]) for v in lost if plan.reply[v[0]]}
         for version in lost & results.sums.keys():
             del results.sums[version]
         left = [result for result in results if result.client in kept]
@@ -288,47 +413,3 @@ class SecureSums(Stage):
             if more <= found:
                 return found
             found |= more
-
-    def _unmask(
-        self,
-        plan: Plan,
-        results: Results,
-        groups: Mapping[Version, Sequence[ClientId]],
-        senders: set[ClientId],
-        ask: Callable[[Plan], Results],
-    ) -> Liars:
-        """Remove the masks from the sums of groups; discard what too few reveal.
-
-        Every sender is asked once: for its shares of the senders' own seeds, and for
-        the seeds of its masks with those of its groups whose results are lost. Return
-        the clients of whom something could not be read.
-        """
-        sent = {
-            version: [p for p, client in enumerate(members) if client in senders]
-            for version, members in groups.items()
-            if plan.reply[version[0]]
-        }
-        spec = plan.sum_spec
-        assert spec is not None
-        tasks = [
-            request_of(task, spec, groups, sent, results)
-            for task in plan.tasks
-            if task.client in senders
-        ]
-        found = {answer.client: answer for answer in ask(Plan(tasks))}
-        liars = Liars(set(), set())
-        for version, places in sent.items():
-            members = groups[version]
-            revealed: dict[int, Revealed | None] = {}
-            for place in places:
-                answer = found.get(members[place])
-                revealed[place] = read_group(answer, version[0], members, places)
-                if answer is not None and revealed[place] is None:
-                    liars.garbled.add(members[place])
-            liars.unreadable.update(members[p] for p in unreadable(revealed))
-            total = unmask(results.sums[version], len(members), revealed)
-            if total is None:
-                del results.sums[version]
-            else:
-                results.sums[version] = total
-        return liars

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,17 +18,29 @@ from hypothesis import strategies as st
 
 from cfl_flower.client.device_sums import (
     REVEAL,
+    SIGNED,
     DeviceSums,
     RevealRequest,
     read_revealed,
 )
+from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS, NodeConfig
+from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.masks import GroupMember, Groups, public_key
-from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.errors import ConfigError
 from cfl_flower.privacy.settings import NoPrivacy
-from cfl_flower.types import Answer, Plan, SumSpec, Task
+from cfl_flower.types import (
+    LEFT_OUT,
+    OUTCOMES,
+    PASSES,
+    START_RMS,
+    Answer,
+    Plan,
+    Scalar,
+    SumSpec,
+    Task,
+)
 
 RUN = "a" * 32
 SUMS = SumSpec((0,), by_samples=False, masked=True)
@@ -45,10 +59,10 @@ class Site:
         self.secrets = sorted(secrets, key=public_key)
         self.place = self.secrets.index(own)
         self.node = found
-        self.sealed: list[bytes] = []
+        self.model = MODEL
 
     def sums(self, **privacy: Any) -> DeviceSums:
-        settings = {"run": RUN, "privacy": NoPrivacy(**privacy), "dataset": Digits()}
+        settings = {"run": RUN, "privacy": NoPrivacy(**privacy)}
         return DeviceSums(self.node, settings)
 
     def task(self, salt: int = 1, count: int | None = None) -> Task:
@@ -61,7 +75,9 @@ class Site:
     def refusal(self, sums: DeviceSums, round: int, task: Task, **plan: Any) -> str:
         """Return why the device does not train; empty if it does."""
         asked = Plan([task], [MODEL], reply=(4,), sum_spec=SUMS)
-        problem = sums.refuse("train", round, replace(asked, **plan), task)
+        problem = sums.refuse(
+            "train", round, replace(asked, **plan), task, {0: self.model}
+        )
         return "" if problem is None else problem[1]
 
     def trained(self, round: int = 1) -> DeviceSums:
@@ -70,24 +86,42 @@ class Site:
         assert not self.refusal(sums, round, self.task(salt=round))
         total = ExactSum.empty(4)
         total.add(MODEL, 1)
-        _, shares = sums.hide({(0, 0): total}, self.task(salt=round))
-        self.sealed = shares["0"]
+        sums.hide({(0, 0): total}, self.task(salt=round))
         return sums
 
-    def reveal(
-        self, sums: DeviceSums, senders: list[int], round: int = 1, salt: int = 1
+    def ask(
+        self, sums: DeviceSums, request: RevealRequest, round: int = 1, salt: int = 1
     ) -> Answer:
-        groups = Groups.of_config(self.task(salt).config)
-        sealed = []
-        for sender in senders:
-            if sender == self.place:
-                sealed.append(b"")
-                continue
-            member = GroupMember(self.secrets[sender], groups, 0)
-            sealed.append(member.share_out(bytes(16))[self.place])
-        request = RevealRequest([senders], [sealed])
         task = Task(0, (), self.task(salt).config | request.to_config())
-        return sums.reveal(round, task)
+        return sums.open_sums(round, task)
+
+    def others(self, salt: int) -> list[GroupMember]:
+        groups = Groups.of_config(self.task(salt).config)
+        return [GroupMember(secret, groups, 0) for secret in self.secrets]
+
+    def reveal(
+        self,
+        sums: DeviceSums,
+        senders: list[int],
+        round: int = 1,
+        salt: int = 1,
+        forge: Callable[[list[bytes]], list[bytes]] = list,
+    ) -> Answer:
+        """Return the device's refusal to sign, or what it answers to all signatures."""
+        answer = self.ask(sums, RevealRequest([senders]), round, salt)
+        if answer.error is not None:
+            return answer
+        (own,) = map(bytes.fromhex, json.loads(str(answer.metrics[SIGNED])))
+        others = self.others(salt)
+        signed = [others[sender].sign(senders) for sender in senders]
+        assert own == signed[senders.index(self.place)]
+        sealed = [
+            b"" if p == self.place else others[p].share_out(bytes(16))[self.place]
+            for p in senders
+        ]
+        return self.ask(
+            sums, RevealRequest([senders], [sealed], [forge(signed)]), round, salt
+        )
 
 
 @pytest.fixture
@@ -120,16 +154,56 @@ def test_its_own_configuration_stands_above_the_run(tmp_path: Path) -> None:
     assert kept.error == ("refused", "its result would leave without masks")
     assert not len(kept.arrays)
     assert sums.keep_in(plain, directions=True).error is not None
-    counts, longer = bytes(4 * 10), bytes(4 * 11)
-    report = Answer(0, metrics={"representation": counts})
-    assert sums.keep_in(report, directions=False) is report
-    report.metrics["representation"] = longer
-    assert sums.keep_in(report, directions=False).error is not None
     asked = Site(tmp_path / "c").sums(secure_sums=True)
-    assert asked.keep_in(report, directions=False) is report
     assert asked.keep_in(plain, directions=True) is plain
     assert asked.keep_in(plain, directions=False).error is not None
     assert Site(tmp_path / "b").sums().keep_in(plain, directions=False) is plain
+
+
+COUNTED = DriftReport(label_histogram(np.array([0, 1, 1, 3]), 10), 4)
+REPORTED = COUNTED.to_metrics()
+OTHERS = {
+    "gradient": {"representation": bytes(4 * 896), "samples": 4},
+    "as few numbers as labels": {"representation": bytes(4 * 10), "samples": 4},
+    "one number": {"representation": bytes(4), "samples": 4},
+    "text": {"representation": "0.25", "samples": 4},
+    "other count": {**REPORTED, "samples": 5},
+    "cluster": {"cluster": 1},
+    "losses": {"losses": bytes(16), "counts": bytes(8)},
+    "classes": {"classes": bytes(40)},
+    "mistakes": {"right": 3},
+}
+"""What no owner lets leave, whatever it is called and however short it is."""
+
+
+@pytest.mark.parametrize("phase", ["query", "train", "evaluate"])
+@pytest.mark.parametrize("kind", OTHERS)
+def test_of_its_data_a_strict_device_sends_what_is_on_its_list(
+    kind: str, phase: str, tmp_path: Path
+) -> None:
+    strict = Site(tmp_path, **{SECURE_SUMS: True}).sums()
+    tested: dict[str, Scalar] = {}
+    if phase == "evaluate":
+        tested = {"correct": 3, "validation_correct": 1, "validation_tested": 2}
+    asked: dict[str, Scalar] = {OUTCOMES: b"x", START_RMS: 0.5, PASSES: 3}
+    told = Answer(0, num_examples=4, loss=0.5, metrics={**tested, **asked})
+    found = strict.keep_to_list(phase, told, lambda: COUNTED)
+    tested[OUTCOMES] = LEFT_OUT
+    assert found == replace(told, metrics=tested)
+    counted = replace(told, metrics={**tested, **REPORTED})
+    assert strict.keep_to_list(phase, counted, lambda: COUNTED) == counted
+    other = replace(told, metrics={**tested, **asked, **OTHERS[kind]})
+    found = strict.keep_to_list(phase, other, lambda: COUNTED)
+    if phase == "evaluate":
+        # The test is as it was.
+        assert (found.loss, found.num_examples) == (0.5, 4)
+        assert tested.items() <= found.metrics.items() <= {**tested, **REPORTED}.items()
+    else:
+        assert found.error is not None
+        assert "lets no" in found.error[1]
+        assert not found.metrics
+    open_one = Site(tmp_path / "b").sums(secure_sums=True)
+    assert open_one.keep_to_list(phase, other, lambda: COUNTED) is other
 
 
 @pytest.mark.parametrize(
@@ -197,7 +271,7 @@ def test_masks_are_for_one_result_of_training(
     tasks = [task, task] if "twice" in more else [task]
     plan = Plan(tasks, [MODEL], reply=(4,), sum_spec=SUMS)
     at = more.get("at", 1)
-    problem = site.sums(secure_sums=True).refuse(phase, at, plan, task)
+    problem = site.sums(secure_sums=True).refuse(phase, at, plan, task, {0: MODEL})
     assert problem is not None
     assert why in problem[1]
 
@@ -249,7 +323,7 @@ def test_it_opens_one_sum_in_a_round(site: Site) -> None:
     assert site.reveal(sums, list(range(6))).error is None
     fewer = [place for place in range(6) if place != (site.place + 1) % 6]
     error = site.reveal(sums, fewer).error
-    assert error == ("refused", "it opened a sum of other senders in this round before")
+    assert error == ("refused", "it signed other senders in this round before")
     # Nor after the server died, and asked for the round once more.
     assert not site.refusal(sums, 1, site.task(salt=9))
     assert site.reveal(sums, fewer, salt=9).error == error
@@ -272,12 +346,7 @@ def test_it_opens_no_sum_of_others_or_of_few(
 ) -> None:
     sums = site.trained()
     asked = senders(site.place)
-    task = Task(
-        0,
-        (),
-        site.task().config | RevealRequest([asked], [[b""] * len(asked)]).to_config(),
-    )
-    answer = sums.reveal(1, task)
+    answer = site.ask(sums, RevealRequest([asked]))
     assert answer.error is not None
     assert why in answer.error[1]
     assert not answer.metrics
@@ -286,13 +355,69 @@ def test_it_opens_no_sum_of_others_or_of_few(
 def test_it_reveals_nothing_of_a_round_without_its_result(site: Site) -> None:
     everyone = list(range(6))
     untrained = site.sums(secure_sums=True)
-    site.sealed = [b""] * 6
     told = "it sent no result to these groups in this round"
     assert site.reveal(untrained, everyone).error == ("refused", told)
     sums = site.trained(round=2)
     assert site.reveal(sums, everyone, round=1, salt=2).error == ("refused", told)
     assert site.reveal(sums, everyone, round=2, salt=1).error == ("refused", told)
     assert site.reveal(sums, everyone, round=2, salt=2).error is None
+
+
+FORGED: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "none": lambda signed: [b""] * len(signed),
+    "two lack": lambda signed: [b"", b"", *signed[2:]],
+    "one's twice": lambda signed: [signed[2], signed[3], *signed[2:]],
+    "garbled": lambda signed: [bytes(64), b"short", *signed[2:]],
+}
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_it_reveals_nothing_until_enough_have_signed_the_same_list(
+    kind: str, site: Site
+) -> None:
+    sums = site.trained()
+    everyone = list(range(6))
+    error = site.reveal(sums, everyone, forge=FORGED[kind]).error
+    told = "too few of the senders have signed that they are the senders"
+    assert error == ("refused", told)
+    one_lost = site.reveal(sums, everyone, forge=lambda signed: [b"", *signed[1:]])
+    assert one_lost.error is None
+
+
+def test_signatures_of_another_list_are_none(site: Site) -> None:
+    sums = site.trained()
+    everyone = list(range(6))
+    fewer = [place for place in everyone if place != (site.place + 1) % 6]
+    others = site.others(1)
+
+    def of_others(signed: list[bytes]) -> list[bytes]:
+        return [others[place].sign(fewer) for place in everyone]
+
+    error = site.reveal(sums, everyone, forge=of_others).error
+    assert error is not None
+    assert "too few" in error[1]
+
+
+@pytest.mark.parametrize("first", [5, 6])
+def test_it_signs_one_list_of_senders_for_a_model(first: int, site: Site) -> None:
+    """Not in a later round either: the difference would be a single result."""
+    everyone = list(range(6))
+    fewer = [place for place in everyone if place != (site.place + 1) % 6]
+    lists = {5: fewer, 6: everyone}
+    sums = site.trained(1)
+    assert site.reveal(sums, lists[first]).error is None
+    sums = site.trained(2)
+    error = site.reveal(sums, lists[11 - first], 2, 2).error
+    told = "it had this model before, in a sum of other senders"
+    assert error == ("refused", told)
+    sums = site.trained(3)
+    assert site.reveal(sums, lists[first], 3, 3).error is None, "the same ones again"
+    site.model = np.nextafter(MODEL, np.float32(2))
+    sums = site.trained(4)
+    assert site.reveal(sums, lists[11 - first], 4, 4).error is None, "another model"
+    site.model = MODEL
+    sums = site.trained(5)
+    assert site.reveal(sums, lists[11 - first], 5, 5).error == error
 
 
 @pytest.mark.parametrize(

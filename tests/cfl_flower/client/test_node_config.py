@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
 from importlib.util import find_spec
 from inspect import isabstract
@@ -20,7 +21,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from cfl_flower.client.node_config import NodeConfig
+from cfl_flower.client.node_config import FOLDER, NodeConfig
 from cfl_flower.data import datasets
 from cfl_flower.data.datasets.streams import Stream
 from cfl_flower.data.reading.files import FileDataset
@@ -183,6 +184,77 @@ def test_a_device_restarted_as_another_client_is_queried_again(
 def test_an_invalid_node_config_is_named(node: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         NodeConfig.of(node)
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "7", "{", '{"model": '])
+def test_a_file_of_settings_that_has_none_is_named(
+    text: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=f"settings={path} .* use a JSON file"):
+        NodeConfig.of({"client-id": 3, "settings": str(path)})
+
+
+CSV = "cfl_flower.data.datasets.tables.Csv"
+SENT: dict[str, dict[str, Any]] = {
+    "dataset": {"_target_": FOLDER, "classes": 10, "shape": [6]},
+    "model": {"_target_": "cfl_flower.models.Mlp", "trainable": [], "hidden": 64},
+    "privacy": {"secure_sums": True, "noise_multiplier": 1.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("word", "changed", "named"),
+    [
+        ({}, {}, ""),
+        (SENT, {}, ""),
+        ({"model": {"trainable": []}}, {}, ""),
+        ({"dataset": {"classes": 3}}, {}, "dataset.classes=10"),
+        ({"dataset": {"names": ["a"]}}, {}, "dataset.names=None"),
+        (SENT, {"model": {**SENT["model"], "hidden": 1}}, "model.hidden=1"),
+        (SENT, {"model": {**SENT["model"], "trainable": ["x"]}}, "model.trainable"),
+        (SENT, {"model": "mlp"}, "model._target_=None"),
+        (SENT, {"privacy": {"secure_sums": False}}, "privacy.secure_sums=False"),
+        ({}, {"dataset": {"_target_": CSV}}, "dataset._target_"),
+        ({"model": SENT["model"]}, {"dataset": {"_target_": CSV}}, "dataset._target_"),
+        ({"dataset": {"label": "kind"}}, {"dataset": {"_target_": CSV}}, "label=None"),
+        (
+            {"dataset": {"label": "kind"}},
+            {"dataset": {"_target_": CSV, "label": "kind"}},
+            "",
+        ),
+    ],
+)
+def test_a_run_has_the_settings_that_its_owner_says(
+    word: dict[str, Any], changed: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(word))
+    config = {"client-id": "a", "data-dir": str(tmp_path), "settings": str(path)}
+    strict = NodeConfig.of({**config, "secure-sums": True})
+    assert strict is not None
+    allowed = pytest.raises(ConfigError, match=named) if named else nullcontext()
+    with allowed:
+        strict.require_settings({**SENT, **changed})
+    if word == {}:
+        # A table's labels are the owner's word where only labels may leave.
+        other = NodeConfig.of(config)
+        assert other is not None
+        other.require_settings({**SENT, **changed})
+
+
+def test_a_device_takes_part_in_no_run_with_other_settings(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    grid = Sites(tmp_path)
+    (tmp_path / "own.json").write_text('{"dataset": {"classes": 11}}')
+    grid.node_configs[1000]["settings"] = str(tmp_path / "own.json")
+    run = run_small(*SITES, "strategy=fedavg", "rounds=1", grid=grid)
+    told = {f["client"]: f["detail"] for f in run.rounds[0]["failures"]}
+    log = "DeviceFailedError: ConfigError; its text is in the device's own log"
+    assert told == {"site-a": log}
 
 
 def test_a_simulated_node_has_no_node_config() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from Crypto.Protocol.SecretSharing import Shamir
 from cryptography.hazmat.primitives.asymmetric.x25519 import (
     X25519PrivateKey,
     X25519PublicKey,
@@ -14,9 +13,11 @@ from hypothesis import strategies as st
 
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.masks import (
+    KEY_BYTES,
     GroupMember,
     Groups,
     Revealed,
+    any_in_common,
     fewest_senders,
     is_public_key,
     own_mask,
@@ -148,22 +149,74 @@ def test_fewer_than_a_third_may_be_lost(members: int, least: int, fewest: int) -
     assert share_threshold(members) == fewest_senders(members, 0) - 1
 
 
-@pytest.mark.parametrize("count", range(4, 10))
-def test_a_server_that_tells_devices_different_things_needs_some_of_them(
-    count: int,
+@given(st.integers(2, 10), st.data())
+@settings(max_examples=60)
+def test_devices_of_one_group_never_sign_enough_for_two_lists(
+    count: int, data: st.DataObject
 ) -> None:
-    """It calls the first device lost to those of whom it needs the masks with it."""
+    """Not even with as many that sign all lists as `fewest_senders` leaves in doubt."""
     group = Group(models_of(count))
-    may_lose = count - fewest_senders(count, 2)
-    # The victim reveals its masks with these, which give shares of its own seed.
-    called_lost = list(range(1, 1 + may_lose))
-    shares = len(called_lost)
-    allies = share_threshold(count) - shares
-    assert allies == count - 2 * ((count - 1) // 3) - 1 >= 1
-    readers = called_lost + list(range(1 + may_lose, may_lose + allies))
-    told = [group.reveal(place, [0]).shares[0] for place in readers]
-    pairs = [(place + 1, share) for place, share in zip(readers, told, strict=True)]
-    assert Shamir.combine(pairs, ssss=False) != group.seeds[0], "one ally too few"
+    fewest = fewest_senders(count, 0)
+    lists = st.lists(st.integers(0, count - 1), min_size=fewest, unique=True).map(
+        sorted
+    )
+    views = [data.draw(lists), data.draw(lists)]
+    # Who colludes signs whatever it is asked to, an honest device one list.
+    colluding = data.draw(st.integers(0, max(0, 2 * fewest - count - 1)))
+    chosen = [data.draw(st.sampled_from([0, 1])) for _ in range(count)]
+    enough = 0
+    for number, senders in enumerate(views):
+        signed = [
+            group.members[place].sign(senders)
+            if place < colluding or chosen[place] == number
+            else b""
+            for place in senders
+        ]
+        enough += group.members[0].has_threshold(senders, signed)
+    assert enough <= 1 or views[0] == views[1]
+
+
+@pytest.mark.parametrize("count", range(3, 11))
+def test_a_list_that_all_but_the_lost_have_signed_is_enough(count: int) -> None:
+    group = Group(models_of(count))
+    fewest = fewest_senders(count, 0)
+    senders = list(range(fewest))
+    signed = [group.members[place].sign(senders) for place in senders]
+    reader = group.members[0]
+    assert reader.has_threshold(senders, signed)
+    assert not reader.has_threshold(senders, [*signed[:-1], b""])
+    assert not reader.has_threshold(senders, [*signed[:-1], signed[0]])
+    everyone = list(range(count))
+    told = [*signed, *[b""] * (count - fewest)]
+    if fewest < count:
+        assert not reader.has_threshold(everyone, told), "they signed another list"
+
+
+@pytest.mark.parametrize(
+    ("salt", "array", "members"), [(b"other", 0, 4), (b"salt", 1, 4), (b"salt", 0, 3)]
+)
+def test_a_signature_is_of_one_salt_array_and_group(
+    salt: bytes, array: int, members: int
+) -> None:
+    groups = Groups(b"salt", [KEYS, KEYS])
+    secret = next(s for s in SECRETS if public_key(s) == KEYS[0])
+    signature = GroupMember(secret, groups, 0).sign([0, 1, 2])
+    assert groups.is_signed(0, [0, 1, 2], 0, signature)
+    assert not groups.is_signed(0, [0, 1, 2], 1, signature)
+    other = Groups(salt, [KEYS[:members], KEYS[:members]])
+    assert not other.is_signed(array, [0, 1, 2], 0, signature)
+
+
+def test_keys_with_a_half_in_common_are_not_two_devices() -> None:
+    one, two, three, four = KEYS
+    assert not any_in_common(KEYS)
+    copies = [one[:KEY_BYTES] + two[KEY_BYTES:], three[:KEY_BYTES] + one[KEY_BYTES:]]
+    for copied in copies:
+        assert any_in_common([one, copied])
+        secret = next(s for s in SECRETS if public_key(s) == one)
+        keys = sorted({one, three, four, copied})
+        told = Groups(b"", [keys]).problem(secret, 1, 3)
+        assert told == ("refused", "a group has a key twice, or is not sorted")
 
 
 def test_anything_less_than_all_is_no_sum_of_models() -> None:
@@ -196,8 +249,8 @@ def test_a_mask_is_the_same_on_any_machine() -> None:
     mask = group.hidden[0].limbs - group.plain[0].limbs
     # As it was when this was written: X25519, HKDF with SHA-256, ChaCha20.
     assert mask.tolist() == [
-        [-1030367412173736178, 646105388940756524],
-        [2627944555773118057, 8438101514736496157],
+        [3005718019499572236, 5871896517157687006],
+        [-6754719387870888631, -3382734857919990222],
     ]
 
 
@@ -223,13 +276,14 @@ def root(u: int) -> int:
 
 def twins(key: bytes) -> list[bytes]:
     """Return a key plus each point of low order: seven that share all its secrets."""
-    u = int.from_bytes(key, "little")
+    u = int.from_bytes(key[:KEY_BYTES], "little")
     sums = set()
     for low in LOW_ORDER:
         for v in (root(u), -root(u)):
             slope = (v - root(low)) * pow(u - low, -1, FIELD)
             sums.add((slope * slope - CURVE - u - low) % FIELD)
-    return [each.to_bytes(32, "little") for each in sorted(sums)]
+    signer = key[KEY_BYTES:]
+    return [each.to_bytes(32, "little") + signer for each in sorted(sums)]
 
 
 def test_keys_with_the_same_secrets_have_other_masks() -> None:
@@ -256,7 +310,7 @@ def test_keys_with_the_same_secrets_have_other_masks() -> None:
 
 def secret_in_common(secret: bytes, key: bytes) -> bytes:
     private = X25519PrivateKey.from_private_bytes(secret)
-    return private.exchange(X25519PublicKey.from_public_bytes(key))
+    return private.exchange(X25519PublicKey.from_public_bytes(key[:KEY_BYTES]))
 
 
 def test_a_task_says_whose_masks_there_are() -> None:
@@ -284,15 +338,20 @@ def test_a_device_refuses_groups_that_hide_too_little() -> None:
     assert other[0] == "identity"
 
 
+SIGNER = KEYS[0][KEY_BYTES:]
+
+
 @pytest.mark.parametrize(
     ("key", "good"),
     [
         (KEYS[0], True),
-        (bytes(32), False),
-        (b"\1" + bytes(31), False),
+        (bytes(32) + SIGNER, False),
+        (b"\1" + bytes(31) + SIGNER, False),
         (b"short", False),
-        ((9).to_bytes(32, "little"), True),
-        ((9 + 2**255 - 19).to_bytes(32, "little"), False),
+        (KEYS[0][:KEY_BYTES], False),
+        (KEYS[0] + b"x", False),
+        ((9).to_bytes(32, "little") + SIGNER, True),
+        ((9 + 2**255 - 19).to_bytes(32, "little") + SIGNER, False),
     ],
 )
 def test_keys_with_which_no_secret_can_be_made_are_known(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from cfl_flower.client.context import ClientContext
-from cfl_flower.client.drift_report import DriftReporter
+from cfl_flower.client.drift_report import protect
 from cfl_flower.client.state import ClientState
 from cfl_flower.clustering.representations import chance_explains, check_histogram
 from cfl_flower.config.compose import compose_config
@@ -112,8 +112,7 @@ def test_a_real_devices_noise_does_not_follow_from_the_seed(tmp_path: Path) -> N
 
     def report(root: str, own: bool, count: int = 100) -> list[float]:
         client = device(tmp_path / root, tmp_path if own else None)
-        reporter = DriftReporter(client.context, client.changed)
-        return reporter.protect(histogram, count).tolist()
+        return protect(client.context, histogram, count).tolist()
 
     assert report("one", own=True) == report("one", own=True)
     assert report("one", own=True) != report("two", own=True)

@@ -319,8 +319,11 @@ def test_a_device_says_who_it_is_in_flowers_words(made: Path, tmp_path: Path) ->
         "data-dir": str(tmp_path),
     }
     home = tmp_path / "home"
-    strict = supernode.node_config("b", tmp_path, home, 90, True, least_members=5)
+    word = tmp_path / "own.json"
+    word.write_text("{}")
+    strict = supernode.node_config("b", tmp_path, home, 90, True, 5, word)
     assert [strict["secure-sums"], strict["least-members"]] == [True, 5]
+    assert strict["settings"] == str(word)
 
 
 def test_a_run_that_may_be_restarted_has_a_folder(

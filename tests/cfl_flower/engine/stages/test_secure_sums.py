@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
-from cfl_flower.client.device_sums import REVEAL
+from cfl_flower.client.device_sums import REVEAL, SIGNED
 from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS
 from cfl_flower.communication.records import unpack_answers, unpack_sums
 from cfl_flower.config.compose import compose_config
+from cfl_flower.config.options import list_options
 from cfl_flower.engine.stages.secure_sums import SecureSums
 from cfl_flower.errors import ConfigError, NoValidResultError
-from cfl_flower.types import SumSpec, Task
+from cfl_flower.types import LEFT_OUT, OUTCOMES, SumSpec, Task
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner
 
@@ -30,6 +32,8 @@ RUNS = {
     "fielding": ["strategy=fielding", "strategy.scan.largest=6", *MANY],
     "stocfl": ["strategy=stocfl", "strategy.threshold=0.3", *MANY],
     "fedrep": ["strategy=fedrep", "model=mlp"],
+    "ifca": ["strategy=ifca", "strategy.clusters=2", *MANY],
+    "scaffold": ["strategy=scaffold"],
     **{name: [f"strategy={name}"] for name in ("ditto", "pfedme", "apfl", "fedem")},
 }
 
@@ -45,6 +49,7 @@ class Devices(InProcessGrid):
         super().__init__(configs)
         self.asked: list[Message] = []
         self.trained: list[RecordDict] = []
+        self.left: list[RecordDict] = []
         self.change: Callable[[Message], Message] = lambda reply: reply
         self.revealed: list[RecordDict] = []
         self.change_revealed: Callable[[Message], Message] = lambda reply: reply
@@ -52,6 +57,8 @@ class Devices(InProcessGrid):
     def answer(self, message: Message) -> Message:
         self.asked.append(message)
         reply = super().answer(message)
+        if message.metadata.message_type != "query.identify":
+            self.left.append(deepcopy(reply.content))
         if message.metadata.message_type == "train":
             self.trained.append(deepcopy(reply.content))
             return self.change(reply)
@@ -305,18 +312,40 @@ def test_a_device_sends_nothing_without_masks_in_a_run_that_has_them(
         assert not unpack_sums(content)
 
 
-@pytest.mark.parametrize(
-    "options",
+STRICT = [
+    *(
+        [f"strategy={name}", "model=mlp"]
+        for name in list_options("strategy")
+        if name != "oracle"
+    ),
+    *(
+        ["strategy=fielding", f"strategy/representation={kind}"]
+        for kind in ("embedding", "gradient")
+    ),
     [
-        ["strategy=fedavg"],
-        ["strategy=flexcfl"],
-        ["strategy=ccfl"],
-        ["strategy=stocfl"],
-        ["strategy=stocfl", "strategy.omega=sequential"],
+        "strategy=fielding",
+        "strategy/representation=gradient",
+        "strategy.representation.sketch=10",
     ],
-    ids=lambda options: options[0],
-)
-def test_devices_with_masks_of_their_own_accord_send_no_model_to_any_server(
+    ["strategy=fielding", "strategy/privacy=laplace"],
+    ["strategy=stocfl", "strategy.sketch=10"],
+    ["strategy=stocfl", "strategy.omega=sequential"],
+    ["strategy=ifca", "strategy.migration=true"],
+    ["strategy=fedavg", "selection=oort"],
+    ["strategy=fedavg", "metrics=[macro_f1]", "partition.validation=0.2"],
+    *([f"strategy={name}", SECURE] for name in ("fedavg", "fielding", "ifca")),
+    ["strategy=stocfl", SECURE],
+    ["strategy=fedavg", SECURE, "strategy.fine_tuning=1"],
+]
+ALLOWED = {
+    *("correct", "own_correct", "own_tested", "empty"),
+    *("validation_correct", "validation_tested", "representation", "samples"),
+}
+"""Of its data, beside losses and numbers of samples."""
+
+
+@pytest.mark.parametrize("options", STRICT, ids=" ".join)
+def test_devices_with_masks_of_their_own_accord_send_nothing_else_to_any_server(
     options: list[str],
     run_small: Runner,
     tmp_path: Path,
@@ -326,11 +355,56 @@ def test_devices_with_masks_of_their_own_accord_send_no_model_to_any_server(
     monkeypatch.setattr("cfl_flower.communication.asynchronous.REST", 1e-3)
     monkeypatch.setattr("cfl_flower.engine.uploads.LOOK_AROUND", 1e-3)
     grid = Devices(tmp_path, 12, **{SECURE_SUMS: True})
-    with pytest.raises(NoValidResultError, match="without masks"):
-        run_small(*options, "rounds=2", grid=grid)
-    for content in grid.trained:
-        (answer,) = unpack_answers(content)
-        assert not np.concatenate([*answer.arrays, []]).size
+    shared = []
+    if any("embedding" in each or "gradient" in each for each in options):
+        np.save(tmp_path / "shared.npy", np.zeros(650, np.float32))
+        shared = [f"strategy.representation.shared.path={tmp_path}/shared.npy"]
+    with suppress(NoValidResultError):
+        run_small(*options, *shared, "rounds=2", grid=grid)
+    assert grid.left
+    for content in grid.left:
+        for answer in unpack_answers(content):
+            assert not np.concatenate([*answer.arrays, []]).size
+            told = answer.metrics.keys() - {REVEAL, SIGNED}
+            if answer.metrics.get(OUTCOMES) == LEFT_OUT:
+                told -= {OUTCOMES}
+            assert told <= ALLOWED
+            if "strategy/privacy=laplace" in options:
+                continue
+            assert (
+                answer.error
+                or told.isdisjoint({"representation"})
+                or (counts_labels(answer.metrics))
+            )
+        for hidden in unpack_sums(content).values():
+            assert not hidden.is_possible()
+
+
+def counts_labels(metrics: Mapping[str, Any]) -> bool:
+    """Return whether a report is of shares of whole samples, and of nothing else."""
+    shares = np.frombuffer(metrics["representation"], np.float32).astype(float)
+    counts = shares * metrics["samples"]
+    whole = bool((abs(counts - np.rint(counts)) < 1e-4).all())
+    return whole and len(shares) == 10 and abs(shares.sum() - 1) < 1e-6
+
+
+@pytest.mark.parametrize("metrics", ["[macro_f1]", "[balanced_accuracy,calibration]"])
+def test_a_device_that_leaves_counts_out_is_tested_all_the_same(
+    metrics: str, run_small: Runner, tmp_path: Path
+) -> None:
+    options = ["strategy=fedavg", "partition.validation=0.2", f"metrics={metrics}"]
+    options += ["rounds=1", "drift=none"]
+    plain = run_small(*options, folder="plain", grid=Devices(tmp_path / "a", 12))
+    grid = Devices(tmp_path / "b", 12)
+    for node in list(grid.node_configs)[:5]:
+        grid.node_configs[node][SECURE_SUMS] = True
+    strict = run_small(*options, folder="strict", grid=grid)
+    # Its training is lost, as it leaves behind masks alone; its test is not.
+    assert len(strict.clients) == len(plain.clients) == 12
+    name = metrics.strip("[]").split(",")[0]
+    known = [name in row and row[name] is not None for row in strict.clients]
+    assert 0 < sum(known) == 7
+    assert strict.rounds[0][name] is not None
 
 
 def test_devices_with_masks_of_their_own_accord_take_part_in_runs_that_have_them(
@@ -480,7 +554,11 @@ def test_the_account_is_that_of_single_results(
 @pytest.mark.parametrize(
     ("overrides", "part"),
     [
-        (["strategy=ifca"], "privacy.secure_sums=true is not allowed; use false with"),
+        *(
+            ([f"strategy={name}"], "whose server needs more than each cluster's sum")
+            for name in ("flexcfl", "fedgroup", "feddrift", "fesem", "fedccfa", "auxo")
+        ),
+        (["strategy=scaffold", "strategy.weighting=samples"], "use plain with privacy"),
         (["strategy=ccfl"], r"does not say \(`discloses`\) that each cluster's sum"),
         (["strategy=cfl"], "whose server needs more than each cluster's sum"),
         (["strategy=fedavg", "server_optimizer=qfedavg"], "which hides single models"),
