@@ -20,7 +20,12 @@ class IFCAClient(ChoosingClient):
     reports_loss = True
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
-        """Train the best of all models on the data of this round."""
+        """Train the best of all models on the data of this round.
+
+        One that receives a single model has chosen it before.
+        """
+        if len(parameters) == 1:
+            return super().fit(parameters, config)
         cluster = self.choose(parameters, config, self.context.round)
         found = self.start_loss(parameters[cluster], config)
         trained, count = self.train_from(parameters[cluster])

@@ -28,7 +28,7 @@ from cfl_flower.clustering.class_clusters import (
     cluster_means,
 )
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import Description
+from cfl_flower.engine.method import Description, Disclosure
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.decoupling import no_anchors, parse_counts, presence_config
 from cfl_flower.settings import Count, Natural, NonNegative, Positive, settings
@@ -90,6 +90,10 @@ class FedCCFA(DecoupledStrategy):
 
     Settings = FedCCFASettings
     State = FedCCFAState
+    # Single classifiers are compared, row by row.
+    discloses = Disclosure(
+        singly=True, uncovered="classifiers, mean representations and their classes"
+    )
 
     def initial_state(self) -> Any:
         """Return the initial state; raise `ConfigError` without true concepts."""

@@ -23,7 +23,12 @@ import numpy as np
 from cfl_flower.clustering.algorithms import number_by_appearance
 from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import ClusteredStrategy, read_number, with_all_models
+from cfl_flower.engine.method import (
+    ClusteredStrategy,
+    Disclosure,
+    read_number,
+    with_all_models,
+)
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.settings import Positive, settings
 from cfl_flower.state import ClusteredState, StrategySettings
@@ -115,6 +120,8 @@ class FedDrift(ClusteredStrategy):
 
     Settings = FedDriftSettings
     State = FedDriftState
+    # A new model is that of one client.
+    discloses = Disclosure(singly=True, uncovered="losses and numbers of samples")
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read which model a participant trained, and its losses with all models."""

@@ -31,6 +31,7 @@ from cfl_flower.clustering.algorithms import (
 from cfl_flower.clustering.representations import digest
 from cfl_flower.clustering.similarity import cosine_matrix, decomposed_cosines, madc
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.method import Disclosure
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import Count, Natural, NonNegative, settings
 from cfl_flower.state import no_clusters
@@ -47,6 +48,7 @@ from cfl_flower.types import (
 )
 from clients.flexcfl import DirectionsRequest, PretrainingRequest
 from strategies.families.choosing import (
+    CHOICE,
     ChoosingSettings,
     ChoosingState,
     ChoosingStrategy,
@@ -148,6 +150,8 @@ class FlexCFL(ChoosingStrategy):
 
     Settings = FlexCFLSettings
     State = FlexCFLState
+    # The cold start compares single updates.
+    discloses = Disclosure(singly=True, uncovered=CHOICE)
 
     def initial_state(self) -> Any:
         """Return m groups at w_0, and no client (Algorithm 2, line 2)."""

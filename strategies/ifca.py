@@ -3,7 +3,8 @@
 Ghosh et al., "An Efficient Framework for Clustered Federated Learning" (NeurIPS 2020;
 Algorithm 1, model averaging). In each round participants receive all m models; each
 trains the one with the smallest loss on its training data; every model becomes the mean
-of those trained from it. How later newcomers join, and the optional migration, are in
+of those trained from it. With secure sums participants choose before they train, as
+masks are of a group. How later newcomers join, and the optional migration, are in
 `strategies.families.choosing`.
 
 Server keeps: m models. Leaves the device: a cluster's number; the model (d floats).
@@ -13,14 +14,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
-
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import with_all_models
+from cfl_flower.engine.method import Disclosure, cluster_plan, with_all_models
 from cfl_flower.settings import require, settings
 from cfl_flower.state import Weighting
 from cfl_flower.types import Plan, Result
-from strategies.families.choosing import ChoosingSettings, ChoosingStrategy
+from strategies.families.choosing import CHOICE, ChoosingSettings, ChoosingStrategy
 
 
 @settings("strategy")
@@ -44,6 +43,7 @@ class IFCA(ChoosingStrategy):
     """Algorithm 1 with model averaging."""
 
     Settings = IFCASettings
+    discloses = Disclosure(uncovered=CHOICE)
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Put the first clients into cluster 0; let later ones choose."""
@@ -53,22 +53,32 @@ class IFCA(ChoosingStrategy):
             self.admit(server_round, newcomers, [0] * len(newcomers))
 
     def plan_train(self, server_round: int) -> Plan:
-        """Sample participants, and send all models to each."""
-        return with_all_models(super().plan_train(server_round))
+        """Sample participants, and send all models to each, or the one that it chose.
+
+        Only with secure sums: who is in a sum must be known before anybody trains.
+        """
+        plan = super().plan_train(server_round)
+        if not self.chooses_first:
+            return with_all_models(plan)
+        clients = [task.client for task in plan.tasks]
+        rows = self.move(self.ask_choices(server_round, clients))
+        return cluster_plan(self.state, rows.tolist())
+
+    @property
+    def chooses_first(self) -> bool:
+        """Whether participants choose before they train."""
+        return bool(self.run.config.privacy.secure_sums)
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read the choice of a cluster, which must come with a trained model."""
-        if phase == "train":
+        if phase == "train" and not self.chooses_first:
             return self.read_choice(result)
         return super().read_result(phase, result)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Move participants to the clusters that they chose, then average in each."""
-        rows = self.state.rows(result.client for result in results)
-        chosen = np.array([result.report for result in results], np.int64)
-        moved = np.count_nonzero(self.state.clusters[rows] != chosen)
-        self.run.record.moved = int(moved)
-        self.state.clusters[rows] = chosen
+        if not self.chooses_first:
+            self.move(results)
         super().absorb_train(server_round, results)
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import ClusteredStrategy, Supports
+from cfl_flower.engine.method import ClusteredStrategy, Disclosure, Supports
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.state import ClusteredState, StrategySettings, Weighting, no_clusters
 from cfl_flower.types import Plan, Vector
@@ -42,6 +42,12 @@ class ScaffoldSettings(StrategySettings):
         require(momentum == 0, "strategy.local.momentum", momentum, f"0: {why}")
         require(rate > 0, "strategy.local.learning_rate", rate, "a number above 0")
 
+    def check_secure_sums(self) -> None:
+        """Require that models are weighted as the changes of controls are: alike."""
+        allowed = "plain with privacy.secure_sums, as controls have no weights"
+        ok = self.weighting == "plain"
+        require(ok, "strategy.weighting", self.weighting, allowed)
+
 
 @dataclass
 class ScaffoldState(ClusteredState):
@@ -56,7 +62,7 @@ class Scaffold(ClusteredStrategy):
 
     Settings = ScaffoldSettings
     State = ScaffoldState
-
+    discloses = Disclosure(models=2, uncovered="the change of their control")
     supports = Supports(server_optimizer=False)
 
     def initial_state(self) -> Any:

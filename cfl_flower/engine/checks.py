@@ -175,6 +175,13 @@ def privacy_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rule]:
         "has no `discloses`",
     )
     yield Rule(
+        sent is None or not sent.uncovered,
+        "privacy",
+        mode,
+        f"none with {method}, whose clients send {sent.uncovered if sent else ''}, "
+        "which no noise covers",
+    )
+    yield Rule(
         not (central and sent is not None and sent.singly),
         "privacy",
         mode,

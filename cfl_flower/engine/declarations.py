@@ -45,6 +45,8 @@ class Disclosure:
     singly: bool = False
     """Whether the method compares single participants' models. One that averages those
     who trained the same model does not."""
+    uncovered: str = ""
+    """What clients send besides, which `privacy=` does not cover; empty if nothing."""
 
 
 @dataclass(frozen=True)

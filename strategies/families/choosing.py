@@ -19,8 +19,20 @@ from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, read_number, with_all_models
 from cfl_flower.settings import Count, require, settings
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
-from cfl_flower.types import BoolArray, IntArray, Plan, Result, Scalar, Task, Vector
+from cfl_flower.types import (
+    BoolArray,
+    ClientId,
+    IntArray,
+    Plan,
+    Result,
+    Scalar,
+    Task,
+    Vector,
+)
 from clients.families.choosing import ChoiceRequest, MigrationRequest
+
+CHOICE = "the number of the cluster that they chose"
+"""What clients of these methods send beside models."""
 
 
 @settings("strategy")
@@ -91,12 +103,28 @@ class ChoosingStrategy(ClusteredStrategy):
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Let newcomers choose; those without a valid answer are asked next round."""
+        answers = self.ask_choices(server_round, [each.client for each in newcomers])
+        self.admit(server_round, answers, [answer.report for answer in answers])
+
+    def ask_choices(
+        self, server_round: int, clients: Sequence[ClientId]
+    ) -> list[Result]:
+        """Return the valid choices of some clients, before a round's training."""
         question = self.candidates_config | ChoiceRequest(choose=True).to_config()
-        tasks = [Task(result.client) for result in newcomers]
+        tasks = [Task(client) for client in clients]
         plan = with_all_models(Plan(tasks, self.candidates, question))
         answers = self.run.ask(server_round, plan)
-        answers = self.run.read("query", answers, self.read_choice)
-        self.admit(server_round, answers, [answer.report for answer in answers])
+        return self.run.read("query", answers, self.read_choice)
+
+    def move(self, results: Sequence[Result]) -> IntArray:
+        """Move clients to the clusters that they chose; return their rows."""
+        rows: IntArray = self.state.rows(result.client for result in results)
+        chosen = np.array([result.report for result in results], np.int64)
+        moved = np.count_nonzero(self.state.clusters[rows] != chosen)
+        # A client may choose before its training, and again when its data shifted.
+        self.run.record.moved = (self.run.record.moved or 0) + int(moved)
+        self.state.clusters[rows] = chosen
+        return rows
 
     def admit(
         self, server_round: int, results: list[Result], clusters: Sequence[int]
@@ -148,13 +176,7 @@ class ChoosingStrategy(ClusteredStrategy):
         state = self.state
         record = self.run.record
         reports = [result for result in results if result.report is not None]
-        rows = state.rows(result.client for result in reports)
-        clusters = np.array([result.report for result in reports], np.int64)
         record.drifted = len(reports)
-        moved = np.count_nonzero(state.clusters[rows] != clusters)
-        # IFCA's clients choose in training, too.
-        record.moved = (record.moved or 0) + int(moved)
-        state.clusters[rows] = clusters
-        state.chosen[rows] = server_round
+        state.chosen[self.move(reports)] = server_round
         size = sum(vector.nbytes for vector in self.candidates)
         record.bytes_down += size * self.count_candidates(results)

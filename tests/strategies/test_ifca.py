@@ -130,3 +130,30 @@ def test_clients_can_choose_anew_for_each_test(run_small: Runner) -> None:
     assert len(set(model_of.values())) > 1
     # The same but for rounding where everybody chose its model already.
     assert best.rounds[-1]["loss"] <= last.rounds[-1]["loss"] + 1e-6
+
+
+def test_with_secure_sums_participants_choose_before_they_train(
+    run_small: Runner,
+) -> None:
+    options = ["strategy=ifca", "clusters=2", "clients=30", "participants=24"]
+    options += ["drift=none", "rounds=3"]
+    plain = run_small(*options, folder="plain")
+    sums = run_small(*options, "privacy.secure_sums=true", folder="sums")
+    assert [row["left_out"] for row in sums.rounds] == [0] * 3
+    for one, other in zip(sums.rounds, plain.rounds, strict=True):
+        assert one["cluster_sizes"] == other["cluster_sizes"]
+        assert one["moved"] == other["moved"]
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+        # Beside all models, the chosen one once more.
+        assert one["bytes_down"] == other["bytes_down"] + 24 * 650 * 4
+
+
+@pytest.mark.parametrize(
+    "more", [["strategy.migration=true"], ["strategy.tested=best"]]
+)
+def test_choices_of_any_kind_go_with_secure_sums(
+    more: list[str], run_small: Runner
+) -> None:
+    options = [*IFCA_RUN, *SHIFT, *more, "rounds=5"]
+    run = run_small(*options, "privacy.secure_sums=true", "privacy.least_members=2")
+    assert not run.failures

@@ -310,7 +310,12 @@ def test_devices_send_in_a_repeated_round_what_they_sent(
     ("overrides", "part"),
     [
         (["strategy=ccfl", "privacy=local"], "none with strategy=ccfl"),
-        (["strategy=scaffold", "privacy=local"], "is not accounted for"),
+        (["strategy=fedpac", "privacy=local"], "is not accounted for"),
+        *(
+            ([f"strategy={name}", f"privacy={mode}"], "which no noise covers")
+            for name in ("ifca", "flexcfl", "feddrift", "fedccfa", "scaffold")
+            for mode in ("local", "central")
+        ),
         (["strategy=fedccfa", "privacy=central"], "none with strategy=fedccfa"),
         (["strategy=ifca", "privacy=local"], "none with strategy=ifca"),
         (["strategy=cfl", "privacy=central"], "local or none with strategy=cfl"),
