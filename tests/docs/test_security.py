@@ -1,0 +1,144 @@
+"""The list of docs/security.md of what leaves a device is what devices send."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message, RecordDict
+
+from cfl_flower.communication.records import unpack_answers
+from cfl_flower.config.options import list_options
+from cfl_flower.errors import NoValidResultError
+from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import Runner
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+
+SECURE = "privacy.secure_sums=true"
+
+CENTRAL = ["strategy.weighting=plain", "privacy=central", "privacy.clip_quantile=0.5"]
+
+PUBLIC = ("ccfl", "fedsoft", "local_async")
+"""Methods whose server has samples of its own."""
+
+RUNS = [
+    *([f"strategy={name}"] for name in list_options("strategy") if name != "oracle"),
+    ["strategy=fielding", "strategy/representation=gradient"],
+    ["strategy=fielding", "strategy/privacy=laplace"],
+    ["strategy=stocfl", "strategy.refresh=on_drift"],
+    ["strategy=ifca", "strategy.migration=true"],
+    ["strategy=flexcfl", "strategy.migration=true"],
+    ["strategy=fedavg", "partition.validation=0.2"],
+    ["strategy=fedavg", "strategy.fine_tuning=1"],
+    ["strategy=fedavg", "metrics=[macro_f1,auc]", "dataset.classes=2"],
+    ["strategy=fedavg", "selection=oort"],
+    ["strategy=fedavg", "server_optimizer=qfedavg"],
+    ["strategy=fedavg", "privacy=local"],
+    ["strategy=fedavg", *CENTRAL],
+    *([f"strategy={name}", SECURE] for name in ("fedavg", "fielding", "ifca")),
+    ["strategy=fedavg", "faults.raises=1"],
+]
+
+FIELDS = re.compile(r"`([a-z_]+)`")
+
+
+def listed() -> set[str]:
+    """Return the fields of the table."""
+    text = PAGE.read_text().split("<!-- fields -->")[1]
+    rows = text.split("<!-- end of fields -->")[0].strip().splitlines()[2:]
+    return {name for row in rows for name in FIELDS.findall(row.split("|")[1])}
+
+
+class Listening(InProcessGrid):
+    """Devices of their own, and all that they send."""
+
+    def __init__(self, root: Path, classes: int) -> None:
+        super().__init__([site(root, number, classes) for number in range(6)])
+        self.left: list[RecordDict] = []
+
+    def answer(self, message: Message) -> Message:
+        reply = super().answer(message)
+        if reply.has_content():
+            self.left.append(deepcopy(reply.content))
+        return reply
+
+
+def site(root: Path, number: int, classes: int) -> dict[str, Any]:
+    """Return a device with samples, whose folder and file have telling names."""
+    data = root / f"Sentinel-{number}"
+    data.mkdir(parents=True)
+    rng = np.random.default_rng(number)
+    x = rng.random((60, 8), np.float32)
+    np.savez(data / "Sentinel.npz", x=x, y=rng.integers(classes, size=60))
+    return {
+        "client-id": f"site-{number}",
+        "data-dir": str(data),
+        "state-dir": str(root / "state" / str(number)),
+    }
+
+
+@pytest.fixture(scope="module")
+def sent() -> dict[str, set[str]]:
+    """Return where each field was sent, by all tests of this file."""
+    return defaultdict(set)
+
+
+@pytest.mark.parametrize("options", RUNS, ids=" ".join)
+def test_devices_send_no_field_that_is_not_listed(
+    options: list[str],
+    sent: dict[str, set[str]],
+    run_small: Runner,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cfl_flower.communication.asynchronous.REST", 1e-3)
+    monkeypatch.setattr("cfl_flower.engine.uploads.LOOK_AROUND", 1e-3)
+    grid = Listening(tmp_path, 2 if "dataset.classes=2" in options else 10)
+    more = ["model=mlp", "rounds=8" if "strategy=feroma" in options else "rounds=3"]
+    if "strategy/representation=gradient" in options:
+        np.save(tmp_path / "shared.npy", np.zeros(90, np.float32))
+        more[0] = f"strategy.representation.shared.path={tmp_path}/shared.npy"
+    if options[0].removeprefix("strategy=") in PUBLIC:
+        more += [f"strategy.public_dir={tmp_path}/public"]
+        for number in range(5):
+            site(tmp_path / "public", number, 10)
+    more += ["dataset=folder", "dataset.shape=[8]", "clients=6", "participants=6"]
+    if "privacy=local" in options or CENTRAL[1] in options:
+        pytest.importorskip("dp_accounting")
+    with suppress(NoValidResultError):
+        run_small(*more, "drift=none", "partition.groups=2", *options, grid=grid)
+    assert grid.left
+    for content in grid.left:
+        for name, value in texts(content):
+            assert "Sentinel" not in str(value), f"{name} names a file or folder"
+        if "answers" not in content:
+            continue
+        for answer in unpack_answers(content):
+            for name in answer.metrics:
+                sent[name].add(" ".join(options))
+            assert answer.metrics.keys() <= listed()
+
+
+def texts(content: RecordDict) -> Iterator[tuple[str, object]]:
+    """Yield whatever in a reply is no array, by its name."""
+    for name, record in content.config_records.items():
+        for key, value in record.items():
+            yield f"{name}.{key}", value
+
+
+RARE = {"empty", "lost"}
+"""Fields that need a device without samples, or without what it kept."""
+
+
+def test_every_field_that_is_listed_is_sent(sent: dict[str, set[str]]) -> None:
+    if len(set().union(*sent.values())) < len(RUNS) - 3:
+        pytest.skip("needs the runs above")
+    assert listed() - RARE == sent.keys()
