@@ -140,7 +140,9 @@ def _protect_models(
     server_round = context.round
     bases = [int(base) for base in str(config[BASES]).split(",") if base]
     received = [parameters[base] for base in bases]
-    bound = float(config.get(CLIP, privacy.clip))
+    # The noise of `local` is for its own C, whatever a message says.
+    asked = config if privacy.mode == "central" else {}
+    bound = float(asked.get(CLIP, privacy.clip))
     if context.folder is None or not (kept := state.at(server_round)):
         kept = _updates(privacy, context, received, bound, arrays)
         if context.folder is not None:
@@ -153,7 +155,7 @@ def _protect_models(
             update = clip(update, bound)
         found.append((model + update).astype(np.float32))
     share = float(kept[SHARE_WITHIN][0])
-    return found, {SHARE_WITHIN: share} if CLIP in config else {}
+    return found, {SHARE_WITHIN: share} if CLIP in asked else {}
 
 
 def _updates(

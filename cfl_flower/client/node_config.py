@@ -105,7 +105,7 @@ class NodeConfig(NamedTuple):
         """
         word = json.loads(self.settings)
         require_same(word, sent)
-        if self.secure_sums and self.data_dir and "dataset" not in word:
+        if self.secure_sums and self.data_dir and not word.get("dataset"):
             target = sent["dataset"].get("_target_")
             allowed = f"{FOLDER} with {SECURE_SUMS}, or what the file {SETTINGS} says"
             require(target == FOLDER, "dataset._target_", target, allowed)

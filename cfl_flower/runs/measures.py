@@ -92,7 +92,7 @@ def note_measures(
     own = measure_outcomes(counts, classes)
     record.measures |= {name: _known(float(pooled[name])) for name in names}
     for place, i in enumerate(sent):
-        more = {**found[i].measures}
+        more = dict(found[i].measures)
         more |= {name: _known(float(own[name][place])) for name in names}
         found[i] = replace(found[i], measures=more)
     return found

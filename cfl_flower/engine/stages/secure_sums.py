@@ -67,7 +67,7 @@ INCOMPLETE = "incomplete"
 
 UNREADABLE = "it encrypted shares that no other device of its group can read"
 
-GARBLED = "what it revealed cannot be read, or is not all that was asked for"
+GARBLED = "what it signed or revealed is wrong, or not all that was asked for"
 
 LOST_GROUP = "too many of its group gave no result, or masks did not cancel"
 
@@ -145,7 +145,7 @@ class Liars(NamedTuple):
     unreadable: set[ClientId]
     """Who encrypted shares that none of the others could decrypt."""
     garbled: set[ClientId]
-    """Who revealed something that makes no sense."""
+    """Who signed or revealed something that makes no sense."""
 
 
 def senders_of(
@@ -174,7 +174,7 @@ class Opening:
         self._ask = ask
         self._tasks = {t.client: t for t in plan.tasks if t.client in senders}
         self._versions = {c: versions(t, plan.sum_spec) for c, t in self._tasks.items()}
-        self.sent = {
+        self._sent = {
             version: [p for p, client in enumerate(members) if client in senders]
             for version, members in groups.items()
             if plan.reply[version[0]]
@@ -185,7 +185,7 @@ class Opening:
         """Remove the masks from the sums of groups; discard what too few reveal."""
         # An array of no numbers has no sum.
         asked = {
-            client: RevealRequest([self.sent.get(each, []) for each in found])
+            client: RevealRequest([self._sent.get(each, []) for each in found])
             for client, found in self._versions.items()
         }
         signed = self._read_signatures(asked, self._answers(asked))
@@ -193,7 +193,7 @@ class Opening:
             {client: self._complete(client, asked[client], signed) for client in signed}
         )
         results = self._results
-        for version, places in self.sent.items():
+        for version, places in self._sent.items():
             members = self._groups[version]
             revealed: dict[int, Revealed | None] = {}
             for place in places:
@@ -257,7 +257,7 @@ class Opening:
         return RevealRequest(request.senders, sealed, signatures)
 
     def _place(self, client: ClientId, version: Version) -> int:
-        return self._groups[version].index(client) if version in self.sent else 0
+        return self._groups[version].index(client) if version in self._sent else 0
 
 
 class SecureSums(Stage):

@@ -160,3 +160,18 @@ def test_a_histogram_with_noise_on_its_shares_is_a_distribution() -> None:
     # On counts it is the larger, the more samples a client has.
     variances = noise.variances(np.array([0, 10, 20]))
     assert variances == pytest.approx([0, 1e-8, 4e-8])
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_no_message_changes_the_bound_of_noise_that_a_client_adds(
+    tmp_path: Path, own: bool
+) -> None:
+    model = np.zeros(LONG, np.float32)
+    model[0] = 1000
+    config = {"bases": "1", "clip": 1e6}
+    told = "train", RECEIVED, config, [model], {}
+    (noisy,), more = protect_answer(
+        LocalPrivacy(noise_multiplier=1e-3), context(tmp_path, own=own), *told
+    )
+    assert np.linalg.norm(noisy) < 1.5
+    assert not more

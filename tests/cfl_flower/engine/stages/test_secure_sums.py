@@ -439,6 +439,41 @@ def test_a_device_whose_shares_nobody_can_read_is_named(
 
 
 @pytest.mark.parametrize(
+    ("signed", "reason"),
+    [
+        (['"["'], "shape"),
+        (["[]"], "shape"),
+        (['"' + "00" * 64 + '"'], "shape"),
+        (["7"], "shape"),
+        (["[" * 200_000], "shape"),
+        ([], "missing"),
+    ],
+)
+def test_a_device_that_signs_no_list_costs_the_others_nothing(
+    signed: list[str], reason: str, run_small: Runner, tmp_path: Path
+) -> None:
+    options = ["strategy=fedavg", SECURE, "participants=12", "rounds=1", "drift=none"]
+    whole = run_small(*options, folder="whole", grid=Devices(tmp_path / "a", 12))
+    grid = Devices(tmp_path / "b", 12)
+    call = grid.answer
+
+    def forge(message: Message) -> Message:
+        reply = call(message)
+        record = reply.content.config_records.get("answers", {"rows": "[]"})
+        (row,) = json.loads(str(record["rows"])) or [None]
+        if row and row[0] == 7 and SIGNED in row[3]:
+            row[3][SIGNED] = "".join(signed)
+            record["rows"] = json.dumps([row] if signed else [])
+        return reply
+
+    grid.answer = forge  # type: ignore[method-assign]
+    run = run_small(*options, folder="forged", grid=grid)
+    assert run.rounds[0]["loss"] == whole.rounds[0]["loss"]
+    failures = [(f["client"], f["phase"], f["reason"]) for f in run.failures]
+    assert failures == [(7, "query", reason)]
+
+
+@pytest.mark.parametrize(
     ("record", "name", "value"),
     [
         ("shares", "9" * 5000, [b"x"]),
