@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
+from cfl_flower.client.node_config import SECURE_SUMS
 from cfl_flower.communication.records import unpack_answers
 from cfl_flower.config.options import list_options
 from cfl_flower.errors import NoValidResultError
@@ -142,3 +143,21 @@ def test_every_field_that_is_listed_is_sent(sent: dict[str, set[str]]) -> None:
     if len(set().union(*sent.values())) < len(RUNS) - 3:
         pytest.skip("needs the runs above")
     assert listed() - RARE == sent.keys()
+
+
+def test_the_settings_of_the_page_are_those_of_a_run(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    pytest.importorskip("dp_accounting")
+    text = PAGE.read_text().split("```json")[1].split("```")[0]
+    (tmp_path / "own.json").write_text(text)
+    grid = Listening(tmp_path, 10)
+    for config in grid.node_configs.values():
+        config |= {"settings": str(tmp_path / "own.json"), SECURE_SUMS: True}
+    options = ["strategy=fedavg", SECURE, "privacy=local", "model=mlp", "rounds=1"]
+    options += ["dataset=folder", "dataset.shape=[8]", "clients=6", "participants=6"]
+    options += ["drift=none", "partition.groups=2"]
+    run = run_small(*options, "privacy.noise_multiplier=4", grid=grid)
+    assert not run.failures
+    with pytest.raises(NoValidResultError, match="ConfigError"):
+        run_small(*options, folder="less", grid=grid)
