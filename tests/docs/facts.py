@@ -64,16 +64,10 @@ CONDITIONS: Mapping[str, tuple[str, ...]] = {
 ``strategy/privacy``."""
 
 WHY = {
-    "flexcfl": "clients choose their cluster",
-    "fedgroup": "clients choose their cluster",
-    "ifca": "clients choose their cluster",
-    "feddrift": "clients choose their cluster",
     "flux": "clients report moments of features",
     "feroma": "clients report moments of features",
-    "fedccfa": "clients send more than models",
     "fedpac": "clients send more than models",
     "fedfm": "clients send more than models",
-    "scaffold": "clients send more than models",
 }
 """Why a method with rounds declares nothing."""
 
@@ -98,10 +92,11 @@ def support_of(method: str) -> Support:
     if sent is None:
         rounds = not issubclass(cls, AsynchronousStrategy)
         return Support(False, False, False, WHY[method] if rounds else "no rounds")
-    if sent.singly:
-        why = "the server compares single participants' models"
-        return Support(True, False, False, why)
-    return Support(True, True, True)
+    noisy = not sent.uncovered
+    why = "the server needs single participants' models" if sent.singly else ""
+    if sent.uncovered:
+        why = f"no noise covers {sent.uncovered}{why and f'; {why}'}"
+    return Support(noisy, noisy and not sent.singly, not sent.singly, why)
 
 
 def supporting(option: str, methods: tuple[str, ...] = ()) -> list[str]:
