@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from flwr.client import NumPyClient
+from pydantic import Field
 
 from cfl_flower.building import locate
 from cfl_flower.clustering.algorithms import mixing_matrix
@@ -21,6 +22,9 @@ from cfl_flower.types import ClientId, FloatArray, IntArray, Result, Vector
 
 Weighting: TypeAlias = Literal["samples", "plain"]
 Sampling: TypeAlias = Literal["all", "clusters"]
+Robust: TypeAlias = Literal[
+    "none", "clip", "median", "trimmed", "krum", "multikrum", "bulyan"
+]
 
 
 @settings("strategy")
@@ -36,6 +40,18 @@ class StrategySettings:
     """Weights of a cluster's mean: the clients' training samples, or all alike."""
     sampling: Sampling = "all"
     """Participants are drawn from all clients, or M/K from each cluster (Fielding)."""
+    weight_cap: Positive | None = 10.0
+    """A result weighs at most this multiple of the median number of samples: of those
+    who trained the same model, or, in sums, of the participants of the round before.
+    null for no bound."""
+    robust: Robust = "none"
+    """What limits a malicious participant, among those who trained the same model:
+    `clip` shortens long updates; the others replace their mean by Flower's FedMedian,
+    FedTrimmedAvg, Krum, MultiKrum or Bulyan."""
+    robust_length: Positive = 1.5
+    """The length that `clip` leaves, as a multiple of the median one."""
+    robust_share: Annotated[float, Field(gt=0, lt=0.5)] = 0.2
+    """Share of malicious participants that the other rules allow for, at least one."""
     local: LocalTraining = field(default_factory=LocalTraining)
     """The local optimiser."""
     fine_tuning: Natural = 0
@@ -81,6 +97,10 @@ class ClusteredState:
     """What the selection knows of clients."""
     privacy: PrivacyLoss = field(default_factory=PrivacyLoss, kw_only=True)
     """What clients have lost of theirs, with ``privacy=``."""
+    typical_count: int = field(default=0, kw_only=True)
+    """The median number of samples that clients have told last; 0 if none has."""
+    typical_report: float = field(default=0.0, kw_only=True)
+    """The median length of what clients report about their data; 0 if none did."""
     empty: list[ClientId] = field(default_factory=list, kw_only=True)
     """The clients that said last that they have no samples in the next round."""
 

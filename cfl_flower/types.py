@@ -66,6 +66,12 @@ class SumSpec:
     """Results weigh as many as their samples, or all alike."""
     masked: bool = False
     """Whether devices hide theirs, so that only sums can be read."""
+    most: int = 2**40
+    """What a result weighs at most: `strategy.weight_cap`."""
+
+    def weigh(self, samples: int) -> int:
+        """Return what a result of so many samples weighs."""
+        return min(samples, self.most) if self.by_samples else 1
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import field
 from typing import Literal
 
 import numpy as np
 
 from cfl_flower.seeding import generator
-from cfl_flower.settings import Fraction, require, settings
+from cfl_flower.settings import Fraction, Natural, require, settings
 from cfl_flower.types import Answer, ClientId
 
 FAULTS = ("raises", "nan", "shape", "hangs", "drops")
@@ -31,9 +32,22 @@ class Faults:
     """Probability that it returns nothing."""
     malicious: Fraction = 0.0
     """Share of clients that attack in every round."""
-    attack: Literal["permute", "random", "flip"] = "permute"
+    attackers: list[Natural] = field(default_factory=list)
+    """Ids of clients that attack as well."""
+    attack: Literal[
+        "permute",
+        "random",
+        "flip",
+        "scale",
+        "signflip",
+        "noise",
+        "count",
+        "embedding",
+    ] = "permute"
     """Malicious clients permute the coordinates of the representation that they report;
-    report a random one; or train on flipped labels, and report these."""
+    report a random one; train on flipped labels, and report these; send the opposite of
+    ten times their update, or of their update; normal numbers of deviation 1e5 in its
+    place; say that they have 2^28 samples; or report numbers of about 1e12."""
     strict: bool = False
     """The first failure of a client ends the run, injected or not."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cfl_flower.client.attacks import spoil_answer
 from cfl_flower.client.cohort import run_cohort
 from cfl_flower.client.context import Client, ClientContext
 from cfl_flower.client.device_sums import REVEAL, DeviceSums
@@ -35,7 +36,7 @@ from cfl_flower.errors import (
     SavedStateError,
     TaskTimeoutError,
 )
-from cfl_flower.seeding import seed_torch, torch_seed
+from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.types import PASSES, START_RMS, Answer, ClientId, Task, Trace, Vector
 
 log = logging.getLogger(__name__)
@@ -168,6 +169,11 @@ class TaskRunner:
         if not (privacy.on and context.folder):
             metrics[PASSES] = resources.model.passes
         answer = Answer(task.client, arrays, count, loss, metrics)
+        if context.attack:
+            # After all that honest clients do, such as a clip.
+            purpose = f"attack-{batch.phase}"
+            rng = generator(context.seed, purpose, context.round, task.client)
+            spoil_answer(context.attack, answer, batch.phase, parameters, rng)
         if self._device is None:
             return answer
         counted = partial(count_labels, context)

@@ -138,7 +138,7 @@ def check_single(sums: PartialSums, pending: PendingMessage, answer: Answer) -> 
     plan = pending.plan
     spec = plan.sum_spec
     assert spec is not None
-    weight = answer.num_examples if spec.by_samples else 1
+    weight = spec.weigh(answer.num_examples)
     single = all(s.terms == 1 and s.weight == weight for s in sums.values())
     expected = {version for version in pending.summed if plan.reply[version[0]]}
     if not single or set(sums) != expected:
@@ -191,7 +191,7 @@ def add_result(
 
     Raises `InvalidResultError` if one does not fit; then none is added.
     """
-    weight = result.num_examples if sum_spec.by_samples else 1
+    weight = sum_spec.weigh(result.num_examples)
     for array in result.arrays:
         check_range(array, weight)
     for version, array in zip(versions(task, sum_spec), result.arrays, strict=True):

@@ -138,7 +138,7 @@ def unpack_tasks(content: RecordDict) -> TaskBatch:
     sent = header["sum_spec"]
     spec = None
     if sent is not None:
-        spec = SumSpec(tuple(sent["bases"]), sent["by_samples"], sent["masked"])
+        spec = SumSpec(**(sent | {"bases": tuple(sent["bases"])}))
     plan = Plan(
         tasks,
         config=header["config"],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cfl_flower.building import locate
 from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.engine.stages.privacy_budget import PrivacyGuard
+from cfl_flower.engine.uploads_state import AsynchronousState
 from cfl_flower.errors import NoConceptsError
 from cfl_flower.learning.by_name import check_parts
 from cfl_flower.learning.optimizer import LocalTraining
@@ -99,12 +100,52 @@ def method_rules(method: type[ClusteredStrategy], config: RunConfig) -> Iterator
         names["selection"],
         f"random with {name}, which selects nobody",
     )
+    yield from robust_rules(method, config)
     own: Any = getattr(config.strategy, "privacy", None)
     yield Rule(
         config.privacy.on or not getattr(own, "whole_client", False),
         "strategy/privacy",
         getattr(own, "name", ""),
         "another one, or with privacy=central or local, which keep account",
+    )
+
+
+def robust_rules(method: type[ClusteredStrategy], config: RunConfig) -> Iterator[Rule]:
+    """Yield what `strategy.robust` requires: single models that are only averaged."""
+    rule = config.strategy.robust
+    name = f"strategy={config.names['strategy']}"
+    sent = method.discloses
+    yield Rule(
+        rule in ("none", "clip") or not issubclass(method.State, AsynchronousState),
+        "strategy.robust",
+        rule,
+        f"none or clip with {name}, which takes in models one by one",
+    )
+    yield Rule(
+        rule in ("none", "clip") or not (sent is not None and sent.singly),
+        "strategy.robust",
+        rule,
+        f"none or clip with {name}, which compares single participants' models",
+    )
+    yield Rule(
+        rule == "none" or not config.privacy.secure_sums,
+        "strategy.robust",
+        rule,
+        "none with privacy.secure_sums, which hides single models: nobody can shorten "
+        "or compare them",
+    )
+    yield Rule(
+        rule == "none" or config.privacy.mode != "central",
+        "strategy.robust",
+        rule,
+        "none with privacy=central, whose own clip bounds every update",
+    )
+    attackers = config.faults.attackers
+    yield Rule(
+        all(each < config.clients for each in attackers),
+        "faults.attackers",
+        attackers,
+        f"numbers below clients={config.clients}",
     )
 
 

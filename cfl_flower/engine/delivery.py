@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TypeAlias
 
+import numpy as np
 from flwr.app import Message
 
-from cfl_flower.communication.partial_sums import portions
+from cfl_flower.clustering.representations import check_length, report_length
+from cfl_flower.communication.partial_sums import add_result, portions
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.environment.memory import return_free_memory
 from cfl_flower.errors import InvalidResultError
+from cfl_flower.privacy.clipping import FEWEST
 from cfl_flower.types import ClientId, Plan, Result
+
+REPORT = "representation"
+"""The metric in which clients report what represents their data."""
 
 Reader: TypeAlias = Callable[[Result], Result]
 """Returns a result with its report, or raises `InvalidResultError`."""
+
+
+def reported_length(phase: str, result: Result) -> float | None:
+    """Return the length of what a client reports about its data; None if nothing.
+
+    What is not finite is nothing here: who reads it refuses it.
+    """
+    data = result.metrics.get(REPORT)
+    vector = result.arrays[0] if phase == "query" and result.arrays else None
+    if isinstance(data, bytes) and len(data) % 4 == 0:
+        vector = np.frombuffer(data, np.float32)
+    length = math.inf if vector is None else report_length(vector)
+    return length if math.isfinite(length) else None
 
 
 class Delivery:
@@ -66,7 +87,34 @@ class Delivery:
         self.note_traffic(phase, results)
         if phase == "train":
             results[:] = self.read(phase, results)
+        else:
+            results[:] = self._without_far_reports(phase, results)
         return results
+
+    def _without_far_reports(self, phase: str, results: Results) -> list[Result]:
+        """Return results without reports that are far longer than other clients'.
+
+        A query's answer is refused as a whole; a test counts without its report.
+        """
+        context = self._context
+        state = context.state
+        lengths = {result.client: reported_length(phase, result) for result in results}
+        known = [length for length in lengths.values() if length is not None]
+        # A minority that reports again does not change what is typical.
+        if len(known) >= max(FEWEST, len(state.clients) // 2 + 1):
+            state.typical_report = float(np.median(known))
+        kept = []
+        for result in results:
+            try:
+                check_length(lengths[result.client] or 0.0, state.typical_report)
+                kept.append(result)
+            except InvalidResultError as error:
+                failure = context.fleet.fail(result.client, phase, error)
+                context.record.failures.append(failure)
+                if phase == "evaluate":
+                    metrics = {k: v for k, v in result.metrics.items() if k != REPORT}
+                    kept.append(replace(result, metrics=metrics))
+        return kept
 
     def _exchange_later(self, phase: str) -> Iterator[Iterable[Message]]:
         """Yield the replies to each of the later portions of a phase's plan."""
@@ -103,6 +151,20 @@ class Delivery:
                 failure = context.fleet.fail(result.client, phase, error)
                 context.record.failures.append(failure)
         return valid
+
+    def add_up(self, plan: Plan, results: Results) -> Results:
+        """Add up results that came one by one, though the plan has a `SumSpec`."""
+        tasks = {task.client: task for task in plan.tasks}
+        spec = plan.sum_spec
+        assert spec is not None
+
+        def add(result: Result) -> Result:
+            add_result(results.sums, tasks[result.client], result, spec)
+            return replace(result, arrays=[])
+
+        # Stages above find sums, as they planned.
+        self._context.sent = replace(self._context.sent, sum_spec=spec)
+        return results.with_results(self.read("train", results, add))
 
     def reached(self, clients: Iterable[ClientId]) -> set[ClientId]:
         """Return those of some clients to whom a message can be sent."""

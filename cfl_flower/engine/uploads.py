@@ -27,6 +27,7 @@ from cfl_flower.engine.rounds import Rounds
 from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.learning.gradients import TRAINING_PASSES
+from cfl_flower.privacy.clipping import FEWEST, shortened, update_length
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.types import (
@@ -310,6 +311,7 @@ class Uploads(Rounds):
         """Let the method take an upload in; return whether it did."""
         state = self.state
         sent = list[Vector]()
+        upload = self._bound(row, upload)
         state.epoch += 1
 
         def take_in(result: Result) -> Result:
@@ -326,6 +328,29 @@ class Uploads(Rounds):
         self._note_upload(row, upload)
         self._hand_out(row, sent)
         return True
+
+    def _bound(self, row: int, upload: Result) -> Result:
+        """Shorten an update that is long beside the last ones of other clients.
+
+        Before these are enough to outvote one, the model stays as it was received.
+        """
+        state = self.state
+        if self.settings.robust == "none":
+            return upload
+        received = state.served[row]
+        length = update_length(upload.arrays[0], received)
+        others = np.delete(state.lengths, row)
+        known = others[~np.isnan(others)]
+        enough = len(known) >= FEWEST
+        typical = float(np.median(known)) if enough else 0.0
+        bound = self.settings.robust_length * typical
+        state.lengths[row] = length
+        if length <= bound:
+            return upload
+        clipped = self.record.measures.setdefault("clipped", [])
+        clipped.append(upload.client)
+        model = shortened(upload.arrays[0], received, bound)
+        return replace(upload, arrays=[model, *upload.arrays[1:]])
 
     def _note_upload(self, row: int, result: Result) -> None:
         noted = self.method.describe_upload(row, result)

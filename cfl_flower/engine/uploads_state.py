@@ -60,6 +60,8 @@ class AsynchronousState(ClusteredState):
     """When its upload arrives, shape (n,)."""
     samples: IntArray = field(default_factory=no_clusters)
     """How many it trained on last, shape (n,)."""
+    lengths: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """The length of its last update, shape (n,); NaN before the first."""
     answers: dict[ClientId, Result | Failure] = field(default_factory=dict)
     """What came back already, by client: a Result or a Failure."""
 
@@ -74,3 +76,4 @@ class AsynchronousState(ClusteredState):
         self.rounds = np.append(self.rounds, none)
         self.due = np.append(self.due, np.full(count, np.ceil(self.now)))
         self.samples = np.append(self.samples, samples)
+        self.lengths = np.append(self.lengths, np.full(count, np.nan))

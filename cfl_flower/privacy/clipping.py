@@ -7,6 +7,7 @@ and Ramaswamy, "Differentially Private Learning with Adaptive Clipping", NeurIPS
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from numpy.typing import NDArray
 from cfl_flower.types import Vector
 
 DoubleVector = NDArray[np.float64]
+
+FEWEST = 3
+"""Clients among which one can be outvoted."""
 
 
 def clip(vector: NDArray[np.floating[Any]], bound: float) -> DoubleVector:
@@ -73,3 +77,30 @@ def noise_beside_count(multiplier: float, count: float, models: int) -> float:
     1.0
     """
     return float((multiplier**-2 - (2 * count) ** -2 / models) ** -0.5)
+
+
+def nearest(model: Vector, received: Sequence[Vector]) -> int | None:
+    """Return which of the received models a model is a new version of: the nearest.
+
+    None if it is of another length than all: it is no version of a received model.
+
+    Examples
+    --------
+    >>> received = [np.float32([0, 0]), np.float32([9, 9]), np.float32([1])]
+    >>> nearest(np.float32([8, 9]), received), nearest(np.float32([]), received)
+    (1, None)
+    """
+    alike = [i for i, each in enumerate(received) if len(each) == len(model) > 0]
+    if len(alike) < 2:
+        return alike[0] if alike else None
+    return min(alike, key=lambda i: update_length(model, received[i]))
+
+
+def update_length(model: Vector, received: Vector) -> float:
+    """Return the L2 length of an update."""
+    return float(np.linalg.norm(model.astype(np.float64) - received))
+
+
+def shortened(model: Vector, received: Vector, bound: float) -> Vector:
+    """Return a model whose update is of a length of at most ``bound``."""
+    return (received + clipped_update(model, received, bound)).astype(np.float32)

@@ -16,6 +16,7 @@ from cfl_flower.engine.stages.privacy_budget import (
     PrivacyBudget,
     PrivacyGuard,
 )
+from cfl_flower.engine.stages.robust_means import RobustMeans
 from cfl_flower.engine.stages.secure_sums import SecureSums
 from cfl_flower.engine.stages.stage import Stage
 from cfl_flower.errors import ConfigError
@@ -56,5 +57,7 @@ def make_stages(
         # Those who are asked are noted before the message leaves.
         *([AskedClients(guard, delivery)] if guard else []),
         ParticipantLosses(),
+        # What one participant counts for, of those that are taken.
+        RobustMeans(delivery),
         OverCommitment(participants, delivery),
     ]

@@ -9,14 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from cfl_flower.communication.partial_sums import add_result
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
 from cfl_flower.engine.simulated_devices import first_to_finish
 from cfl_flower.engine.stages.stage import Stage
-from cfl_flower.types import Plan, Result
+from cfl_flower.types import Plan
 
 
 class OverCommitment(Stage):
@@ -37,9 +36,7 @@ class OverCommitment(Stage):
         if context.fleet.simulated and self._participants.strata:
             results = self._first(context, results)
         if plan.sum_spec is not None:
-            results = self._add_up(plan, results)
-            # Stages above find sums, as they planned.
-            context.sent = replace(context.sent, sum_spec=plan.sum_spec)
+            results = self._delivery.add_up(plan, results)
         return results
 
     def _applies(self, context: RoundContext) -> bool:
@@ -55,15 +52,3 @@ class OverCommitment(Stage):
         context.late = {each.client: taken for each, taken, ok in rows if not ok}
         context.record.measures["late"] = len(context.late)
         return results.with_results([each for each, _, ok in rows if ok])
-
-    def _add_up(self, plan: Plan, results: Results) -> Results:
-        """Add up what could only be once it was known who counts."""
-        tasks = {task.client: task for task in plan.tasks}
-        spec = plan.sum_spec
-        assert spec is not None
-
-        def add(result: Result) -> Result:
-            add_result(results.sums, tasks[result.client], result, spec)
-            return replace(result, arrays=[])
-
-        return results.with_results(self._delivery.read("train", results, add))

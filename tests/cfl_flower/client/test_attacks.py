@@ -1,14 +1,25 @@
 from __future__ import annotations
 
+from typing import Any, get_args, get_type_hints
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.client.attacks import malicious_clients, spoil_labels, spoil_report
+from cfl_flower.client.attacks import (
+    malicious_clients,
+    spoil_answer,
+    spoil_labels,
+    spoil_report,
+)
 from cfl_flower.client.faults import Faults
 from cfl_flower.clustering.representations import check_histogram
+from cfl_flower.config.compose import compose_config
+from cfl_flower.engine.checks import check_method
 from cfl_flower.errors import ConfigError
+from cfl_flower.types import Answer
+from strategies.fedavg import FedAvg
 from tests.conftest import Runner
 
 HONEST = np.float32([0.1, 0.2, 0.3, 0.4])
@@ -70,3 +81,72 @@ def test_fielding_survives_attackers_of_each_kind(
     # Three of twelve clients; a drift is still reported by all of them.
     assert run.rounds[1]["drifted"] == 12
     assert run.rounds[0]["ari"] < 1
+
+
+RECEIVED = [np.float32([0, 0, 0, 0]), np.float32([9, 9, 9, 9])]
+TRAINED = np.float32([9.1, 9.2, 9.3, 9.4])
+
+
+def spoilt(attack: str, phase: str = "train", **answer: Any) -> Answer:
+    found = Answer(3, [TRAINED, np.float32([1])], 12, **answer)
+    spoil_answer(attack, found, phase, RECEIVED, np.random.default_rng(0))
+    return found
+
+
+@pytest.mark.parametrize(("attack", "times"), [("scale", -10), ("signflip", -1)])
+def test_an_update_is_what_a_model_differs_by_from_the_one_that_it_is_of(
+    attack: str, times: float
+) -> None:
+    model, other = spoilt(attack).arrays
+    assert np.allclose(model - RECEIVED[1], times * (TRAINED - RECEIVED[1]), atol=1e-4)
+    # What is of no received model's length is an update itself.
+    assert other.tolist() == [times]
+
+
+def test_noise_has_the_deviation_that_it_is_said_to_have() -> None:
+    wide = np.zeros(10_000, np.float32)
+    answer = Answer(3, [wide], 12)
+    spoil_answer("noise", answer, "train", [wide], np.random.default_rng(0))
+    assert np.std(answer.arrays[0]) == pytest.approx(1e5, rel=0.05)
+
+
+@pytest.mark.parametrize("attack", get_args(get_type_hints(Faults)["attack"]))
+@pytest.mark.parametrize("phase", ["query", "train", "evaluate"])
+def test_an_attack_spoils_what_it_names_and_nothing_else(
+    attack: str, phase: str
+) -> None:
+    report = {"representation": TRAINED.tobytes(), "samples": 3}
+    answer = spoilt(attack, phase, metrics=dict(report))
+    trains = phase == "train" and attack in ("scale", "signflip", "noise")
+    represents = phase == "query" and attack == "embedding"
+    assert np.array_equal(answer.arrays[0], TRAINED) != (trains or represents)
+    counts = phase == "train" and attack == "count"
+    assert answer.num_examples == (2**28 if counts else 12)
+    assert (answer.metrics == report) == (attack != "embedding")
+    assert all(array.dtype == np.float32 for array in answer.arrays)
+
+
+def test_attackers_are_named_beside_those_who_are_drawn() -> None:
+    named = Faults(malicious=0.5, attackers=[7, 39])
+    drawn = malicious_clients(Faults(malicious=0.5), 40, 0)
+    assert malicious_clients(named, 40, 0) == drawn | {7, 39}
+    assert malicious_clients(Faults(attackers=[7]), 40, 0) == {7}
+
+
+@pytest.mark.parametrize("attackers", ["[40]", "[-1]", "[a]", "7", "[1.5]"])
+def test_attackers_that_are_no_clients_are_refused(attackers: str) -> None:
+    options = ["strategy=fedavg", "clients=40", f"faults.attackers={attackers}"]
+    with pytest.raises(ConfigError, match=r"faults\.attackers"):
+        composed = compose_config(options)
+        check_method(FedAvg, composed)
+
+
+@pytest.mark.parametrize("attack", ["scale", "signflip", "noise", "count"])
+def test_named_attackers_spoil_models_and_are_not_among_the_honest(
+    attack: str, run_small: Runner, undisturbed: Runner
+) -> None:
+    options = ["strategy=fedavg", "strategy.weighting=samples"]
+    run = run_small(*options, "faults.attackers=[2]", f"faults.attack={attack}")
+    last = run.rounds[-1]
+    assert last["accuracy_honest"] is not None
+    assert last["loss"] != undisturbed(*options).rounds[-1]["loss"]

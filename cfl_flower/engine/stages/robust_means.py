@@ -1,0 +1,219 @@
+"""What one participant can change: `strategy.weight_cap` and `strategy.robust`.
+
+Those who trained the same model are compared with each other. In the place of each
+one's model the method finds a shortened one, or what a robust rule makes of all: the
+mean of these, with whatever weights, is that again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import (
+    Bulyan,
+    FedAvg,
+    FedMedian,
+    FedTrimmedAvg,
+    Krum,
+    MultiKrum,
+)
+
+from cfl_flower.communication.results import Results
+from cfl_flower.engine.context import RoundContext
+from cfl_flower.engine.delivery import Delivery
+from cfl_flower.engine.stages.stage import Stage
+from cfl_flower.privacy.clipping import FEWEST, nearest, shortened, update_length
+from cfl_flower.types import ClientId, Plan, Result, Task, Vector, Version
+
+RULES: Mapping[str, Callable[[int, int], FedAvg]] = {
+    # A quarter more, as a share of the results is rounded down to a number of them.
+    "median": lambda count, liars: FedMedian(),
+    "trimmed": lambda count, liars: FedTrimmedAvg(beta=(liars + 0.25) / count),
+    "krum": lambda count, liars: Krum(num_malicious_nodes=liars),
+    "multikrum": lambda count, liars: MultiKrum(
+        num_malicious_nodes=liars, num_nodes_to_select=count - liars
+    ),
+    "bulyan": lambda count, liars: Bulyan(
+        num_malicious_nodes=min(liars, (count - 3) // 4)
+    ),
+}
+"""Flower's strategy for a number of results, of which some are malicious."""
+
+FEWEST_OF_BULYAN = 7
+"""Those of Bulyan, 4 f + 3."""
+
+Groups = dict[Version, list[int]]
+"""The places of results with a version of the same model."""
+
+
+def robust_update(
+    rule: str, updates: Sequence[Vector], weights: Sequence[float], share: float
+) -> Vector:
+    """Return what a rule makes of n updates of shape (d,); Flower's own functions.
+
+    ``share`` of them, at least one, may be malicious. Krum's kind use
+    ``weights``, (n,).
+    """
+    count = len(updates)
+    strategy = RULES[rule](count, max(1, round(share * count)))
+    replies = [
+        Message(
+            RecordDict(
+                {
+                    "arrays": ArrayRecord([update]),
+                    "metrics": MetricRecord({"num-examples": weight}),
+                }
+            ),
+            dst_node_id=place,
+            message_type="train",
+        )
+        for place, (update, weight) in enumerate(zip(updates, weights, strict=True))
+    ]
+    arrays, _ = strategy.aggregate_train(0, replies)
+    assert arrays is not None
+    return arrays.to_numpy_ndarrays()[0].astype(np.float32)
+
+
+class RobustMeans(Stage):
+    """Limits weights, and what a malicious participant's model can change."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+
+    def plan(self, context: RoundContext, plan: Plan) -> Plan:
+        """Let results come one by one if they are compared; else limit their weights.
+
+        Whoever adds up, or multiplies behind a mask, must know the limit before: it is
+        of the numbers of samples that clients have told last.
+        """
+        spec = plan.sum_spec
+        settings = context.config.strategy
+        if context.phase != "train" or spec is None:
+            return plan
+        if settings.robust != "none":
+            return replace(plan, sum_spec=None)
+        typical = context.state.typical_count
+        if settings.weight_cap is None or not typical:
+            return plan
+        most = max(1, int(settings.weight_cap * typical))
+        return replace(plan, sum_spec=replace(spec, most=most))
+
+    def receive(self, context: RoundContext, plan: Plan, results: Results) -> Results:
+        """Limit what came one by one, and add it up if that was planned."""
+        state = context.state
+        counts = [result.num_examples for result in results if result.num_examples]
+        first = context.phase == "query" and not state.typical_count
+        if counts and (first or context.phase == "train"):
+            state.typical_count = int(np.median(counts))
+        if context.phase != "train" or not results:
+            return results
+        spec = context.sent.sum_spec
+        if spec is not None:
+            rows = [r.client for r in results if r.num_examples > spec.most]
+            self._note(context, "capped", rows if spec.by_samples else [])
+            return results
+        settings = context.config.strategy
+        found = list(results)
+        if settings.weighting == "samples" and settings.weight_cap is not None:
+            found = self._cap(context, found)
+        if settings.robust != "none":
+            found = self._bound(context, found)
+        results = results.with_results(found)
+        if plan.sum_spec is not None:
+            results = self._delivery.add_up(plan, results)
+        return results
+
+    def _cap(self, context: RoundContext, results: list[Result]) -> list[Result]:
+        """Limit each one's number of samples by the median of its group."""
+        cap = context.config.strategy.weight_cap
+        counts = np.array([result.num_examples for result in results])
+        if counts.max() <= cap * counts.min():
+            return results
+        most = {}
+        for (place, _), rows in group_results(context.sent, results).items():
+            # One or two cannot be outvoted: they are compared with all participants.
+            among = counts[rows] if len(rows) >= FEWEST else counts
+            limit = max(1, int(cap * float(np.median(among))))
+            most.update(dict.fromkeys(rows, limit) if place == 0 else {})
+        over = [row for row in most if counts[row] > most[row]]
+        self._note(context, "capped", [results[row].client for row in sorted(over)])
+        for row in over:
+            results[row] = replace(results[row], num_examples=most[row])
+        return results
+
+    def _bound(self, context: RoundContext, results: list[Result]) -> list[Result]:
+        """Shorten long updates, or put a rule's model in the place of each."""
+        plan = context.sent
+        settings = context.config.strategy
+        rule = settings.robust
+        groups = group_results(plan, results)
+        lengths = {
+            (place, row): update_length(results[row].arrays[place], plan.models[model])
+            for (place, model), rows in groups.items()
+            for row in rows
+        }
+        arrays = [list(result.arrays) for result in results]
+        clipped = set[ClientId]()
+        fewest = FEWEST_OF_BULYAN if rule == "bulyan" else FEWEST
+        for (place, model), rows in groups.items():
+            received = plan.models[model]
+            if rule != "clip" and len(rows) >= fewest:
+                updates = [arrays[row][place] - received for row in rows]
+                weights = [self._weight(context, results[row]) for row in rows]
+                update = robust_update(rule, updates, weights, settings.robust_share)
+                for row in rows:
+                    arrays[row][place] = received + update
+                continue
+            # As above.
+            same = [each for at, each in lengths if at == place]
+            among = rows if len(rows) >= FEWEST else same
+            typical = float(np.median([lengths[place, row] for row in among]))
+            bound = settings.robust_length * typical
+            for row in rows:
+                if lengths[place, row] > bound:
+                    clipped.add(results[row].client)
+                    arrays[row][place] = shortened(arrays[row][place], received, bound)
+        self._note(
+            context, "clipped", [r.client for r in results if r.client in clipped]
+        )
+        pairs = zip(results, arrays, strict=True)
+        return [replace(result, arrays=own) for result, own in pairs]
+
+    @staticmethod
+    def _weight(context: RoundContext, result: Result) -> float:
+        by_samples = context.config.strategy.weighting == "samples"
+        return float(result.num_examples) if by_samples else 1.0
+
+    @staticmethod
+    def _note(context: RoundContext, name: str, clients: list[ClientId]) -> None:
+        """Say in the round's record whom a limit changed."""
+        if clients:
+            context.record.measures[name] = clients
+
+
+def group_results(plan: Plan, results: Sequence[Result]) -> Groups:
+    """Return which results have versions of the same model, array by array."""
+    tasks = {task.client: task for task in plan.tasks}
+    groups: Groups = {}
+    for row, result in enumerate(results):
+        task = tasks[result.client]
+        for place, array in enumerate(result.arrays):
+            model = origin(plan, task, result, array)
+            if model is not None:
+                groups.setdefault((place, model), []).append(row)
+    return groups
+
+
+def origin(plan: Plan, task: Task, result: Result, array: Vector) -> int | None:
+    """Return which of the plan's models an array is a new version of.
+
+    The one that its client chose, if it says so, or the nearest that it received.
+    """
+    chosen = result.metrics.get("cluster")
+    if isinstance(chosen, int) and chosen in task.models:
+        return chosen if len(plan.models[chosen]) == len(array) else None
+    place = nearest(array, [plan.models[index] for index in task.models])
+    return None if place is None else task.models[place]

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfl_flower.communication.partial_sums import add_results
+from cfl_flower.config.compose import compose_config
+from cfl_flower.engine.checks import check_method
+from cfl_flower.engine.stages.robust_means import (
+    FEWEST_OF_BULYAN,
+    RULES,
+    group_results,
+    robust_update,
+)
+from cfl_flower.errors import ConfigError
+from cfl_flower.privacy.clipping import FEWEST, nearest, shortened, update_length
+from cfl_flower.state import Robust
+from cfl_flower.types import Plan, Result, SumSpec, Task
+from simulations.engines.inprocess import InProcessGrid
+from strategies.ccfl import CCFL
+from strategies.fedavg import FedAvg
+from strategies.fesem import FeSEM
+from tests.conftest import Run, Runner
+
+METHODS = ["fedavg", "fielding", "ifca", "flexcfl", "stocfl", "fedccfa", "fedem"]
+ONE_BY_ONE = ["ccfl", "fedasync", "fedsoft"]
+LIAR = 2
+NOISE = [f"faults.attackers=[{LIAR}]", "faults.attack=noise"]
+COUNT = [f"faults.attackers=[{LIAR}]", "faults.attack=count"]
+
+
+def largest(run: Run) -> float:
+    return max(float(abs(model).max()) for model in run.state.models)
+
+
+def seen(run: Run, measure: str) -> list[Any]:
+    return [client for row in run.rounds for client in row.get(measure, [])]
+
+
+# The rules ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("count", [3, 4, 5, 7, 8, 12, 20])
+@pytest.mark.parametrize("lie", [1e5, -1e5, 1e15])
+def test_one_liar_cannot_leave_what_honest_updates_span(
+    rule: str, count: int, lie: float
+) -> None:
+    if rule == "bulyan" and count < FEWEST_OF_BULYAN:
+        pytest.skip("Bulyan needs more")
+    InProcessGrid()  # Flower's messages are those of a run.
+    honest = np.random.default_rng(0).normal(1, 0.1, (count - 1, 6)).astype(np.float32)
+    updates = [*honest, np.full(6, lie, np.float32)]
+    for turn in range(count):
+        mixed = updates[turn:] + updates[:turn]
+        found = robust_update(rule, mixed, [1.0] * count, share=0.2)
+        assert found.dtype == np.float32
+        assert (honest.min(axis=0) - 1e-5 <= found).all()
+        assert (found <= honest.max(axis=0) + 1e-5).all()
+
+
+def test_the_rules_are_those_of_the_setting() -> None:
+    assert {"none", "clip", *RULES} == set(get_args(Robust))
+
+
+@given(
+    st.floats(0, 1e3), st.lists(st.floats(-(2.0**49), 2.0**49, width=32), min_size=1)
+)
+def test_a_shortened_update_is_no_longer_than_its_bound(
+    bound: float, numbers: list[float]
+) -> None:
+    received = np.ones(len(numbers), np.float32)
+    model = np.array(numbers, np.float32)
+    rounding = 1e-6 * len(numbers)
+    assert update_length(shortened(model, received, bound), received) <= (
+        bound * (1 + 1e-6) + rounding
+    )
+
+
+def test_results_are_grouped_by_the_model_that_they_are_versions_of() -> None:
+    models = [np.zeros(2, np.float32), np.full(2, 9, np.float32)]
+    plan = Plan([Task(c, (0, 1)) for c in range(4)] + [Task(4, (1,))], models)
+    near = [np.float32([8, 9])]
+    results = [
+        Result(0, 1, near),
+        Result(1, 1, [np.float32([1, 0])]),
+        # Who says which model it chose is not asked again, however far it is.
+        Result(2, 1, near, metrics={"cluster": 0}),
+        Result(3, 1, [np.float32([1, 2, 3])]),
+        Result(4, 1, [np.float32([-1e5, 0]), np.float32([])]),
+    ]
+    assert group_results(plan, results) == {(0, 0): [1, 2], (0, 1): [0, 4]}
+    assert nearest(np.float32([1]), models) is None
+
+
+# Whole runs --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS + ONE_BY_ONE)
+def test_noise_of_one_client_is_clipped_in_every_method(
+    method: str, run_small: Runner
+) -> None:
+    # One with an extractor.
+    options = ["model=mlp"] if method == "fedccfa" else []
+    run = run_small(f"strategy={method}", "strategy.robust=clip", *NOISE, *options)
+    assert largest(run) < 100
+    # FedSoft's liar sends shares that are none, and is refused.
+    refused = [each["client"] for each in run.failures]
+    assert LIAR in [*seen(run, "clipped"), *refused]
+
+
+@pytest.mark.parametrize(
+    ("rule", "method"), [*((rule, "stocfl") for rule in RULES), ("median", "ifca")]
+)
+def test_noise_of_one_client_is_outvoted_by_every_rule(
+    rule: str, method: str, run_small: Runner
+) -> None:
+    run = run_small(f"strategy={method}", f"strategy.robust={rule}", *NOISE)
+    assert largest(run) < 100
+
+
+@pytest.mark.parametrize("method", ["fedavg", "stocfl", "ccfl"])
+def test_without_a_rule_noise_is_in_the_models(method: str, run_small: Runner) -> None:
+    assert largest(run_small(f"strategy={method}", *NOISE)) > 1000
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ccfl"])
+def test_a_run_that_is_clipped_resumes_to_the_same_numbers(
+    method: str, tmp_path: Any, run_small: Runner, undisturbed: Runner
+) -> None:
+    options = [f"strategy={method}", "strategy.robust=clip", *NOISE]
+    run_small(*options, "rounds=2")
+    resumed = run_small(*options, "rounds=4", "resume=true")
+    assert resumed.numbers == undisturbed(*options, "rounds=4").numbers
+
+
+# Weights -----------------------------------------------------------------------
+
+SAMPLES = "strategy.weighting=samples"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["strategy=fedavg"],
+        ["strategy=fielding"],
+        ["strategy=ifca"],
+        ["strategy=stocfl"],
+        ["strategy=fedem"],
+        ["strategy=fedavg", "strategy.robust=multikrum"],
+        ["strategy=stocfl", "strategy.robust=clip"],
+        ["strategy=fedavg", "devices.over_commitment=1.5"],
+        ["strategy=stocfl", "devices.over_commitment=1.5"],
+        ["strategy=fedavg", "privacy.secure_sums=true"],
+    ],
+)
+def test_a_claim_of_many_samples_is_capped_and_recorded(
+    options: list[str], run_small: Runner
+) -> None:
+    run = run_small(*options, SAMPLES, *COUNT)
+    assert set(seen(run, "capped")) == {LIAR}
+
+
+def test_a_capped_result_weighs_ten_times_the_median() -> None:
+    tasks = [Task(client, (0,)) for client in range(3)]
+    results = [Result(c, n, [np.float32([c])]) for c, n in enumerate([4, 4, 2**28])]
+    pairs = list(zip(tasks, results, strict=True))
+    sums = add_results(pairs, SumSpec((0,), True, most=40)).sums
+    assert sums[0, 0].weight == 48
+    assert sums[0, 0].mean() == pytest.approx((4 + 2 * 40) / 48)
+    assert add_results(pairs, SumSpec((0,), False, most=40)).sums[0, 0].weight == 3
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fielding", "stocfl"])
+def test_a_cap_that_nobody_reaches_changes_no_number(
+    method: str, run_small: Runner, undisturbed: Runner
+) -> None:
+    options = [f"strategy={method}", SAMPLES]
+    capped = undisturbed(*options)
+    assert not seen(capped, "capped")
+    assert run_small(*options, "strategy.weight_cap=null").numbers == capped.numbers
+
+
+# What is refused ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "options"),
+    [
+        (CCFL, "ccfl", ["strategy.robust=median"]),
+        (FeSEM, "fesem", ["strategy.robust=krum"]),
+        (FedAvg, "fedavg", ["strategy.robust=clip", "privacy.secure_sums=true"]),
+        (FedAvg, "fedavg", ["strategy.robust=trimmed", "privacy=central"]),
+    ],
+)
+def test_a_rule_that_cannot_hold_is_refused_in_one_line(
+    method: Any, name: str, options: list[str]
+) -> None:
+    with pytest.raises(ConfigError, match=r"strategy\.robust=") as caught:
+        check_method(
+            method,
+            compose_config([f"strategy={name}", *options, "strategy.weighting=plain"]),
+        )
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "option", ["robust=mean", "robust_length=0", "robust_share=0.5", "weight_cap=0"]
+)
+def test_settings_out_of_range_are_refused(option: str) -> None:
+    with pytest.raises(ConfigError, match=rf"strategy\.{option.partition('=')[0]}"):
+        compose_config(["strategy=fedavg", f"strategy.{option}"])
+
+
+def test_three_are_enough_to_outvote_one() -> None:
+    assert FEWEST == 3
