@@ -49,7 +49,8 @@ class StrategySettings:
     `clip` shortens long updates; the others replace their mean by Flower's FedMedian,
     FedTrimmedAvg, Krum, MultiKrum or Bulyan."""
     robust_length: Positive = 1.5
-    """The length that `clip` leaves, as a multiple of the median one."""
+    """The length that `clip` leaves, as a multiple of the median one: of those who
+    trained the same model, or of all participants, whichever is smaller."""
     robust_share: Annotated[float, Field(gt=0, lt=0.5)] = 0.2
     """Share of malicious participants that the other rules allow for, at least one."""
     local: LocalTraining = field(default_factory=LocalTraining)

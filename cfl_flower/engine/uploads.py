@@ -335,13 +335,13 @@ class Uploads(Rounds):
         Before these are enough to outvote one, the model stays as it was received.
         """
         state = self.state
-        if self.settings.robust == "none":
+        others = np.delete(state.lengths, row)
+        if self.settings.robust == "none" or not len(others):
             return upload
         received = state.served[row]
         length = update_length(upload.arrays[0], received)
-        others = np.delete(state.lengths, row)
         known = others[~np.isnan(others)]
-        enough = len(known) >= FEWEST
+        enough = len(known) >= min(FEWEST, len(others))
         typical = float(np.median(known)) if enough else 0.0
         bound = self.settings.robust_length * typical
         state.lengths[row] = length

@@ -17,8 +17,8 @@ from cfl_flower.types import Vector
 
 DoubleVector = NDArray[np.float64]
 
-FEWEST = 3
-"""Clients among which one can be outvoted."""
+FEWEST = 5
+"""Clients among which two can be outvoted."""
 
 
 def clip(vector: NDArray[np.floating[Any]], bound: float) -> DoubleVector:

@@ -134,7 +134,7 @@ class RobustMeans(Stage):
             return results
         most = {}
         for (place, _), rows in group_results(context.sent, results).items():
-            # One or two cannot be outvoted: they are compared with all participants.
+            # A few cannot be outvoted: they are compared with all participants.
             among = counts[rows] if len(rows) >= FEWEST else counts
             limit = max(1, int(cap * float(np.median(among))))
             most.update(dict.fromkeys(rows, limit) if place == 0 else {})
@@ -167,10 +167,10 @@ class RobustMeans(Stage):
                 for row in rows:
                     arrays[row][place] = received + update
                 continue
-            # As above.
-            same = [each for at, each in lengths if at == place]
-            among = rows if len(rows) >= FEWEST else same
-            typical = float(np.median([lengths[place, row] for row in among]))
+            # A cluster may have more liars than others: all participants count, too.
+            same = [each for (at, _), each in lengths.items() if at == place]
+            own = [lengths[place, row] for row in rows]
+            typical = float(min(np.median(own), np.median(same)))
             bound = settings.robust_length * typical
             for row in rows:
                 if lengths[place, row] > bound:

@@ -17,14 +17,14 @@ from cfl_flower.engine.stages.robust_means import (
     robust_update,
 )
 from cfl_flower.errors import ConfigError
-from cfl_flower.privacy.clipping import FEWEST, nearest, shortened, update_length
+from cfl_flower.privacy.clipping import nearest, shortened, update_length
 from cfl_flower.state import Robust
 from cfl_flower.types import Plan, Result, SumSpec, Task
 from simulations.engines.inprocess import InProcessGrid
 from strategies.ccfl import CCFL
 from strategies.fedavg import FedAvg
 from strategies.fesem import FeSEM
-from tests.conftest import Run, Runner
+from tests.conftest import Run, Runner, open_method
 
 METHODS = ["fedavg", "fielding", "ifca", "flexcfl", "stocfl", "fedccfa", "fedem"]
 ONE_BY_ONE = ["ccfl", "fedasync", "fedsoft"]
@@ -216,5 +216,11 @@ def test_settings_out_of_range_are_refused(option: str) -> None:
         compose_config(["strategy=fedavg", f"strategy.{option}"])
 
 
-def test_three_are_enough_to_outvote_one() -> None:
-    assert FEWEST == 3
+@pytest.mark.parametrize("clients", [1, 2, 3])
+def test_a_few_devices_without_rounds_learn_although_they_are_clipped(
+    clients: int, run_small: Runner
+) -> None:
+    options = [f"clients={clients}", f"participants={clients}", "drift=none"]
+    run = run_small("strategy=fedasync", "strategy.robust=clip", *options)
+    start = open_method(run.folder, "strategy=fedasync").state.models[0]
+    assert not np.array_equal(run.state.models[0], start)
