@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -174,14 +175,23 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
     start = model.to_vector()
     y = torch.tensor([0, 1])
     found = []
-    for _ in range(2):
+    drawn = random.getstate(), str(np.random.get_state())
+    # Between the two, a task with other data.
+    for inputs in (x, 1 - x / 2, x):
         model.load(start)
         model.gradient.zero_()
         torch.manual_seed(0)
-        loss = cross_entropy(model.module.train()(x), y)
+        if not model.module.training:
+            model.module.train()
+        loss = cross_entropy(model.module(inputs), y)
         loss.backward()  # type: ignore[no-untyped-call]
         found.append((model.gradient.clone(), torch.from_numpy(model.to_vector())))
     name = type(model.module).__name__
+    _require(
+        drawn == (random.getstate(), str(np.random.get_state())),
+        f"{name} draws from Python's or NumPy's own generator, which no run seeds; "
+        "draw with torch",
+    )
     lost = model.lost_parameters()
     _require(
         not lost,
@@ -189,7 +199,7 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
         "trained; change its numbers in place, such as by data.copy_()",
     )
     _require(
-        all(same(*pair) for pair in zip(*found, strict=True)),
+        all(same(*pair) for pair in zip(found[0], found[2], strict=True)),
         f"{name} trained differently from the same model and seed, so that a client's "
         "result would depend on the client before it; keep what it remembers in "
         "buffers or attributes of its layers, and draw with torch",

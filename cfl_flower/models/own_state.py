@@ -80,11 +80,13 @@ def observe(module: nn.Module, shape: tuple[int, ...]) -> Observed:
             cross_entropy(module(x), y).backward()  # type: ignore[no-untyped-call]
     after = _tensors(module)
     changed = {n for n, old in before.items() if not same(old, after.get(n))}
+    # What grows is no statistic of a model.
+    lasting = {n for n in floats if before[n].shape == after[n].shape}
     now = _attributes(module)
     places = [place for place in texts | now if texts.get(place) != now.get(place)]
     parameters = dict(module.named_parameters())
     frozen = {n for n, each in parameters.items() if not each.requires_grad}
-    return Observed(floats & changed, tuple(places), frozenset(frozen & changed))
+    return Observed(frozenset(lasting & changed), tuple(places), frozenset(frozen & changed))
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -179,5 +181,11 @@ def _as_built(module: nn.Module, observed: Observed) -> list[tuple[str, str, Any
         found.append((layer, key, tensors[name].detach().clone()))
     layers = dict(module.named_modules())
     for layer, key in observed.attributes:
-        found.append((layer, key, deepcopy(vars(layers[layer]).get(key, Missing))))
+        value = vars(layers[layer]).get(key, Missing)
+        # torch copies no tensor that an operation made, such as a normalised weight.
+        made = torch.is_tensor(value)
+        found.append((layer, key, value.detach().clone() if made else deepcopy(value)))
+    if observed.attributes:
+        # Switching the mode may count, too: each task begins in the same one.
+        found += [(name, "training", each.training) for name, each in layers.items()]
     return found

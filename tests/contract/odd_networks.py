@@ -241,6 +241,38 @@ class Dropout(Net):
         return nn.functional.dropout(super().hidden(x), 0.5, self.training)
 
 
+class CountsSwitches(Net):
+    """Its outputs shrink with the times that it was put into training mode."""
+
+    def set_up(self) -> None:
+        self.epochs = 0
+
+    def train(self, mode: bool = True) -> Any:
+        self.epochs = getattr(self, "epochs", 0) + int(mode)
+        return super().train(mode)
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x) / (1 + 0.1 * self.epochs)
+
+
+class OldWeightNorm(Net):
+    def set_up(self) -> None:
+        self.body = nn.utils.weight_norm(self.body)
+
+
+class Queue(Net):
+    """A memory of the last outputs, empty at first."""
+
+    def set_up(self) -> None:
+        self.register_buffer("queue", torch.zeros(0, 8))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        kept = super().hidden(x)
+        if self.training:
+            self.queue = torch.cat([self.queue, kept.detach()])[-20:]
+        return kept - (self.queue.mean(0) if len(self.queue) else 0)
+
+
 # What is refused.
 
 
@@ -256,6 +288,32 @@ class PythonsRandom(Net):
     def hidden(self, x: Tensor) -> Tensor:
         kept = super().hidden(x)
         return kept * random.random() if self.training else kept
+
+
+class RarelyRandom(Net):
+    def hidden(self, x: Tensor) -> Tensor:
+        kept = super().hidden(x)
+        return kept * 2 if self.training and random.random() < 1e-3 else kept
+
+
+class NumpysRandom(Net):
+    def hidden(self, x: Tensor) -> Tensor:
+        kept = super().hidden(x)
+        return kept * np.random.rand() if self.training else kept
+
+
+class Hook(Net):
+    """A hook that remembers what it saw, where nobody finds it."""
+
+    def set_up(self) -> None:
+        seen: list[float] = []
+
+        def centre(_: Any, __: Any, output: Tensor) -> Tensor:
+            if self.training:
+                seen.append(float(output.detach().mean()))
+            return output - sum(seen) / max(len(seen), 1) * torch.arange(10)
+
+        self.head.register_forward_hook(centre)
 
 
 class DropoutInTests(Net):

@@ -43,11 +43,17 @@ KEPT = [
     odd_networks.Cache,
     odd_networks.EmptyParameter,
     odd_networks.Dropout,
+    odd_networks.CountsSwitches,
+    odd_networks.OldWeightNorm,
+    odd_networks.Queue,
 ]
 
 REFUSED = {
     odd_networks.Global: "Global trained differently from the same model and seed",
-    odd_networks.PythonsRandom: "trained differently .* draw with torch",
+    odd_networks.PythonsRandom: "draws from Python's or NumPy's own generator",
+    odd_networks.RarelyRandom: "draws from Python's or NumPy's own generator",
+    odd_networks.NumpysRandom: "draws from Python's or NumPy's own generator",
+    odd_networks.Hook: "Hook trained differently from the same model and seed",
     odd_networks.DropoutInTests: "different outputs for the same inputs in evaluation",
     odd_networks.CountsTests: "different outputs for the same inputs in evaluation",
     odd_networks.PreciseParameter: r"scale holds torch\.float64 numbers",
