@@ -144,7 +144,7 @@ class RunConfig(Basics):
         elif not changes and events[-1:] > [1]:
             why = (
                 f"its events until round {events[-1]} leave all as it is; see "
-                "simulations.preview, or say drift=none"
+                "cfl-flower preview, or say drift=none"
             )
         elif changes and changes[0] > self.rounds:
             why = (

@@ -118,7 +118,8 @@ def parse(overrides: Sequence[str]) -> list[Override]:
                 parsed += parser.parse_overrides([override])
             except HydraException as error:
                 remedy = (
-                    "in quotes where the value has odd characters"
+                    "in quotes where the value has odd characters, as in "
+                    "\"dataset.file='a[1].csv'\""
                     if "=" in override
                     else "without spaces around the equals sign"
                 )

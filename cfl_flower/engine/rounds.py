@@ -265,7 +265,7 @@ class Rounds:
         remedy = "fix the clients and add resume=true"
         if failures and all(f.reason == "count" for f in failures):
             remedy = (
-                "they have too few samples in this round: see simulations.preview, and "
+                "they have too few samples in this round: see cfl-flower preview, and "
                 "take another partition or drift (with drift=timestamps a longer "
                 "drift.window or fewer drift.periods)"
             )

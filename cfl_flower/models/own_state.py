@@ -86,7 +86,8 @@ def observe(module: nn.Module, shape: tuple[int, ...]) -> Observed:
     places = [place for place in texts | now if texts.get(place) != now.get(place)]
     parameters = dict(module.named_parameters())
     frozen = {n for n, each in parameters.items() if not each.requires_grad}
-    return Observed(frozenset(lasting & changed), tuple(places), frozenset(frozen & changed))
+    statistics = frozenset(lasting & changed)
+    return Observed(statistics, tuple(places), frozenset(frozen & changed))
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:

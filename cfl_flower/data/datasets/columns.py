@@ -117,7 +117,10 @@ def _encoded(column: pd.Series, where: object) -> FloatArray:
     if not wrong.any():
         return numbers[:, None]
     if known.any():
-        why = "is no finite number (float32) as in other rows; fix it or leave it out"
+        why = (
+            "is no finite number (float32) as in other rows; fix it, leave it out, or "
+            "name it in dataset.na_values if it stands for a missing value"
+        )
         _refuse(column, wrong, why)
     why = "is a category without a mean; set dataset.missing=drop"
     _refuse(column, column.isna(), why)

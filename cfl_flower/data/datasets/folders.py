@@ -138,8 +138,10 @@ class ImageFolder(InferredDataset):
         left = sorted(path for path in seen if path not in read)
         notes = np.array([], str)
         if left:
-            why = f"are no images in the folder of a class, such as {left[0]}"
-            notes = np.array([f"{self.called}: {len(left):,} files {why}; not read"])
+            why = f"are no images in the folder of a class of {' or '.join(roots)}"
+            notes = np.array(
+                [f"{self.called}: {len(left):,} files {why}; not read: {left[0]} …"]
+            )
         return {part: {**self._read(of), "notes": notes} for part, of in files.items()}
 
     def _read(self, files: Mapping[str, list[Path]]) -> Arrays:

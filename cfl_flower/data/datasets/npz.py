@@ -52,6 +52,11 @@ class Npz(IncompleteDataset):
         """Read the file."""
         with open_npz(Path(data_dir, self.file)) as stored:
             if "x" in stored and "y" in stored:
+                if more := [each for each in stored if each.startswith(("x_", "y_"))]:
+                    raise ConfigError(
+                        f"{self.called} has x and y, and {', '.join(more)} as well; "
+                        "keep x and y alone, or x_train, y_train, x_test and y_test"
+                    )
                 return {"train": _part(stored, "x", "y") | _known(stored, "")}
             divided = any("test" in name for name in stored)
             found = {}

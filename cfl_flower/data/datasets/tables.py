@@ -316,8 +316,8 @@ class Csv(FileTable):
     """Whether the first line has the names of the columns; they are 0, 1, … if not."""
     name: ClassVar[str] = "the .csv file"
     advice: ClassVar[str] = (
-        "fix it, or save it again, as UTF-8 and with as many values in each row, or "
-        "see cfl-flower list csv for other forms"
+        "fix it, save it again as UTF-8 and with as many values in each row, or set "
+        "dataset.encoding, dataset.separator or dataset.decimal"
     )
 
     def frame(self, path: Path) -> pd.DataFrame:
@@ -359,6 +359,11 @@ class Csv(FileTable):
                     raise ValueError(problem) from None
                 found = pd.read_csv(**form).drop(columns="")
         if self.decimal == "comma":
+            marked = found.select_dtypes(exclude="number").astype(str).stack()
+            marked = marked[marked.str.fullmatch(r"[-+]?\d{1,3}(\.\d{3})+(,\d+)?")]
+            if len(marked):
+                mark = "a mark between thousands, which files must not have"
+                raise ValueError(f"{marked.iloc[0]} has {mark}")
             # Beside a text, numbers are texts.
             found = found.replace({r"^([-+]?\d*),(\d+)$": r"\1.\2"}, regex=True)
         return found

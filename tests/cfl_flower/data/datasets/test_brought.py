@@ -349,6 +349,10 @@ def test_beside_decimal_commas_the_text_is_what_is_wrong(tmp_path: Path) -> None
     (tmp_path / "data.csv").write_text("a;label\n1,5;x\n2;y\nabc;x\n2,5;y\n")
     dataset = Csv(separator="semicolon", decimal="comma")
     assert "row 3 has a=abc" in refusal(dataset, tmp_path)
+    for number in ("1.983", "12.345.678", "1.500,25"):
+        text = f"a;b;label\n1,5;{number};x\n2;7;y\n2,5;8;x\n"
+        (tmp_path / "data.csv").write_text(text)
+        assert f"{number} has a mark between thousands" in refusal(dataset, tmp_path)
     (tmp_path / "data.csv").write_text("a;label\n1,5;x\nNA;y\n2,5;x\n2,5;y\n")
     dataset = Csv(separator="semicolon", decimal="comma", missing="mean")
     assert loaded(dataset, tmp_path)[0].shape == (1,)

@@ -171,7 +171,7 @@ def test_all_kinds_of_images_are_read_and_other_files_counted(tmp_path: Path) ->
     train, test = dataset.load(str(tmp_path))
     assert len(train.labels) + len(test.labels) == 2 * len(SUFFIXES)
     (note,) = dataset.notes(str(tmp_path))
-    assert "4 files are no images in the folder of a class, such as" in note
+    assert "4 files are no images in the folder of a class of train; not read" in note
     assert ".hidden" not in note
 
 

@@ -194,3 +194,12 @@ def test_times_that_do_not_fit_are_one_line(
     np.savez(tmp_path / "data.npz", x=x, y=np.arange(20) % 2, time=times)
     with pytest.raises(ConfigError, match=words):
         Npz().load(str(tmp_path))
+
+
+@pytest.mark.parametrize("more", [["x_train"], ["x_test", "y_test"], ["y_val"]])
+def test_two_sets_of_samples_are_refused(more: list[str], tmp_path: Path) -> None:
+    x = np.zeros((4, 2), np.float32)
+    arrays = {"x": x, "y": np.array([0, 1, 0, 1])} | dict.fromkeys(more, x)
+    np.savez(tmp_path / "two.npz", **arrays)
+    with pytest.raises(ConfigError, match=f"x and y, and {', '.join(more)} as well"):
+        Npz(file="two.npz").complete(str(tmp_path))
