@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -71,9 +72,14 @@ def one_line(said: str, most: int = 500) -> str:
 def flwr(
     *arguments: str, variables: Mapping[str, str], folder: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Return what Flower's CLI answered."""
+    """Return what Flower's CLI answered, or raise `ConfigError` if there is none."""
     command = ["flwr", *arguments]
     env = dict(variables)
+    if shutil.which("flwr", path=env.get("PATH")) is None:
+        raise ConfigError(
+            "Flower's command flwr is neither beside this Python nor on PATH; install "
+            "this project into the environment that runs it"
+        )
     return subprocess.run(
         command, env=env, cwd=folder, capture_output=True, text=True, check=False
     )

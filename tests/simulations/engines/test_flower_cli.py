@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from simulations.engines.flower_cli import environment
+from cfl_flower.errors import ConfigError
+from simulations.engines.flower_cli import environment, flwr
 
 
 def test_neither_flower_nor_ray_tells_its_makers_of_a_run(
@@ -40,3 +41,8 @@ def test_what_flowers_command_writes_is_for_nobody_else(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(home)], check=True)
     modes = [oct(path.stat().st_mode)[-3:] for path in (home, home / "state.db")]
     assert modes == ["700", "600"]
+
+
+def test_an_environment_without_flowers_command_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="flwr is neither beside this Python nor on"):
+        flwr("list", variables={"PATH": str(tmp_path)})
