@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,8 +49,8 @@ def rows(text: str) -> dict[str, list[list[str]]]:
     """Return the cells of all tables by their first one."""
     found: dict[str, list[list[str]]] = {}
     for line in text.splitlines():
-        if line[:1] in "│┃":
-            name, *cells = [part.strip() for part in line.strip("│┃").split(line[0])]
+        if "│" in line or "┃" in line:
+            name, *cells = [part.strip() for part in re.split("[│┃]", line)]
             found.setdefault(name, []).append(cells)
     return found
 
