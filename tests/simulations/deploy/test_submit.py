@@ -78,14 +78,14 @@ def test_a_run_that_gives_up_says_why(line: str, flwr: Path) -> None:
 
 
 REFUSED = [
-    ("strategy=ifca privacy.secure_sums=true", "privacy.secure_sums=true"),
+    ("strategy=cfl privacy.secure_sums=true", "privacy.secure_sums=true"),
     ("strategy=fedbuff devices.over_commitment=0.5", "devices.over_commitment="),
     ("rounds=0", "rounds=0"),
     ("stratgy=fedavg", "did you mean strategy?"),
     ("dataset=folder participants=9 clients=3", "participants=9"),
     ("dataset=mnist data_dir=/on/the/superlink rounds=0", "rounds=0"),
-    ("dataset=folder strategy=ifca privacy.secure_sums=true", "secure_sums=true"),
-    ("strategy=fedavg,ifca privacy.secure_sums=true", "secure_sums=true"),
+    ("dataset=folder strategy=cfl privacy.secure_sums=true", "secure_sums=true"),
+    ("strategy=fedavg,cfl privacy.secure_sums=true", "secure_sums=true"),
     ("strategy=fedavg clusters=0", "clusters=0"),
 ]
 

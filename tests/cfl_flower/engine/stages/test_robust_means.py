@@ -45,7 +45,7 @@ def seen(run: Run, measure: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("count", [3, 4, 5, 7, 8, 12, 20])
+@pytest.mark.parametrize("count", [3, 4, 5, 8, 12])
 @pytest.mark.parametrize("lie", [1e5, -1e5, 1e15])
 def test_one_liar_cannot_leave_what_honest_updates_span(
     rule: str, count: int, lie: float
@@ -55,7 +55,7 @@ def test_one_liar_cannot_leave_what_honest_updates_span(
     InProcessGrid()  # Flower's messages are those of a run.
     honest = np.random.default_rng(0).normal(1, 0.1, (count - 1, 6)).astype(np.float32)
     updates = [*honest, np.full(6, lie, np.float32)]
-    for turn in range(count):
+    for turn in {0, count // 2, count - 1}:
         mixed = updates[turn:] + updates[:turn]
         found = robust_update(rule, mixed, [1.0] * count, share=0.2)
         assert found.dtype == np.float32
