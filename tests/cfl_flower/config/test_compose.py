@@ -140,7 +140,7 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("model._target_=5", ["model={", "_target_"]),
         ("model._target_=os.system", ["os.system", "has no settings"]),
         ("model._target_=cfl_flower.models.nothing", ["nothing", "cannot be imported"]),
-        ("model._target_=cfl_flower.seeding.key", ["model.name", "missing"]),
+        ("model._target_=cfl_flower.seeding.key", ["seeding.key", "no settings"]),
         (
             "strategy.client=cfl_flower.types.Plan",
             ["strategy.client", "NumPyClient"],
