@@ -22,7 +22,7 @@ class IFCAClient(ChoosingClient):
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the best of all models on the data of this round.
 
-        One that receives a single model has chosen it before.
+        One that receives a single model chose it before, or has no choice.
         """
         if len(parameters) == 1:
             return super().fit(parameters, config)

@@ -214,7 +214,10 @@ def announce(
     warnings = dict.fromkeys(line for job in jobs for line in job.config.warnings())
     for warning in warnings:
         console.print(warning, style="yellow", soft_wrap=True)
-    lines = [f"{len(jobs)} runs in {root}; {words}", f"  {again(jobs, arguments)}"]
+    lines = [
+        f"{counted(len(jobs), 'run')} in {root}; {words}",
+        f"  {again(jobs, arguments)}",
+    ]
     lines.insert(0, say_work(jobs, most, bool(sent)))
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
 
@@ -225,15 +228,23 @@ def say_work(jobs: Sequence[Job], most: int, elsewhere: bool = False) -> str:
     methods = list(dict.fromkeys(each["strategy"]["name"] for each in settings))
     seeds = {each["seed"] for each in settings}
     waiting = [job for job in jobs if not finished(job.config)]
-    counts = {"seed": len(seeds), "run": len(waiting)}
-    many = [f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items()]
-    said = f"{', '.join(methods)}; {many[0]}; {many[1]} to carry out"
+    runs = counted(len(waiting), "run")
+    said = f"{', '.join(methods)}; {counted(len(seeds), 'seed')}; {runs} to carry out"
     if elsewhere or not waiting:
         return said
     from simulations.batch.duration import seconds_of
 
     took = clock(seconds_of(waiting, most))
     return f"{said}, {min(most, len(waiting))} at a time, in about {took} here"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> counted(1, "run"), counted(0, "run"), counted(3, "seed")
+    ('1 run', '0 runs', '3 seeds')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def take_reference(overrides: Sequence[str]) -> tuple[str, list[str]]:

@@ -55,29 +55,32 @@ class IFCA(ChoosingStrategy):
     def plan_train(self, server_round: int) -> Plan:
         """Sample participants, and send all models to each, or the one that it chose.
 
-        Only with secure sums: who is in a sum must be known before anybody trains.
+        With secure sums who is in a sum must be known before anybody trains.
         """
         plan = super().plan_train(server_round)
-        if not self.chooses_first:
+        if self.choose_in_training:
             return with_all_models(plan)
+        if len(self.state.models) == 1:
+            return plan
         clients = [task.client for task in plan.tasks]
         rows = self.move(self.ask_choices(server_round, clients))
         return cluster_plan(self.state, rows.tolist())
 
     @property
-    def chooses_first(self) -> bool:
-        """Whether participants choose before they train."""
-        return bool(self.run.config.privacy.secure_sums)
+    def choose_in_training(self) -> bool:
+        """Whether a trained model comes with its choice: it does if there is one."""
+        secure_sums = self.run.config.privacy.secure_sums
+        return not secure_sums and len(self.state.models) > 1
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read the choice of a cluster, which must come with a trained model."""
-        if phase == "train" and not self.chooses_first:
+        if phase == "train" and self.choose_in_training:
             return self.read_choice(result)
         return super().read_result(phase, result)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Move participants to the clusters that they chose, then average in each."""
-        if not self.chooses_first:
+        if self.choose_in_training:
             self.move(results)
         super().absorb_train(server_round, results)
 

@@ -30,7 +30,10 @@ def test_other_turns_are_refused(turn: str) -> None:
         ("clients/ditto.py", "tests/strategies/test_ditto.py"),
         ("clients/ifca.py", "tests/clients/families/test_choosing.py"),
         ("cfl_flower/state.py", "tests/cfl_flower/engine/test_rounds.py"),
-        ("cfl_flower/engine/delivery.py", "tests/cfl_flower/engine/test_rounds.py"),
+        (
+            "cfl_flower/engine/delivery.py",
+            "tests/cfl_flower/engine/test_far_reports.py",
+        ),
         ("cfl_flower/models/flat.py", "tests/cfl_flower/test_models.py"),
     ],
 )

@@ -211,10 +211,10 @@ def test_killed_in_the_middle_the_same_command_goes_on(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("strategy=fedavg --bare", ["fedavg; 1 seeds; 1 runs"]),
+        ("strategy=fedavg --bare", ["fedavg; 1 seed; 1 run to"]),
         ("strategy=ifca seed=0,1,2", ["ifca, oracle; 3 seeds; ", " runs to carry out"]),
         ("strategy=fedprox seed=0,1 drift=regroup,rotate", ["; 2 seeds; "]),
-        ("strategy=fedavg --bare --submit local", ["fedavg; 1 seeds"]),
+        ("strategy=fedavg --bare --submit local", ["fedavg; 1 seed;"]),
     ],
 )
 def test_a_dry_run_says_what_there_is_to_do(

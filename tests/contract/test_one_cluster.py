@@ -1,0 +1,27 @@
+"""A method that is given one cluster runs, and everybody is in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Runner
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    "options",
+    [
+        "strategy=ifca",
+        "strategy=ifca strategy.tested=best",
+        "strategy=ifca strategy.migration=true",
+        "strategy=ifca privacy.secure_sums=true participants=12",
+        "strategy=flexcfl",
+        "strategy=flexcfl strategy.migration=false",
+        "strategy=fesem",
+    ],
+)
+def test_one_cluster_has_all_clients(run_small: Runner, options: str) -> None:
+    run = run_small(*options.split(), "strategy.clusters=1")
+    assert {row["num_clusters"] for row in run.rounds} == {1}
+    assert not any(row["failures"] for row in run.rounds)
+    assert run.rounds[-1]["accuracy"] > run.rounds[0]["accuracy"]
