@@ -114,7 +114,7 @@ DATA = [
     (f"{TABLE}gap.csv", "gap.csv lacks values: b in 1 of … row 2; fill … missing=drop"),
     (
         f"{TABLE}text.csv",
-        "text.csv: row 2 has b=z, … no finite number … fix it, leave it out, or name it",
+        "text.csv: row 2 has b=z, … no finite number … leave it out, or name it",
     ),
     (f"{TABLE}gap.csv dataset.label=labl", "dataset.label=labl … did you mean label?"),
 ]
