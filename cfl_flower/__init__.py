@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from cfl_flower import aliases
+from cfl_flower.environment.code_version import VERSION
 
 if TYPE_CHECKING:
     from cfl_flower.engine.method import ClusteredStrategy as Strategy
@@ -46,7 +47,7 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 aliases.install()
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:

@@ -179,7 +179,7 @@ def with_defaults(node: Any, base: object = None) -> Any:
     >>> with_defaults({"_target_": "cfl_flower.models.Recurrent", "cell": "lstm"})
     ... # doctest: +ELLIPSIS
     {'_target_': 'cfl_flower.models.Recurrent', 'cell': 'lstm', 'weights': None, ...}
-    >>> system = {"_target_": "cfl_flower.config.system.System", "task_timeout": 5.0}
+    >>> system = {"_target_": "cfl_flower.run_config.System", "task_timeout": 5.0}
     >>> with_defaults(system)["evaluate_every"]
     1
     """

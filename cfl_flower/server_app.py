@@ -16,12 +16,14 @@ from rich.console import Console
 from cfl_flower.analysis.comparison import compare
 from cfl_flower.building import locate
 from cfl_flower.communication.fleet import Fleet
-from cfl_flower.config.compose import RunConfig, compose_run_config
+from cfl_flower.config.compose import compose_run_config
+from cfl_flower.config.warnings import find_warnings
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.stream import HALF, Stream, say_empty, say_share
 from cfl_flower.environment.energy import EnergyMeter
 from cfl_flower.environment.memory import keep_free_memory, rare_collections
 from cfl_flower.errors import CflError, FailedRunsError, one_line
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import (
@@ -145,7 +147,7 @@ def say_data(
 ) -> None:
     """Say what is special about the clients' data, a ``share`` of which arrives."""
     say = partial(console.print, soft_wrap=True, markup=False)
-    for warning in config.warnings():
+    for warning in find_warnings(config):
         say(warning, style="yellow")
     if isinstance(config.dataset, InferredDataset):
         say(config.dataset.described)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 Scalar: TypeAlias = bool | int | float | str | bytes
 Json: TypeAlias = Any
 """Whatever `json` can write."""
+
+Counted = Literal["balanced_accuracy", "macro_f1", "auc", "calibration"]
+"""Measures of a test that follow from its counts (`learning.outcomes`)."""
 
 
 def client_order(client: ClientId) -> tuple[bool, Any]:

@@ -50,6 +50,7 @@ class FieldingClient(ClusteredClient):
         """
         settings = self.context.settings
         classes = self.context.stream.classes
-        representation = settings.representation
-        found: bool = representation.changed(last, now, settings, classes)
+        found: bool = settings.representation.changed(
+            last, now, settings.distance, settings.tolerance, classes
+        )
         return found

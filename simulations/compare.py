@@ -28,12 +28,12 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
 from cfl_flower.config.composition import compose_plain_sweep, strategy_has
 from cfl_flower.config.overrides import OVERRIDES, parse, quoted, split, with_folder
 from cfl_flower.errors import InterruptedRunError, NoConceptsError
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import Verbosity, clock, make_table_console
 from cfl_flower.runs.reading import (
     effective_differences,
@@ -47,9 +47,6 @@ from simulations.batch.submission import add_options, submit, without_options
 from simulations.engines.superlink import APP, PROJECT
 from simulations.run import check_machine, refuse_nothing
 from simulations.shell.terminal import Parser, command, make_error_console, program
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
 
 FOLDER = "compare"
 """The last word of a folder that is made up for a comparison."""
@@ -208,10 +205,12 @@ def announce(
     Unless they are sent elsewhere it is also said about how long they take here, so
     many at a time.
     """
+    from cfl_flower.config.warnings import find_warnings
+
     root = str(root_of(jobs))
     words = sent or "after an interruption they go on by"
     console = make_error_console()
-    warnings = dict.fromkeys(line for job in jobs for line in job.config.warnings())
+    warnings = dict.fromkeys(line for job in jobs for line in find_warnings(job.config))
     for warning in warnings:
         console.print(warning, style="yellow", soft_wrap=True)
     lines = [

@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.columns import Columns as SideBySide
@@ -20,14 +19,12 @@ from rich.console import Console
 from rich.table import Table
 
 from cfl_flower.config.composition import compose_plain
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray
 from simulations.previewing.data_summary import CLIENTS, Preview, preview, shares, span
 from simulations.shell.terminal import Parser, command, writable
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
 
 FIRST_CLIENTS = 20
 """Clients in the text."""
@@ -195,6 +192,7 @@ def main(arguments: Sequence[str]) -> None:
     composed = compose_plain(overrides)
     # torch with the classes of all groups, once the keys are right.
     from cfl_flower.config.compose import check_settings
+    from cfl_flower.config.warnings import find_warnings
     from cfl_flower.server_app import open_stream
 
     config = check_settings(composed)
@@ -202,7 +200,7 @@ def main(arguments: Sequence[str]) -> None:
     title = headline(config)
     found = with_names(found, getattr(config.dataset, "names", ()))
     console = make_console()
-    show(found, title, console, config.warnings())
+    show(found, title, console, find_warnings(config))
     if output:
         from simulations.previewing.picture import draw
         from simulations.reporting.charts import save

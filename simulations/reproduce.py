@@ -20,7 +20,6 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
@@ -28,6 +27,7 @@ from rich.table import Table
 from cfl_flower.analysis.leads import TESTED
 from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import ConfigError
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import Json
@@ -50,9 +50,6 @@ from simulations.papers.published import (
 from simulations.papers.recorded import record
 from simulations.run import check_machine
 from simulations.shell.terminal import Parser, command, count
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
 
 
 def run_folder(cell: Cell, seed: int, options: argparse.Namespace) -> Path:

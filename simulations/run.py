@@ -20,7 +20,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
@@ -36,6 +35,7 @@ from cfl_flower.config.overrides import (
 )
 from cfl_flower.environment.plugins import CONFIGURATION
 from cfl_flower.errors import ConfigError, InterruptedRunError
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import VERBOSITY, Verbosity, make_console, verbosity
 from cfl_flower.runs.directory import (
     check_output_dir,
@@ -49,10 +49,6 @@ from simulations.choices import show
 from simulations.engines.choice import engine_of, workers_of
 from simulations.engines.superlink import run_on_superlink
 from simulations.shell.terminal import Parser, command, program
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
-
 
 WORKER = 2**26
 """Bytes of memory that a worker process takes, at least."""

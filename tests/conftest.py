@@ -27,8 +27,9 @@ from cfl_flower.building import locate
 from cfl_flower.client import node_config
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config import composition
-from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.environment import plugins
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.server_app import execute
 from simulations.engines.inprocess import InProcessGrid

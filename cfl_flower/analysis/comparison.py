@@ -38,9 +38,9 @@ from cfl_flower.analysis.tables import (
     lead_table,
     table,
 )
-from cfl_flower.config.compose import RunConfig
 from cfl_flower.data.worlds.stream import HALF, say_share
 from cfl_flower.errors import ConfigError
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import fitting
 
 DATA = ("dataset", "partition", "drift", "clients", "rounds")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.environment.plugins import allowed_packages
 from cfl_flower.errors import CflError, ConfigError, one_line, printable
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import CONCEPTS, FAILURE, RUN, repeat_command
 from cfl_flower.runs.provenance import read_provenance
@@ -33,9 +34,6 @@ from cfl_flower.runs.reading import (
 )
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
 
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 """What files that are not what they should be lead to."""

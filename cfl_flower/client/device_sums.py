@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from filelock import FileLock
@@ -35,6 +35,7 @@ from cfl_flower.communication.masks import (
     fewest_senders,
     public_key,
 )
+from cfl_flower.communication.partial_sums import PartialSums
 from cfl_flower.types import (
     LEFT_OUT,
     OUTCOMES,
@@ -45,9 +46,6 @@ from cfl_flower.types import (
     Task,
     Vector,
 )
-
-if TYPE_CHECKING:
-    from cfl_flower.communication.partial_sums import PartialSums
 
 REVEAL = "reveal"
 """Key of a task's config, and of the answer's metrics: what opens the sums of a round's

@@ -11,7 +11,6 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flwr.app import Array, Message
 from flwr.serverapp import Grid
@@ -26,6 +25,7 @@ from cfl_flower.communication.replies import Refused, ReplyReader
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import ClientFailedError, InvalidResultError, WorkerLostError
 from cfl_flower.models import initial_vector
+from cfl_flower.run_config import RunConfig
 from cfl_flower.types import (
     ClientId,
     Failure,
@@ -34,9 +34,6 @@ from cfl_flower.types import (
     Trace,
     client_order,
 )
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
 
 log = logging.getLogger(__name__)
 

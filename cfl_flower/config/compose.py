@@ -6,16 +6,14 @@ Both entry points use it: `simulations.run` and the server app.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from cfl_flower.building import build, declared, locate
-from cfl_flower.client.faults import Faults
 from cfl_flower.config.composition import (
     Composition,
     compose_plain,
@@ -23,187 +21,23 @@ from cfl_flower.config.composition import (
 )
 from cfl_flower.config.options import GROUPS, list_options
 from cfl_flower.config.overrides import in_flat_keys, parse, read_run_config
-from cfl_flower.config.system import System
 from cfl_flower.data.datasets.digits import Dataset
 from cfl_flower.data.reading.inferred import InferredDataset
-from cfl_flower.data.worlds.drift import Drift
 from cfl_flower.data.worlds.holdings import Holdings
-from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.checks import check_method
-from cfl_flower.engine.simulated_devices import Devices
 from cfl_flower.errors import ConfigError
-from cfl_flower.learning.aggregation import Average, FedYogi
-from cfl_flower.learning.outcomes import Counted
-from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
 from cfl_flower.learning.training import least_batch
-from cfl_flower.models import FlatModel, ModelSettings, check_network, has_extractor
-from cfl_flower.models.adapters import excess_ranks
-from cfl_flower.privacy.settings import ModelPrivacy
+from cfl_flower.models import FlatModel, check_network
+from cfl_flower.run_config import Basics, RunConfig
 from cfl_flower.settings import (
-    Count,
-    Natural,
-    NonNegative,
     located,
     require,
     require_memory,
-    settings,
 )
 from cfl_flower.types import Json
 
 DEFAULT_DATA_DIR = Path("~/.cache/cfl-flower")
-
-MOST_ROUNDS = 5
-"""Rounds of an event that are named in a warning."""
-
-
-@settings("")
-class Basics:
-    """The top-level settings; `conf/config.yaml` has their defaults."""
-
-    rounds: Count
-    """Communication rounds."""
-    clients: Count
-    """Virtual clients, or devices to wait for."""
-    participants: Count
-    """M, clients that train in a round, over all clusters."""
-    clusters: Count
-    """K, for methods with a fixed number of clusters."""
-    seed: Natural
-    """Seed of all random draws of the run."""
-    workers: Count | Literal["auto"]
-    """Worker processes; auto is one for each core; no effect on the numbers."""
-    gpus_per_worker: NonNegative
-    """GPUs of each worker; a fraction shares one."""
-    engine: Literal["auto", "processes", "inprocess", "ray"]
-    """How messages are carried; no effect on the numbers. Auto is ray where RAY_ADDRESS
-    names a cluster or workers have GPUs, else processes of this machine."""
-    output_dir: str | None
-    """The run's folder; null for `outputs/<date>/<time>-<strategy>-<drift>-s<seed>`."""
-    data_dir: str | None
-    """Where datasets are; null for `~/.cache/cfl-flower`."""
-    resume: bool
-    """Continue from `output_dir`/checkpoint."""
-    metrics: list[Counted | Literal["worst_tenth", "forgetting"]]
-    """What is measured beside the accuracy of each test."""
-    evaluation: Literal["round", "prequential"]
-    """Whether a round's test is on its own data, or on those of the next round, before
-    anyone trains on them (test, then train)."""
-
-    def __post_init__(self) -> None:
-        require(
-            self.participants <= self.clients,
-            "participants",
-            self.participants,
-            f"at most the {self.clients} clients, or raise clients",
-        )
-
-
-@dataclass(frozen=True)
-class RunConfig(Basics):
-    """The configuration of one run, typed and checked; its paths are absolute.
-
-    Groups are frozen dataclasses with the behaviour that they configure.
-    """
-
-    output_dir: str
-    data_dir: str
-    strategy: Any
-    dataset: Dataset
-    partition: Partition
-    drift: Drift
-    model: ModelSettings
-    selection: RandomSelection | NearestToCentre | Oort
-    server_optimizer: Average | FedYogi
-    devices: Devices
-    system: System
-    logger: Any
-    faults: Faults
-    privacy: ModelPrivacy
-    timeline: Timeline
-    """The data of every simulated client, and its true concept."""
-    names: dict[str, str]
-    """The chosen option of each group."""
-    resolved: dict[str, Json]
-    """All settings as plain data, as in `config.yaml` and sent to clients."""
-    overrides: list[str]
-    """As given by the user."""
-
-    def warnings(self) -> list[str]:
-        """Return what makes the run probably not what was meant, a line each."""
-        found = []
-        changes = self.timeline.changes
-        events = self.timeline.rounds
-        drift = self.names["drift"]
-        why = ""
-        if not events and drift != "none":
-            why = (
-                f"no event is in rounds={self.rounds}; name some in drift.rounds, set "
-                "drift.every and drift.first, or say drift=none"
-            )
-        elif not changes and events[-1:] > [1]:
-            why = (
-                f"its events until round {events[-1]} leave all as it is; see "
-                "cfl-flower preview, or say drift=none"
-            )
-        elif changes and changes[0] > self.rounds:
-            why = (
-                f"it starts in round {changes[0]}, after the last of rounds="
-                f"{self.rounds}; name others in drift.rounds; 0.5 is the middle of "
-                "the run"
-            )
-        if why:
-            found.append(f"nothing changes with drift={drift}: {why}")
-        found += [] if why else self._idle_events()
-        partition = self.names["partition"]
-        if getattr(self.dataset, "partitioner", None) and partition != "natural":
-            found.append(
-                f"dataset.partitioner has no effect with partition={partition}; add "
-                "partition=natural"
-            )
-        shape = self.dataset.shape
-        classes = self.dataset.classes
-        needs = getattr(self.strategy, "needs_extractor", False)
-        if needs and not has_extractor(self.model, shape, classes):
-            found.append(
-                f"strategy={self.names['strategy']} is for networks with an extractor, "
-                f"and that of model={self.names['model']} has no weights: it does less "
-                "than in its paper, and than other methods; use model=mlp or a deeper "
-                "one"
-            )
-        found += excess_ranks(self.model, shape, classes)
-        if isinstance(self.dataset, InferredDataset):
-            found += self.dataset.notes(self.data_dir)
-        warmup = self.strategy.local.warmup
-        if warmup >= self.rounds:
-            found.append(
-                f"strategy.local.warmup={warmup} does not end before rounds="
-                f"{self.rounds} do: the learning rate is never reached; use fewer"
-            )
-        return found
-
-    def _idle_events(self) -> list[str]:
-        """Return which events do nothing, or less than a setting of them says."""
-        idle = self.timeline.idle
-        found = []
-        for place, event in self.drift.events.items():
-            if place in idle:
-                when = ", ".join(map(str, idle[place][:MOST_ROUNDS]))
-                found.append(
-                    f"nothing changes by {place}, a {type(event).__name__}, in round "
-                    f"{when}: no client, or a strength without effect"
-                )
-                continue
-            values = vars(event)
-            named = [f"{k}={values[k]}" for k in ("ids", "modulo") if values[k]]
-            named += [f"fraction={event.fraction:g}"] if event.fraction < 1 else []
-            if len(named) > 1:
-                able = event.candidates(self.clients).sum()
-                found.append(
-                    f"{place} changes {round(event.fraction * able)} of {self.clients} "
-                    f"clients at a time, by its {' and '.join(named)} together"
-                )
-        return found
 
 
 def compose_config(overrides: Sequence[str]) -> RunConfig:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from cfl_flower.building import locate
-from cfl_flower.engine.declarations import Disclosure
+from cfl_flower.engine.declarations import Disclosure, Method
 from cfl_flower.engine.stages.privacy_budget import PrivacyGuard
 from cfl_flower.engine.uploads_state import AsynchronousState
 from cfl_flower.errors import NoConceptsError
@@ -16,11 +16,8 @@ from cfl_flower.learning.outcomes import COUNTED
 from cfl_flower.models import build_model
 from cfl_flower.privacy.accounting import epsilon_of, require_accountant
 from cfl_flower.privacy.settings import LocalPrivacy
+from cfl_flower.run_config import RunConfig
 from cfl_flower.settings import located, require
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
-    from cfl_flower.engine.method import ClusteredStrategy
 
 
 class Rule(NamedTuple):
@@ -32,7 +29,7 @@ class Rule(NamedTuple):
     allowed: str
 
 
-def check_method(method: type[ClusteredStrategy], config: RunConfig) -> None:
+def check_method(method: type[Method], config: RunConfig) -> None:
     """Raise `ConfigError` for settings that a method, or privacy, does not go with."""
     _require(method_rules(method, config))
     check_training(config)
@@ -60,7 +57,7 @@ def _require(rules: Iterator[Rule]) -> None:
         require(rule.holds, rule.field, rule.value, rule.allowed)
 
 
-def method_rules(method: type[ClusteredStrategy], config: RunConfig) -> Iterator[Rule]:
+def method_rules(method: type[Method], config: RunConfig) -> Iterator[Rule]:
     """Yield what a method requires of the server optimiser and the selection."""
     names = config.names
     optimizer = config.server_optimizer
@@ -110,7 +107,7 @@ def method_rules(method: type[ClusteredStrategy], config: RunConfig) -> Iterator
     )
 
 
-def robust_rules(method: type[ClusteredStrategy], config: RunConfig) -> Iterator[Rule]:
+def robust_rules(method: type[Method], config: RunConfig) -> Iterator[Rule]:
     """Yield what `strategy.robust` requires: single models that are only averaged."""
     rule = config.strategy.robust
     name = f"strategy={config.names['strategy']}"

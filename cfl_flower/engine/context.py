@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from cfl_flower.communication.fleet import Fleet
+from cfl_flower.data.worlds.timeline import Timeline
+from cfl_flower.engine.declarations import Method
 from cfl_flower.engine.simulated_devices import VirtualClock
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import PASSES, ClientId, Plan, Result
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
-    from cfl_flower.data.worlds.timeline import Timeline
-    from cfl_flower.engine.method import ClusteredStrategy
 
 
 class RoundContext:
@@ -23,7 +20,7 @@ class RoundContext:
 
     def __init__(
         self,
-        method: ClusteredStrategy,
+        method: Method,
         config: RunConfig,
         fleet: Fleet,
         timeline: Timeline | None,

@@ -1,11 +1,14 @@
-"""What a method says of itself, for those who check, export and measure it."""
+"""What a method says of itself, and the steps that the engine asks of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
-from cfl_flower.types import ClientId, FloatArray, IntArray
+from cfl_flower.communication.results import Results
+from cfl_flower.state import ClusteredState
+from cfl_flower.types import ClientId, FloatArray, IntArray, Json, Plan, Result, Vector
 
 
 @dataclass(frozen=True)
@@ -76,3 +79,61 @@ class Description:
     class_clusters: tuple[Sequence[ClientId], IntArray] | None = None
     """m clients and their cluster in each class, (m, L), -1 without samples of it; of a
     method whose clusters are not of whole clients."""
+
+
+class Method(Protocol):
+    """A method as the engine sees it: `engine.method.ClusteredStrategy` has the steps.
+
+    The engine knows this protocol only, so that its parts need not know the class which
+    they carry out.
+    """
+
+    State: ClassVar[type[ClusteredState]]
+    state: Any
+    discloses: ClassVar[Disclosure | None]
+    supports: ClassVar[Supports]
+
+    def start(self, *arguments: Any) -> Any:
+        """Run all rounds: Flower's `Strategy.start`."""
+
+    def hello(self, clients: Sequence[ClientId]) -> Plan:
+        """Return what clients are asked before they are known."""
+
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
+        """Take newcomers into the state."""
+
+    def read_result(self, phase: str, result: Result) -> Result:
+        """Return a result with its report parsed."""
+
+    def plan_train(self, server_round: int) -> Plan:
+        """Return who trains which model."""
+
+    def absorb_train(self, server_round: int, results: Results) -> None:
+        """Take in trained models."""
+
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
+        """Return who tests which model."""
+
+    def absorb_evaluate(self, server_round: int, results: Results) -> None:
+        """Take in reports about the data of the next round."""
+
+    def describe(self) -> Description:
+        """Return what is known of the clusters now."""
+
+
+class UploadMethod(Method, Protocol):
+    """A method without rounds: `engine.asynchronous.AsynchronousStrategy`."""
+
+    exchange: ClassVar[Exchange]
+
+    def reply(self, row: int, result: Result) -> list[Vector]:
+        """Take in an upload; return what its client receives."""
+
+    def personal(self, row: int, sent: list[Vector]) -> Vector:
+        """Return the model that a client predicts with."""
+
+    def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
+        """Return what is noted of an upload."""
+
+    def describe_round(self, noted: Sequence[Mapping[str, Json]]) -> None:
+        """Note what the uploads of a round say together."""

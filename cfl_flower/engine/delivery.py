@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -13,9 +13,10 @@ from flwr.app import Message
 from cfl_flower.clustering.representations import check_length, report_length
 from cfl_flower.communication.partial_sums import add_result, portions
 from cfl_flower.communication.results import Results
+from cfl_flower.communication.validation import is_bounded
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.environment.memory import return_free_memory
-from cfl_flower.errors import InvalidResultError
+from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.privacy.clipping import FEWEST
 from cfl_flower.types import ClientId, Plan, Result
 
@@ -183,3 +184,28 @@ class Delivery:
         if context.fleet.simulated:
             context.clock.note(results, results.traffic)
             context.note_energy(results)
+
+    def require_any(self, valid: Sequence[object], phase: str) -> None:
+        """Raise `NoValidResultError`, which ends the run, if nothing is valid."""
+        if valid:
+            return
+        record = self._context.record
+        failures = [f for f in record.failures if f.phase == phase]
+        reasons = [f"client {f.client}: {f.reason}: {f.detail}" for f in failures]
+        remedy = "fix the clients and add resume=true"
+        if failures and all(f.reason == "count" for f in failures):
+            remedy = (
+                "they have too few samples in this round: see cfl-flower preview, and "
+                "take another partition or drift (with drift=timestamps a longer "
+                "drift.window or fewer drift.periods)"
+            )
+        if not all(map(is_bounded, self._context.state.models)):
+            remedy = (
+                "what they received is not finite itself, or huge: training diverged, "
+                "so take smaller learning rates (strategy.local.learning_rate, or the "
+                "server's own) in a new output_dir"
+            )
+        raise NoValidResultError(
+            f"round {record.round}: none of {len(failures)} clients gave a valid "
+            f"{phase} result; {(reasons or ['nobody has samples'])[0]}; {remedy}"
+        )

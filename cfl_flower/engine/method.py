@@ -1,36 +1,36 @@
 """A method: nine steps that papers decide, each of them FedAvg's until overridden.
 
 A method speaks of clients, clusters and models only: who joins which cluster, who
-trains what, what the results change. It is a Flower strategy (`FlowerStrategy`), whose
-verbs it hands to the engine that it has.
+trains what, what the results change. It is a Flower strategy, and hands Flower's verbs
+to its engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
 
+from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.results import Results
+from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.declarations import (
     Description,
     Disclosure,
     Published,
     Supports,
 )
-from cfl_flower.engine.flower_strategy import FlowerStrategy
 from cfl_flower.engine.rounds import Rounds
 from cfl_flower.errors import InvalidResultError
+from cfl_flower.run_config import RunConfig
+from cfl_flower.runs.callbacks import Callback
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import ClientId, IntArray, Plan, Result, Task
-
-if TYPE_CHECKING:
-    from cfl_flower.communication.fleet import Fleet
-    from cfl_flower.config.compose import RunConfig
-    from cfl_flower.data.worlds.timeline import Timeline
-    from cfl_flower.runs.callbacks import Callback
 
 __all__ = [
     "ClusteredState",
@@ -48,7 +48,7 @@ __all__ = [
 """What the file of a method begins with."""
 
 
-class ClusteredStrategy(FlowerStrategy):
+class ClusteredStrategy(Strategy):
     """Per-cluster FedAvg, open at every step where methods differ."""
 
     Settings: ClassVar[type[StrategySettings]] = StrategySettings
@@ -116,6 +116,35 @@ class ClusteredStrategy(FlowerStrategy):
     def describe(self) -> Description:
         """Return what is known of the clusters now."""
         return Description()
+
+    # Flower's verbs, which the engine carries out -----------------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Return the messages of a round's training tasks."""
+        return self.engine.configure_train(server_round)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Take in the training results; the models stay in the state."""
+        return self.engine.aggregate_train(replies)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Return the messages of a round's tests."""
+        return self.engine.configure_evaluate()
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Take in the tests and what clients report with them."""
+        return self.engine.aggregate_evaluate(replies)
+
+    def summary(self) -> None:
+        """Print nothing: callbacks do."""
 
 
 def cluster_plan(

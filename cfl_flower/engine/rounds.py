@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -15,8 +15,9 @@ from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.partial_sums import portions
 from cfl_flower.communication.results import Results
-from cfl_flower.communication.validation import is_bounded
+from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.context import RoundContext
+from cfl_flower.engine.declarations import Method
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
 from cfl_flower.engine.plans import check_plan
@@ -25,18 +26,12 @@ from cfl_flower.engine.server_step import ServerStep
 from cfl_flower.engine.services import RunServices
 from cfl_flower.engine.stages import make_stages
 from cfl_flower.environment.memory import return_free_memory
-from cfl_flower.errors import NoValidResultError
 from cfl_flower.learning.outcomes import COUNTED
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Failure, Plan, Result, Scalar
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
-    from cfl_flower.data.worlds.timeline import Timeline
-    from cfl_flower.engine.method import ClusteredStrategy
-
 
 STEPS = {
     "query": "hello, or what run.ask was given,",
@@ -51,7 +46,7 @@ class Rounds:
 
     def __init__(
         self,
-        method: ClusteredStrategy,
+        method: Method,
         config: RunConfig,
         fleet: Fleet,
         timeline: Timeline | None = None,
@@ -67,7 +62,9 @@ class Rounds:
         self.measures = RoundMeasures(self.context)
         self.step = ServerStep(self.context)
         self.stages = make_stages(self.context, self.participants, self.delivery)
-        self.services = RunServices(self, self.context, self.step)
+        self.services = RunServices(
+            self.context, self.participants, self.delivery, self.step, self.ask_in_parts
+        )
         self._plans: list[Plan] = []
         self._started = 0.0
 
@@ -110,7 +107,7 @@ class Rounds:
         # A cluster that lost too many devices costs itself the round, not the run.
         sums = self.config.privacy.secure_sums
         if context.record.participants and not sums:
-            self.require_any(results, "train")
+            self.delivery.require_any(results, "train")
         context.advance_clock([result.client for result in results])
         self.step.begin()
         if results or not sums:
@@ -140,7 +137,7 @@ class Rounds:
         context = self.context
         results = self.delivery.receive("evaluate", replies)
         if any(failure.phase == "evaluate" for failure in context.record.failures):
-            self.require_any(results, "evaluate")
+            self.delivery.require_any(results, "evaluate")
         context.advance_clock()
         results = self.pass_back(results)
         rows = self.note_tests(results)
@@ -218,7 +215,7 @@ class Rounds:
         for client in self.fleet.disputes.keys() - set(context.state.clients):
             detail = self.fleet.disputes[client]
             context.record.failures.append(Failure(client, "query", "node", detail))
-        self.require_any(context.state.clients, "query")
+        self.delivery.require_any(context.state.clients, "query")
 
     def find_newcomers(self) -> list[ClientId]:
         """Return the clients that are there and not in the state."""
@@ -254,28 +251,3 @@ class Rounds:
     ) -> None:
         for callback in self.callbacks:
             callback(record, rows, state)
-
-    def require_any(self, valid: Sequence[object], phase: str) -> None:
-        """Raise `NoValidResultError`, which ends the run, if nothing is valid."""
-        if valid:
-            return
-        record = self.context.record
-        failures = [f for f in record.failures if f.phase == phase]
-        reasons = [f"client {f.client}: {f.reason}: {f.detail}" for f in failures]
-        remedy = "fix the clients and add resume=true"
-        if failures and all(f.reason == "count" for f in failures):
-            remedy = (
-                "they have too few samples in this round: see cfl-flower preview, and "
-                "take another partition or drift (with drift=timestamps a longer "
-                "drift.window or fewer drift.periods)"
-            )
-        if not all(map(is_bounded, self.context.state.models)):
-            remedy = (
-                "what they received is not finite itself, or huge: training diverged, "
-                "so take smaller learning rates (strategy.local.learning_rate, or the "
-                "server's own) in a new output_dir"
-            )
-        raise NoValidResultError(
-            f"round {record.round}: none of {len(failures)} clients gave a valid "
-            f"{phase} result; {(reasons or ['nobody has samples'])[0]}; {remedy}"
-        )

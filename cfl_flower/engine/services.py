@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.engine.delivery import Reader
+from cfl_flower.engine.delivery import Delivery, Reader
 from cfl_flower.engine.participants import Participants
 from cfl_flower.engine.server_step import ServerStep
 from cfl_flower.models import FlatModel
@@ -17,23 +17,29 @@ from cfl_flower.runs.record import RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.types import IntArray, Plan, Result, Vector
 
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
-    from cfl_flower.data.worlds.timeline import Timeline
-    from cfl_flower.engine.rounds import Rounds
+AskInParts: TypeAlias = Callable[[int, Plan], Iterator[Results]]
+"""Asks clients what a plan says in a round, and yields answers by portions."""
 
 
 class RunServices:
     """A method's run: its configuration, generators, questions, participants, steps."""
 
-    def __init__(self, engine: Rounds, context: RoundContext, step: ServerStep) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        context: RoundContext,
+        participants: Participants,
+        delivery: Delivery,
+        step: ServerStep,
+        ask_in_parts: AskInParts,
+    ) -> None:
         self._context = context
+        self._delivery = delivery
         self._step = step
-        self.config: RunConfig = context.config
-        self.timeline: Timeline | None = context.timeline
+        self._ask_in_parts = ask_in_parts
+        self.config = context.config
+        self.timeline = context.timeline
         """The true concept of every client, where the data are simulated."""
-        self.participants: Participants = engine.participants
+        self.participants = participants
         """Draws who takes part in a round's training."""
 
     @property
@@ -61,7 +67,7 @@ class RunServices:
         own. Large answers come in portions. The callbacks of the last round are done
         when this returns.
         """
-        parts = self._engine.ask_in_parts(server_round, plan)
+        parts = self._ask_in_parts(server_round, plan)
         return [each for part in parts for each in part]
 
     def ask_in_parts(self, server_round: int, plan: Plan) -> Iterator[Results]:
@@ -69,7 +75,7 @@ class RunServices:
 
         Those of a portion need not be kept until the next one comes.
         """
-        return self._engine.ask_in_parts(server_round, plan)
+        return self._ask_in_parts(server_round, plan)
 
     def read(
         self, phase: str, results: Iterable[Result], read: Reader | None = None
@@ -78,11 +84,11 @@ class RunServices:
 
         Those are counted as failures.
         """
-        return self._engine.delivery.read(phase, results, read)
+        return self._delivery.read(phase, results, read)
 
     def require_any(self, valid: Sequence[object], phase: str) -> None:
         """Raise `NoValidResultError`, which ends the run, if nothing is valid."""
-        self._engine.require_any(valid, phase)
+        self._delivery.require_any(valid, phase)
 
     # Models --------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from cfl_flower.client.requests import UploadRequest
 from cfl_flower.communication.asynchronous import AsyncDispatcher, Backoff
 from cfl_flower.communication.results import Results, payload_bytes
 from cfl_flower.communication.validation import check_test
+from cfl_flower.engine.declarations import UploadMethod
 from cfl_flower.engine.rounds import Rounds
 from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
 from cfl_flower.errors import InvalidResultError, NoValidResultError
@@ -41,9 +42,6 @@ from cfl_flower.types import (
     client_order,
 )
 
-if TYPE_CHECKING:
-    from cfl_flower.engine.asynchronous import AsynchronousStrategy
-
 STAMP_BYTES = 8
 """Of the time stamp that goes with every model."""
 
@@ -54,7 +52,7 @@ LOOK_AROUND = 10.0
 class Uploads(Rounds):
     """Carries out an asynchronous method: an event loop over uploads."""
 
-    method: AsynchronousStrategy
+    method: UploadMethod
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -127,8 +125,8 @@ class Uploads(Rounds):
             if not self.fleet.simulated and self._backoff.hopeless(
                 self.participants.present()
             ):
-                self.require_any([], "train")
-        self.require_any([None] * valid, "train")
+                self.delivery.require_any([], "train")
+        self.delivery.require_any([None] * valid, "train")
         self.record.participants = tried
 
     def _test_all(self, timeout: float) -> None:

@@ -9,6 +9,9 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+VERSION = "0.1.0"
+"""The version of this package, as in pyproject.toml."""
+
 ROOT = Path(__file__).parents[2]
 """The folder that holds this project's packages."""
 

@@ -9,15 +9,12 @@ many samples of each have their score in each of `SCORES` bins.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from torch import Tensor
 
-from cfl_flower.types import FloatArray
-
-Counted = Literal["balanced_accuracy", "macro_f1", "auc", "calibration"]
-"""Measures that follow from the counts."""
+from cfl_flower.types import Counted, FloatArray
 
 COUNTED: tuple[Counted, ...] = get_args(Counted)
 

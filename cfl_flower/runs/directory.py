@@ -10,19 +10,21 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 from uuid import uuid4
 
 import yaml
 from filelock import FileLock, Timeout
 
 from cfl_flower.building import locate
+from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.environment.files import (
     append_durably,
     remove_leftovers,
     write_atomically,
 )
 from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.lines import check_stamp
 from cfl_flower.runs.provenance import code_changes, library_versions
@@ -33,10 +35,6 @@ from cfl_flower.runs.reading import (
 )
 from cfl_flower.runs.record import ClientRow, RoundRecord, device_joules, device_seconds
 from cfl_flower.types import Json
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
-    from cfl_flower.data.worlds.timeline import Timeline
 
 LOCK_TIMEOUT = 15.0
 """Seconds to wait for a killed run's processes to release the directory."""

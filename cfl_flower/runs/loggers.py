@@ -14,18 +14,16 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from cfl_flower.data.reading.files import intact
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.settings import require_package, settings
 from cfl_flower.state import ClusteredState
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
 
 Warn: TypeAlias = Callable[[str], None]
 """Shows a warning."""

@@ -14,8 +14,8 @@ from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
-from cfl_flower import __version__
 from cfl_flower.environment.code_version import (
+    VERSION,
     code_digest,
     commit,
     digest_of_files,
@@ -33,7 +33,7 @@ LIBRARIES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
 
 def library_versions() -> dict[str, str]:
     """Return the versions that a run's numbers depend on, this project's first."""
-    ours = {"cfl-flower": __version__, "python": platform.python_version()}
+    ours = {"cfl-flower": VERSION, "python": platform.python_version()}
     return ours | {name: version(name) for name in LIBRARIES}
 
 
@@ -59,7 +59,7 @@ def own_code(resolved: Mapping[str, Json]) -> dict[str, str]:
 def current_code(resolved: Mapping[str, Json]) -> dict[str, Json]:
     """Return what this process would make a run by."""
     return {
-        "version": __version__,
+        "version": VERSION,
         "commit": commit(),
         "code": code_digest(),
         "own_code": own_code(resolved),

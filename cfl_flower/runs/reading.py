@@ -8,19 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from cfl_flower.building import with_defaults
 from cfl_flower.environment.files import link_out
 from cfl_flower.errors import ConfigError
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.lines import check_client, check_round
 from cfl_flower.settings import show_value
 from cfl_flower.types import Json
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
 
 SHOWN = 3
 """Settings in which a run differs that an error lists."""

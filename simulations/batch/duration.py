@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from cfl_flower.run_config import RunConfig
 from simulations.batch.jobs import Job
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
 
 STEPS = 5
 """Steps of training of which the fastest is the measure."""

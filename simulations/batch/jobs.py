@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -27,6 +26,7 @@ from rich.progress import (
 
 from cfl_flower.environment.machine import usable_cores
 from cfl_flower.errors import ERROR_MARK
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import Course, Verbosity, clock, show_courses
 from cfl_flower.runs.directory import FAILURE
 from cfl_flower.runs.reading import finished
@@ -34,9 +34,6 @@ from simulations.batch.processes import end, prepare, start
 from simulations.engines.choice import AUTO, engine_of, workers_of
 from simulations.run import overrides_elsewhere
 from simulations.shell.terminal import make_error_console
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
 
 LOG = "log.txt"
 """What a process said, in the folder of its run, or above those of its runs."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from cfl_flower.environment.machine import usable_cores
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
+from cfl_flower.run_config import RunConfig
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable: the GPUs that a process sees."""

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import track
@@ -16,13 +15,11 @@ from rich.table import Table
 
 from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import ConfigError
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import clock
 from cfl_flower.runs.reading import broken
 from cfl_flower.settings import require
 from simulations.papers.published import PublishedTable, load_elsewhere
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
 
 FETCH = "dataset.download=true"
 """The remedy in the error of a dataset that is missing and can be fetched."""

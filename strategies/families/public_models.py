@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,19 +15,17 @@ from cfl_flower.data.worlds.public import (
     public_sets,
     sets_in_folders,
 )
+from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.uploads_state import AsynchronousSettings
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.public_evaluation import Validation
 from cfl_flower.learning.training import pretrain
 from cfl_flower.models import FlatModel, build_model
+from cfl_flower.run_config import RunConfig
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import Count, Natural, require, settings
 from cfl_flower.types import Vector
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
-    from cfl_flower.data.worlds.timeline import Timeline
 
 CLUSTER_TESTS = 2000
 """Test samples of each distribution on which the simulation tests its model."""

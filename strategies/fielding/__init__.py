@@ -3,10 +3,10 @@
 from strategies.fielding.method import (
     Fielding,
     FieldingSettings,
-    FieldingState,
     cluster_clients,
     set_centres,
 )
+from strategies.fielding.state import FieldingState
 
 __all__ = [
     "Fielding",

@@ -17,7 +17,7 @@ joins and whenever its data changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -52,20 +52,19 @@ from cfl_flower.engine.method import (
 from cfl_flower.privacy.report_noise import NoNoise, Privacy
 from cfl_flower.settings import Fraction, NonNegative, require, settings
 from cfl_flower.state import (
-    ClusteredState,
     Sampling,
     StrategySettings,
     Weighting,
     no_clusters,
 )
-from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task, Vector
+from cfl_flower.types import ClientId, IntArray, Plan, Result, Task, Vector
 from strategies.fielding.representations import LabelHistogram, Representation
 from strategies.fielding.robustness import PlainMeans, Robustness
+from strategies.fielding.state import FieldingState
 from strategies.fielding.threshold import (
     FixedThreshold,
     LearnedThreshold,
     ThresholdLearning,
-    Trials,
 )
 from strategies.fielding.triggers import CentreTrigger, PairwiseTrigger, Trigger
 
@@ -127,30 +126,6 @@ class FieldingSettings(StrategySettings):
         ok = not isinstance(learning, LearnedThreshold)
         allowed = "none with privacy=, which does not cover results of tests"
         require(ok, "strategy/threshold_learning", "trials", allowed)
-
-
-@dataclass
-class FieldingState(ClusteredState):
-    """Fielding's state; L is the length of a representation."""
-
-    representations: FloatArray
-    """The latest representation of each client, shape (n, L)."""
-    counts: IntArray
-    """The number of samples behind it, shape (n,)."""
-    reports: IntArray
-    """The number of each client's reports so far, shape (n,)."""
-    centres: FloatArray
-    """The centre of each cluster, shape (K, L)."""
-    reference: FloatArray
-    """The centres at the last re-clustering, shape (K, L)."""
-    heterogeneity: float | None = None
-    """The mean client distance, as of the last change of clusters or reports."""
-    delta: float | None = None
-    """Delta of Appendix F.2; None before the first drift event."""
-    consecutive: int = 0
-    """Drift events in a row that led to re-clustering (Appendix F.2)."""
-    trials: Trials = field(default_factory=Trials)
-    """What was observed of the thresholds (Appendix F.1)."""
 
 
 def set_centres(state: FieldingState, settings: FieldingSettings) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, get_args
+from typing import ClassVar, TypeAlias, get_args
 
 import numpy as np
 from torch import Tensor
@@ -26,9 +26,6 @@ from cfl_flower.models import FlatModel
 from cfl_flower.settings import Fraction, Natural, NonNegative, settings
 from cfl_flower.types import Vector
 from strategies.fielding.shared_model import SharedModel
-
-if TYPE_CHECKING:
-    from strategies.fielding.method import FieldingSettings
 
 
 class OnePart:
@@ -47,11 +44,16 @@ class OnePart:
         return (slice(None),)
 
     def changed(
-        self, last: Vector, now: Vector, settings: FieldingSettings, classes: int
+        self,
+        last: Vector,
+        now: Vector,
+        distance: Distance,
+        tolerance: float,
+        classes: int,
     ) -> bool:
         """Return whether a representation changed by more than the tolerance."""
-        gap = distances(last[None], now[None], settings.distance)[0, 0]
-        return bool(gap > settings.tolerance)
+        gap = distances(last[None], now[None], distance)[0, 0]
+        return bool(gap > tolerance)
 
     def largest_tolerance(self, tolerance: float) -> float:
         """Return the largest change of a part that a client does not report."""
@@ -146,12 +148,17 @@ class Combined(Gradient):
         return slice(0, classes), slice(classes, None)
 
     def changed(
-        self, last: Vector, now: Vector, settings: FieldingSettings, classes: int
+        self,
+        last: Vector,
+        now: Vector,
+        distance: Distance,
+        tolerance: float,
+        classes: int,
     ) -> bool:
         """Return whether either part changed by more than its tolerance."""
         labels = float(abs(now[:classes] - last[:classes]).sum())
         turned = distances(last[None, classes:], now[None, classes:], "cosine")[0, 0]
-        return bool(labels > settings.tolerance or turned > self.gradient_tolerance)
+        return bool(labels > tolerance or turned > self.gradient_tolerance)
 
     def largest_tolerance(self, tolerance: float) -> float:
         """Return the largest change of a part that a client does not report."""

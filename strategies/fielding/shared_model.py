@@ -7,7 +7,6 @@ sends it once, with the hello. It has the run's network.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,12 +16,10 @@ from cfl_flower.learning.decoupling import balanced_batch
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import pretrain
 from cfl_flower.models import build_model
+from cfl_flower.run_config import RunConfig
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import Count, Natural, Positive, require, settings
 from cfl_flower.types import Vector
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
 
 WHERE = "strategy.representation.shared"
 """The key of these settings."""

@@ -8,7 +8,7 @@ Delta of Appendix F.2).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from cfl_flower.clustering.centres import (
     adapt_delta,
@@ -19,9 +19,7 @@ from cfl_flower.clustering.centres import (
 from cfl_flower.clustering.representations import Distance, largest_pairwise_distance
 from cfl_flower.settings import Positive, settings
 from cfl_flower.types import FloatArray
-
-if TYPE_CHECKING:
-    from strategies.fielding.method import FieldingState
+from strategies.fielding.state import FieldingState
 
 
 @settings("strategy.trigger")

@@ -18,7 +18,7 @@ from cfl_flower.settings import settings
 from tests.benchmarks import measure as bench
 
 if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
+    from cfl_flower.run_config import RunConfig
     from cfl_flower.runs.callbacks import Callback
 
 WARM_UP = 3

@@ -13,10 +13,11 @@ from cfl_flower.client.resources import open_resources
 from cfl_flower.client.task_runner import unpack
 from cfl_flower.clustering.representations import digest, label_histogram
 from cfl_flower.communication.records import encode_models, pack_tasks, unpack_answers
-from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.environment.code_version import code_digest
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import initial_vector
+from cfl_flower.run_config import RunConfig
 from cfl_flower.types import Answer, Plan, Scalar, Task, Vector
 from clients.base import ClusteredClient
 from simulations.engines.inprocess import InProcessGrid

@@ -6,9 +6,9 @@ import pytest
 
 from cfl_flower.building import build, locate, settings_class
 from cfl_flower.client.faults import Faults
-from cfl_flower.config.system import System
 from cfl_flower.data.worlds.partition import LabelGroups, Natural
 from cfl_flower.errors import ConfigError
+from cfl_flower.run_config import System
 from cfl_flower.settings import require, settings
 from strategies.fielding import Fielding, FieldingSettings
 
@@ -97,7 +97,7 @@ def test_plain_data_without_a_target_stay_plain() -> None:
 
 
 def test_misspelt_field_of_rebuilt_settings_is_an_error() -> None:
-    node = {"_target_": "cfl_flower.config.system.System", "task_timeot": 3}
+    node = {"_target_": "cfl_flower.run_config.System", "task_timeot": 3}
     message = r"task_timeot is not a setting; did you mean task_timeout\? known here"
     with pytest.raises(ConfigError, match=message):
         build(node)

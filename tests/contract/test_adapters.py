@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
+from cfl_flower.config.warnings import find_warnings
 from cfl_flower.data.datasets.tables import Csv
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.cohort_training import can_train_together
@@ -209,7 +210,7 @@ def test_a_rank_above_that_of_a_layer_is_told_before_training(
     rank: int, told: int
 ) -> None:
     options = ["model=mlp", "model.hidden=32", f"model.lora.rank={rank}"]
-    warnings = compose_config([*options, "drift=none"]).warnings()
+    warnings = find_warnings(compose_config([*options, "drift=none"]))
     assert len(warnings) == told
     assert all(f"rank={rank} is above the rank of ext" in w for w in warnings)
 

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from cfl_flower.config.compose import compose_config
+from cfl_flower.config.warnings import find_warnings
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError
 from simulations.engines.inprocess import InProcessGrid
@@ -118,6 +119,6 @@ def test_what_does_not_fit_is_one_line_before_training(
 
 def test_a_warmup_that_does_not_end_is_told() -> None:
     long = compose_config(["strategy.local.warmup=3", "rounds=3", "drift=none"])
-    assert any("strategy.local.warmup=3" in each for each in long.warnings())
+    assert any("strategy.local.warmup=3" in each for each in find_warnings(long))
     short = compose_config(["strategy.local.warmup=2", "rounds=3", "drift=none"])
-    assert not short.warnings()
+    assert not find_warnings(short)

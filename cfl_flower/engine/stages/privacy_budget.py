@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from cfl_flower.privacy.clipping import (
     noise_beside_count,
 )
 from cfl_flower.privacy.settings import CentralPrivacy, LocalPrivacy
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.asked import Asked
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.seeding import generator, key
@@ -44,10 +45,6 @@ from cfl_flower.types import (
     Result,
     client_order,
 )
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
-
 
 NOISE_SECRET = ".noise-secret"
 """File of a run on real devices from which a server draws its noise."""

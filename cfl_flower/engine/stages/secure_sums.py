@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.stages.privacy_budget import bases_of
 from cfl_flower.engine.stages.stage import Stage
+from cfl_flower.run_config import RunConfig
 from cfl_flower.types import (
     ClientId,
     Failure,
@@ -53,9 +54,6 @@ from cfl_flower.types import (
     Version,
     client_order,
 )
-
-if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ from rich.table import Table
 from cfl_flower.analysis.comparison import compare
 from cfl_flower.analysis.saved import SavedRun, read_finished
 from cfl_flower.analysis.sweeps import sweep_tables
-from cfl_flower.config.compose import RunConfig, compose_config, compose_sweep
+from cfl_flower.config.compose import compose_config, compose_sweep
 from cfl_flower.errors import ConfigError
+from cfl_flower.run_config import RunConfig
 from simulations.compare import by_settings, make_jobs
 from tests.conftest import SMALL, Runner
 

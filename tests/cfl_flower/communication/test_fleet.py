@@ -10,9 +10,10 @@ from flwr.clientapp import ClientApp
 from cfl_flower.client_app import app
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.results import Results
-from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import WorkerLostError
 from cfl_flower.models import initial_vector
+from cfl_flower.run_config import RunConfig
 from cfl_flower.types import Plan, Task
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import app_of

@@ -20,9 +20,10 @@ from cfl_flower.communication.partial_sums import (
 )
 from cfl_flower.communication.records import pack_answers
 from cfl_flower.communication.results import Results
-from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.models import initial_vector
+from cfl_flower.run_config import RunConfig
 from cfl_flower.types import Answer, Plan, SumSpec, Task
 from simulations.engines.inprocess import InProcessGrid
 

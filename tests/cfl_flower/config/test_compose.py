@@ -8,7 +8,6 @@ import pytest
 
 from cfl_flower.building import build
 from cfl_flower.config.compose import (
-    RunConfig,
     compose_config,
     compose_run_config,
     compose_sweep,
@@ -16,6 +15,7 @@ from cfl_flower.config.compose import (
 from cfl_flower.config.options import GROUPS
 from cfl_flower.config.overrides import CONF, split
 from cfl_flower.errors import ConfigError
+from cfl_flower.run_config import RunConfig
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("partition.rotations=[]", ["partition.rotations=[]", "at least one"]),
         ("partition=dirichlet partition.alpha=0", ["partition.alpha=0", "above 0"]),
         (
-            "drift._target_=cfl_flower.config.system.System ~drift.rounds",
+            "drift._target_=cfl_flower.run_config.System ~drift.rounds",
             ["drift._target_=System", "a kind of drift"],
         ),
         (
@@ -112,7 +112,7 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("partition=natural partition.samples=5", ["partition.samples", "known here"]),
         ("partition=iid partition.groups=5", ["partition.groups", "rotations"]),
         (
-            "drift=sudden +drift.steps.more={_target_:cfl_flower.config.system.System}",
+            "drift=sudden +drift.steps.more={_target_:cfl_flower.run_config.System}",
             ["drift.steps.more=System", "a kind of change"],
         ),
         ("drift=[suden,noise]", ["drift=[suden,noise]", "did you mean sudden"]),

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from cfl_flower.building import build, declared
-from cfl_flower.config.compose import Basics, _in_rounds, compose_config
+from cfl_flower.config.compose import _in_rounds, compose_config
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.options import GROUPS, list_options
 from cfl_flower.config.overrides import parse
 from cfl_flower.errors import ConfigError
+from cfl_flower.run_config import Basics
 from simulations.api import to_overrides
 
 FORMS: dict[str, Callable[[Any], Any]] = {

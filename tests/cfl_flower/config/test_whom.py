@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.config.compose import compose_config
+from cfl_flower.config.warnings import find_warnings
+from cfl_flower.run_config import RunConfig
 
 FIRST = "drift.steps.first"
 NAMED = [
@@ -39,6 +41,10 @@ def compose(overrides: str) -> RunConfig:
     return compose_config(["rounds=14", *overrides.split()])
 
 
+def warned(overrides: str) -> list[str]:
+    return find_warnings(compose(overrides))
+
+
 @pytest.mark.parametrize(("overrides", "place", "clients"), NAMED, ids=str)
 def test_clients_that_are_named_are_all_that_an_event_concerns(
     overrides: str, place: str, clients: list[int] | None
@@ -51,9 +57,7 @@ def test_clients_that_are_named_are_all_that_an_event_concerns(
 
 
 def test_a_user_who_sets_a_share_of_named_clients_is_told() -> None:
-    (said,) = compose(
-        "drift=rotate drift.ids=[3,7] drift.fraction=0.5 drift.rounds=[3]"
-    ).warnings()
+    (said,) = warned("drift=rotate drift.ids=[3,7] drift.fraction=0.5 drift.rounds=[3]")
     assert "drift changes 1 of 40 clients at a time" in said
     assert "ids=[3, 7] and fraction=0.5" in said
 
@@ -75,12 +79,10 @@ IDLE = [
 def test_an_event_that_changes_nothing_is_told_alone_and_beside_another(
     drift: str, setting: str
 ) -> None:
-    (said,) = compose(
-        f"{BESIDE.format(drift)} drift.steps.{drift}.{setting}"
-    ).warnings()
+    (said,) = warned(f"{BESIDE.format(drift)} drift.steps.{drift}.{setting}")
     assert said.startswith(f"nothing changes by drift.steps.{drift}, ")
     alone = setting.replace(f"drift.steps.{drift}.", "drift.")
-    (said,) = compose(f"drift={drift} drift.rounds=[4] drift.{alone}").warnings()
+    (said,) = warned(f"drift={drift} drift.rounds=[4] drift.{alone}")
     assert said.startswith(f"nothing changes with drift={drift}: ")
 
 
@@ -89,4 +91,4 @@ def test_an_event_that_changes_nothing_is_told_alone_and_beside_another(
 )
 def test_an_event_that_changes_something_is_not(drift: str) -> None:
     rounds = "[]" if drift == "swap_all" else "[3]"
-    assert compose(f"drift={drift} drift.rounds={rounds}").warnings() == []
+    assert warned(f"drift={drift} drift.rounds={rounds}") == []

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, RunFailedError
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs import directory as results
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import FAILURE, RunDirectory, check_output_dir

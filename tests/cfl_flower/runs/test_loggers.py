@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.loggers import numbers, open_logger
 from cfl_flower.runs.reading import refuse_other_settings
 from cfl_flower.runs.record import ClientRow, RoundRecord

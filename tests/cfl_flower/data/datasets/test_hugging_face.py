@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from cfl_flower.config.compose import compose_config
+from cfl_flower.config.warnings import find_warnings
 from cfl_flower.data.datasets.hugging_face import HuggingFace
 from cfl_flower.errors import ConfigError
 
@@ -76,7 +77,7 @@ def test_owners_that_nobody_asks_for_are_a_warning(data_dir: str) -> None:
     line = "dataset.partitioner={kind:IidPartitioner,num_partitions:2}"
     data = ["dataset=hf", "dataset.path=animals", "dataset.image=image"]
     config = compose_config([*data, f"data_dir={data_dir}", "partition=iid", line])
-    assert any("add partition=natural" in text for text in config.warnings())
+    assert any("add partition=natural" in text for text in find_warnings(config))
 
 
 def test_a_folder_of_a_csv_is_read_as_load_dataset_does(tmp_path: Path) -> None:

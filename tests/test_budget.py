@@ -1,0 +1,157 @@
+"""How much code there is, room by room: a ratchet that only falls.
+
+A line of code is no blank, comment, docstring, string of a field or import.
+Who brings a room above its budget deletes as much as they add, or an issue names
+a new number. A change that gets below a budget lowers it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
+FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
+
+BUDGET: dict[str, int] = {
+    "cfl_flower": 866,
+    "cfl_flower/analysis": 1_089,
+    "cfl_flower/client": 1_224,
+    "cfl_flower/clustering": 584,
+    "cfl_flower/communication": 1_555,
+    "cfl_flower/config": 730,
+    "cfl_flower/data": 3_418,
+    "cfl_flower/engine": 2_342,
+    "cfl_flower/environment": 212,
+    "cfl_flower/learning": 1_112,
+    "cfl_flower/models": 775,
+    "cfl_flower/privacy": 152,
+    "cfl_flower/runs": 1_238,
+    "clients": 1_214,
+    "simulations": 5_728,
+    "strategies": 2_573,
+}
+"""Code lines of each room; `cfl_flower` has the modules at its top."""
+
+LONGEST_FILE = 449
+LONGEST_FUNCTION = 59
+LONG_FILES = 51
+"""Files of more than 240 lines."""
+SINGLE_IMPORTERS = 70
+"""Modules that one other module imports."""
+TYPE_CHECKING = 8
+"""Files that import something only for its type."""
+TESTS = 43_856
+"""Lines of all tests."""
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return the syntax tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def room_of(path: Path) -> str:
+    """Return the room of a file, such as `cfl_flower/engine` or `clients`."""
+    parts = path.relative_to(ROOT).parts
+    deep = parts[0] == "cfl_flower" and len(parts) > 2
+    return "/".join(parts[:2]) if deep else parts[0]
+
+
+def is_no_code(node: ast.AST) -> bool:
+    """Return whether a node is an import, or a string that stands alone."""
+    if isinstance(node, ast.Expr):
+        value = node.value
+        return isinstance(value, ast.Constant) and isinstance(value.value, str)
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def code_lines(path: Path) -> int:
+    """Return how many lines of a file are code."""
+    left_out = {
+        number
+        for node in ast.walk(parsed(path))
+        if is_no_code(node) and isinstance(node, ast.stmt)
+        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    lines = path.read_text(encoding="utf-8").splitlines()
+    counted = [line for n, line in enumerate(lines, 1) if n not in left_out]
+    texts = [line.strip() for line in counted]
+    return sum(bool(text) and not text.startswith("#") for text in texts)
+
+
+def module_of(path: Path) -> str:
+    """Return the dotted name of a file."""
+    named = path.relative_to(ROOT).with_suffix("")
+    return ".".join(named.parts).removesuffix(".__init__")
+
+
+def imported_by(path: Path) -> set[str]:
+    """Return the modules of this project that a file imports."""
+    known = {module_of(each) for each in FILES}
+    found = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{name.name}" for name in node.names}
+            found |= (inner & known) or {node.module} & known
+    return found - {module_of(path)}
+
+
+def function_lengths() -> list[int]:
+    """Return the lines of every function, its docstring included."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    nodes = [node for path in FILES for node in ast.walk(parsed(path))]
+    functions = [node for node in nodes if isinstance(node, kinds)]
+    return [(node.end_lineno or node.lineno) - node.lineno + 1 for node in functions]
+
+
+def test_every_room_is_within_its_budget() -> None:
+    found: Counter[str] = Counter()
+    for path in FILES:
+        found[room_of(path)] += code_lines(path)
+    above = {room: n for room, n in found.items() if n > BUDGET.get(room, 0)}
+    assert not above, "delete as much as you add; see the head of this file"
+
+
+def test_files_and_functions_are_no_longer_than_they_were() -> None:
+    lengths = [len(path.read_text(encoding="utf-8").splitlines()) for path in FILES]
+    assert max(lengths) <= LONGEST_FILE
+    assert len([length for length in lengths if length > 240]) <= LONG_FILES
+    assert max(function_lengths()) <= LONGEST_FUNCTION
+
+
+def test_no_more_modules_have_a_single_importer() -> None:
+    importers = Counter(name for path in FILES for name in imported_by(path))
+    assert len([n for n in importers.values() if n == 1]) <= SINGLE_IMPORTERS
+
+
+def test_few_files_import_only_for_types() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in FILES]
+    assert len([text for text in texts if "if TYPE_CHECKING:" in text]) <= TYPE_CHECKING
+
+
+def test_the_tests_are_no_longer_than_they_were() -> None:
+    files = [*(ROOT / "tests").rglob("*.py")]
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
+    assert lines <= TESTS
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("x = 1\n", 1),
+        ('"""Head.\n\nMore.\n"""\n\nimport os\n\n# why\nx = 1\n', 1),
+        ('class A:\n    """Doc."""\n\n    n: int\n    """A field\'s."""\n', 2),
+        ("from a import (\n    b,\n)\n\n\ndef f():\n    return '#'\n", 2),
+    ],
+)
+def test_code_lines_are_what_the_head_says(
+    text: str, lines: int, tmp_path: Path
+) -> None:
+    (tmp_path / "one.py").write_text(text)
+    assert code_lines(tmp_path / "one.py") == lines
