@@ -93,9 +93,11 @@ class Rounds:
         context = self.context
         context.begin(context.done + server_round)
         self.participants.forget()
+        # Step 1: clients that are new say who they are, and the method places them.
         self.meet_newcomers()
         for stage in self.stages:
             stage.open(context)
+        # Step 2: the method decides who trains which model.
         plan = self.pass_out("train", self.method.plan_train(context.number))
         context.record.participants = len(plan.tasks)
         return self.delivery.send("train", plan)
@@ -109,6 +111,7 @@ class Rounds:
         if context.record.participants and not sums:
             self.delivery.require_any(results, "train")
         context.advance_clock([result.client for result in results])
+        # Step 3: the method computes the next models.
         self.step.begin()
         if results or not sums:
             self.method.absorb_train(context.number, results)
@@ -124,11 +127,12 @@ class Rounds:
         counted = set(COUNTED).intersection(self.config.metrics)
         asked = EvaluateRequest(
             test,
-            # What is not accounted for is not asked for where an account is kept.
+            # With privacy the account does not cover whether a test set is empty.
             report_empty=not self.config.privacy.on,
             outcomes=self.config.dataset.classes if counted else 0,
             ahead=self.config.evaluation == "prequential",
         )
+        # Step 4: clients test, and say whether their data of the next round changed.
         plan = self.pass_out("evaluate", self.plan_tests(test), asked.to_config())
         return self.delivery.send("evaluate", plan)
 
@@ -144,6 +148,7 @@ class Rounds:
         self.measures.note_clusters()
         self.measures.note_empty(results)
         read = self.delivery.read("evaluate", results)
+        # Step 5: the method takes in these reports, and may cluster anew.
         self.method.absorb_evaluate(context.number, results.with_results(read))
         for stage in self.stages:
             stage.close(context, rows)

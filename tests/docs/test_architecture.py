@@ -38,3 +38,23 @@ def test_every_package_of_cfl_flower_has_a_row() -> None:
         path.parent.name for path in (ROOT / "cfl_flower").glob("*/__init__.py")
     }
     assert packages == set(re.findall(r"^\| `cfl_flower/(\w+)/`", PAGE, re.MULTILINE))
+
+
+def test_the_round_of_the_page_is_that_of_the_code() -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    code = (ROOT / "cfl_flower" / "engine" / "rounds.py").read_text(encoding="utf-8")
+    place = 0
+    for line in filter(None, block.splitlines()):
+        shown = line.removeprefix("# ") if re.match(r"# \w+_\w+$", line) else line
+        assert shown.strip() in code[place:], line
+        place = code.index(shown.strip(), place)
+
+
+def test_every_stage_of_a_run_has_a_row() -> None:
+    code = (ROOT / "cfl_flower/engine/stages/__init__.py").read_text(encoding="utf-8")
+    made = re.findall(
+        r"^ +(?:\*\(\[)?(\w+)\(.*?\)", code[code.rindex("return [") :], re.M
+    )
+    named = {"absent": "AbsentClients"}
+    stages = [named.get(name, name) for name in made]
+    assert [stage for stage in stages if f"| `{stage}` |" not in PAGE] == []
