@@ -120,7 +120,7 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
             warn(f"warning: {changed}")
         timeline = config.timeline if stream else None
         if timeline:
-            directory.write_concepts(timeline)
+            directory.write_concepts()
         drifts = timeline.changes if timeline else ()
         name = config.names["strategy"]
         progress = Progress(

@@ -17,7 +17,6 @@ import yaml
 from filelock import FileLock, Timeout
 
 from cfl_flower.building import locate
-from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.environment.files import (
     append_durably,
     remove_leftovers,
@@ -122,13 +121,14 @@ class RunDirectory:
         """Keep what names the samples, with which alone the run may go on."""
         write_atomically(self.path / DATA, samples.encode())
 
-    def write_concepts(self, timeline: Timeline) -> None:
+    def write_concepts(self) -> None:
         """Write `concepts.json`: when anything changes, and the true concepts then.
 
         Reports have them from there, and need none of the classes that draw them. The
         first change that would come after the run is its ``next``, null without one.
         """
         last = self._config.rounds
+        timeline = self._config.timeline
         rounds = timeline.shown(last)
         later = next((each for each in timeline.changes if each > last), None)
         concepts = [timeline.concepts(server_round).tolist() for server_round in rounds]
