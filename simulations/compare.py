@@ -13,8 +13,7 @@ The references fedavg, fedavg_ft and local (below) and oracle (above) run, too, 
 Beside the runs are a page (report.html) and its tables as CSV and LaTeX. A run that
 fails does not hide the others. With an output_dir, the same command continues after an
 interruption, and repeats nothing that is finished. With `--dry-run` it says what there
-is to do, and about how long that takes, and ends. With `--submit slurm` it submits what
-is not finished as an array of jobs, and ends; without it, it shows the tables then.
+is to do, and about how long that takes, and ends.
 Exit codes are those of `simulations.run`; 1 also if a run failed.
 """
 
@@ -43,7 +42,6 @@ from cfl_flower.runs.reading import (
 )
 from simulations.batch.jobs import Job, at_once, carry_out
 from simulations.batch.processes import prepare
-from simulations.batch.submission import add_options, submit, without_options
 from simulations.engines.superlink import APP, PROJECT
 from simulations.run import check_machine, refuse_nothing
 from simulations.shell.terminal import Parser, command, make_error_console, program
@@ -123,7 +121,7 @@ def by_settings(overrides: Sequence[str]) -> list[list[str]]:
     return found
 
 
-def make_jobs(overrides: Sequence[str], submitted: bool = False) -> list[Job]:
+def make_jobs(overrides: Sequence[str]) -> list[Job]:
     """Compose every run before the first starts, or raise a `ConfigError`."""
     lines = [shlex.join([*line, "resume=true"]) for line in by_settings(overrides)]
     composed = compose_plain_sweep("\n".join(lines))
@@ -145,7 +143,7 @@ def make_jobs(overrides: Sequence[str], submitted: bool = False) -> list[Job]:
         make_error_console().print(line, style="yellow", soft_wrap=True, markup=False)
     configs = place(checked)
     for config in configs:
-        check_machine(config, submitted)
+        check_machine(config)
         refuse_other_settings(config)
         # What is broken there would end the comparison after all other runs.
         read_finished(config)
@@ -197,31 +195,24 @@ def root_of(jobs: Sequence[Job]) -> Path:
     return Path(os.path.commonpath([job.folder.parent for job in jobs]))
 
 
-def announce(
-    jobs: Sequence[Job], arguments: Sequence[str], sent: str = "", most: int = 1
-) -> None:
-    """Say which runs there are, where, and by what command they go on, or are shown.
-
-    Unless they are sent elsewhere it is also said about how long they take here, so
-    many at a time.
-    """
+def announce(jobs: Sequence[Job], arguments: Sequence[str], most: int = 1) -> None:
+    """Say which runs there are, where, how long they take, and how they go on."""
     from cfl_flower.config.warnings import find_warnings
 
     root = str(root_of(jobs))
-    words = sent or "after an interruption they go on by"
     console = make_error_console()
     warnings = dict.fromkeys(line for job in jobs for line in find_warnings(job.config))
     for warning in warnings:
         console.print(warning, style="yellow", soft_wrap=True)
     lines = [
-        f"{counted(len(jobs), 'run')} in {root}; {words}",
+        say_work(jobs, most),
+        f"{counted(len(jobs), 'run')} in {root}; after an interruption they go on by",
         f"  {again(jobs, arguments)}",
     ]
-    lines.insert(0, say_work(jobs, most, bool(sent)))
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
 
 
-def say_work(jobs: Sequence[Job], most: int, elsewhere: bool = False) -> str:
+def say_work(jobs: Sequence[Job], most: int) -> str:
     """Say in one line what is compared, and about how long what is left takes."""
     settings = [job.config.resolved for job in jobs]
     methods = list(dict.fromkeys(each["strategy"]["name"] for each in settings))
@@ -229,7 +220,7 @@ def say_work(jobs: Sequence[Job], most: int, elsewhere: bool = False) -> str:
     waiting = [job for job in jobs if not finished(job.config)]
     runs = counted(len(waiting), "run")
     said = f"{', '.join(methods)}; {counted(len(seeds), 'seed')}; {runs} to carry out"
-    if elsewhere or not waiting:
+    if not waiting:
         return said
     from simulations.batch.duration import seconds_of
 
@@ -300,7 +291,6 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--dry-run", action="store_true", help="say what would run, and end"
     )
     parser.add_many_runs()
-    add_options(parser)
     return parser.parse_overrides(arguments)
 
 
@@ -331,12 +321,8 @@ def main(arguments: Sequence[str]) -> int:
     overrides = overrides if asked.bare else with_marks(overrides)
     overrides = with_folder(overrides, FOLDER, always=True)
     prepare()
-    jobs = make_jobs(overrides, bool(asked.submit))
+    jobs = make_jobs(overrides)
     check_reference(jobs, reference)
-    if asked.submit and not asked.dry_run:
-        sent = submit(jobs, root_of(jobs), asked)
-        announce(jobs, without_options(arguments), sent)
-        return 0
     most = at_once([job.config for job in jobs], asked.jobs)
     if asked.verbosity is not Verbosity.QUIET or asked.dry_run:
         announce(jobs, [a for a in arguments if a != "--dry-run"], most=most)

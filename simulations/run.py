@@ -105,7 +105,7 @@ def refuse_nothing(overrides: Sequence[str]) -> None:
             )
 
 
-def check_machine(config: RunConfig, submitted: bool = False) -> None:
+def check_machine(config: RunConfig) -> None:
     """Require what a run needs here: a folder, its data, and GPUs if it asks for some.
 
     Raises `ConfigError`. A cluster may have GPUs that this machine does not have.
@@ -116,7 +116,7 @@ def check_machine(config: RunConfig, submitted: bool = False) -> None:
 
     check_output_dir(config)
     elsewhere = engine_of(config) == "ray" and "RAY_ADDRESS" in os.environ
-    gpus = config.gpus_per_worker and not (submitted or elsewhere or finished(config))
+    gpus = config.gpus_per_worker and not (elsewhere or finished(config))
     require(
         not gpus or torch.cuda.is_available(),
         "gpus_per_worker",

@@ -202,6 +202,8 @@ def test_killed_in_the_middle_the_same_command_goes_on(
     assert err == ""
     assert "| static " in out
     assert len(numbers(tmp_path / "whole")) == 2
+    # No GPU is needed to show what is finished.
+    assert main([*whole, "-q", "gpus_per_worker=1"]) == 0
     assert numbers(tmp_path / "killed") == numbers(tmp_path / "whole")
     page = (tmp_path / "whole" / "report.html").read_text()
     assert "static under drift regroup and no drift on digits" in page
@@ -214,7 +216,6 @@ def test_killed_in_the_middle_the_same_command_goes_on(
         ("strategy=fedavg --bare", ["fedavg; 1 seed; 1 run to"]),
         ("strategy=ifca seed=0,1,2", ["ifca, oracle; 3 seeds; ", " runs to carry out"]),
         ("strategy=fedprox seed=0,1 drift=regroup,rotate", ["; 2 seeds; "]),
-        ("strategy=fedavg --bare --submit local", ["fedavg; 1 seed;"]),
     ],
 )
 def test_a_dry_run_says_what_there_is_to_do(
