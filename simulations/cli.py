@@ -21,8 +21,8 @@ import typer
 from cfl_flower import __version__
 
 COMMANDS = (
-    *("run", "compare", "preview", "report", "watch", "reproduce", "track", "assign"),
-    *("export", "new"),
+    *("run", "compare", "preview", "report", "reproduce", "track", "assign", "export"),
+    "new",
 )
 COMPLETED = ("run", "compare", "preview", "choices", "deploy.submit")
 """Modules whose arguments the shell completes: overrides, or what there is to list."""
