@@ -24,14 +24,12 @@ COMMANDS = (
     *("run", "compare", "preview", "report", "reproduce", "track", "assign", "export"),
     "new",
 )
-COMPLETED = ("run", "compare", "preview", "choices", "deploy.submit")
-"""Modules whose arguments the shell completes: overrides, or what there is to list."""
-
 DEVICES = ("keys", "superlink", "supernode", "connect", "submit", "doctor", "samples")
 """Commands of `cfl-flower deploy`."""
 
 app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     suggest_commands=False,  # click does
 )
@@ -48,20 +46,9 @@ def summary(module: str) -> str:
     return text.partition("\n")[0]
 
 
-def complete(context: typer.Context, incomplete: str) -> list[str]:
-    """Return what the shell may complete the last argument of a command to."""
-    from simulations.shell.completion import complete_choice, complete_override
-
-    words: list[str] = context.params.get("arguments") or []
-    if context.info_name == "list":
-        return complete_choice(incomplete)
-    return complete_override(words, incomplete)
-
-
 def add_command(group: typer.Typer, name: str, module: str) -> None:
     """Make a module a command that passes its arguments on."""
-    completed = complete if module in COMPLETED else None
-    argument = typer.Argument(None, autocompletion=completed)
+    argument = typer.Argument(None)
 
     def start(arguments: list[str] = argument) -> None:
         sys.argv[1:] = arguments or []

@@ -1,1 +1,1 @@
-"""What all commands share: their output, files of overrides, completion."""
+"""What all commands share: their output, and files of overrides."""

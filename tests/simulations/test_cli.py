@@ -17,7 +17,6 @@ from cfl_flower.config.options import list_options
 from cfl_flower.errors import ConfigError
 from simulations import choices
 from simulations.cli import COMMANDS, DEVICES, app
-from simulations.shell.completion import complete_override
 
 
 def told(*arguments: str) -> str:
@@ -176,50 +175,3 @@ def test_a_misspelt_name_is_met_with_the_nearest(
     assert "known here: dataset, devices, drift" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="write drift=none or logger=none or"):
         choices.list_choices("none")
-
-
-SHELLS = {
-    "zsh": lambda words: {"_TYPER_COMPLETE_ARGS": " ".join(words)},
-    "bash": lambda words: {
-        "COMP_WORDS": "\n".join(words).replace("=", "\n=\n"),
-        "COMP_CWORD": str(len("\n".join(words).replace("=", "\n=\n").split()) - 1),
-    },
-}
-
-
-@pytest.mark.parametrize(
-    ("shell", "words", "found"),
-    [
-        ("zsh", ["run", "drift=sw"], ["drift=swap_all", "drift=swap_part"]),
-        ("bash", ["run", "drift=sw"], ["swap_all", "swap_part"]),
-        ("bash", ["compare", "strategy=stocfl", "strategy.thr"], [".threshold=0.5"]),
-        ("bash", ["preview", "partition="], ["label_groups", "mixtures"]),
-        ("bash", ["list", "field"], ["fielding"]),
-    ],
-)
-def test_a_shell_completes_overrides(
-    shell: str, words: list[str], found: list[str]
-) -> None:
-    variables = SHELLS[shell](["cfl-flower", *words])
-    variables["_CFL_FLOWER_COMPLETE"] = f"complete_{shell}"
-    result = CliRunner().invoke(app, [], prog_name="cfl-flower", env=variables)
-    assert all(each in result.output for each in found), result.output
-    assert result.output.count("drift=") == 2 * (shell == "zsh")
-
-
-@pytest.mark.parametrize(
-    ("words", "begun", "found"),
-    [
-        ([], "roun", ["rounds=36"]),
-        ([], "resume=", ["resume=true", "resume=false"]),
-        ([], "drift.rounds=", ["drift.rounds=[13,25]"]),
-        ([], "strategy=ifca,fedp", ["strategy=ifca,fedpac", "strategy=ifca,fedprox"]),
-        ([], "strategy/trig", ["strategy/trigger=centre", "strategy/trigger=pairwise"]),
-        (["strategy=stocfl"], "strategy.thr", ["strategy.threshold=0.5"]),
-        (["strategy=unknown"], "roun", []),
-    ],
-)
-def test_an_override_is_completed_from_the_configuration(
-    words: list[str], begun: str, found: list[str]
-) -> None:
-    assert complete_override(words, begun) == found
