@@ -24,7 +24,7 @@ COMMANDS = (
     *("run", "compare", "preview", "report", "reproduce", "track", "assign", "export"),
     "new",
 )
-DEVICES = ("keys", "superlink", "supernode", "connect", "submit", "doctor", "samples")
+DEVICES = ("keys", "superlink", "supernode", "connect", "submit", "doctor")
 """Commands of `cfl-flower deploy`."""
 
 app = typer.Typer(

@@ -15,8 +15,8 @@ import psutil
 
 from cfl_flower.runs.reading import read_rounds
 from cfl_flower.seeding import generator
-from simulations.deploy import samples
 from simulations.deploy.supernode import node_config
+from tests.cfl_flower.client.test_node_config import add_samples
 from tests.chaos.device import (
     DEVICE_KINDS,
     ORDERS,
@@ -84,7 +84,7 @@ def start_machines() -> Iterator[Machines]:
         machines = Machines(deployment, deployment.start_superlink(), {})
         deployment.register(*SITES)
         for name, digits in SITES.items():
-            samples.put(deployment.root / name, digits, most=80)
+            add_samples(deployment.root / name, "first", digits)
             machines.devices[name] = Device(name, deployment)
             stack.callback(machines.devices[name].line.close)
         yield machines

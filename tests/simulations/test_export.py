@@ -16,8 +16,8 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.models import FlatModel, initial_vector
 from simulations import assign
 from simulations.assign import find
-from simulations.deploy import samples
 from simulations.export import export, main
+from tests.cfl_flower.client.test_node_config import add_samples
 from tests.conftest import Runner
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
@@ -90,7 +90,7 @@ def test_a_stranger_finds_its_model_by_its_folder(
     _, state = load_run(run.folder).load_state()
     cluster = int(state.clusters[0])
     labels = np.flatnonzero(state.centres[cluster] > 0.05)
-    samples.put(tmp_path / "site", labels.tolist(), 100)
+    add_samples(tmp_path / "site", "first", labels, most=100)
     assert assign.main([str(served), "--data-dir", str(tmp_path / "site")]) == 0
     assert f"cluster {cluster}, distance" in capsys.readouterr().out
     np.save(tmp_path / "mine.npy", state.centres[cluster])

@@ -18,9 +18,9 @@ from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.server_app import open_stream
 from simulations.assign import assign_from_served, read_served
-from simulations.deploy import samples
 from simulations.export import export
 from simulations.report import render
+from tests.cfl_flower.client.test_node_config import add_samples
 from tests.conftest import Runner
 from tests.fuzzing import ODD, Mutator
 
@@ -191,7 +191,8 @@ def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["clusters.json", "centres.safetensors"])
 def test_a_forged_served_folder(name: str, served: Path, tmp_path: Path) -> None:
-    device = samples.put(tmp_path / "device", range(10), 200).parent
+    device = tmp_path / "device"
+    add_samples(device, "first", range(10), most=200)
     asked = Namespace(source=served, data_dir=device, representation=None)
     count, refused = try_each(served / name, lambda: assign_from_served(asked))
     assert count == EACH
@@ -214,7 +215,8 @@ def test_a_served_folder_that_is_no_such(
     if key == "clusters":
         value = value * len(directory["clusters"])
     (copy / "clusters.json").write_text(json.dumps({**directory, key: value}))
-    device = samples.put(tmp_path / "device", range(10), 200).parent
+    device = tmp_path / "device"
+    add_samples(device, "first", range(10), most=200)
     with pytest.raises(ConfigError, match=words):
         assign_from_served(Namespace(source=copy, data_dir=device, representation=None))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import ssl
+import subprocess
+import sys
 import threading
 import tomllib
 from collections import defaultdict
@@ -18,19 +20,16 @@ from itertools import chain, pairwise
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from cfl_flower.data.datasets.own import Folder
 from cfl_flower.errors import ConfigError
 from simulations.deploy import (
     connect,
     doctor,
     keys,
-    samples,
     submit,
     superlink,
     supernode,
@@ -38,6 +37,7 @@ from simulations.deploy import (
 from simulations.engines.superlink import PROJECT
 
 DEPLOY = PROJECT / "simulations" / "deploy"
+GUIDE = DEPLOY / "README.md"
 Door = Callable[[Path, float], int]
 
 
@@ -112,8 +112,9 @@ def test_a_wrong_name_makes_no_key(
 def test_the_doctor_finds_nothing_wrong_with_a_healthy_device(
     made: Path, serve: Door, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = tmp_path / "data"
-    assert samples.main([str(data), "--labels", "0", "1"]) == 0
+    (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    data = tmp_path / "data" / "site-a"
     asked = [f"127.0.0.1:{serve(made, 0.0)}", str(made), "--client", "site-a"]
     asked += [
         "--data-dir",
@@ -129,7 +130,7 @@ def test_the_doctor_finds_nothing_wrong_with_a_healthy_device(
     said = capsys.readouterr().out
     for name in ("versions", "certificate", "clock", "key", "data"):
         assert f"ok    {name}" in said
-    assert "samples of 2 labels" in said
+    assert "samples of 5 labels" in said
 
 
 @pytest.mark.parametrize("wrong", ["authority", "name", "expired", "soon", "clock"])
@@ -283,17 +284,6 @@ def test_the_hashes_are_of_the_locked_versions() -> None:
         assert any(found.startswith(f"{name}==") for found in hashed), name
 
 
-def test_new_samples_are_new_files(tmp_path: Path) -> None:
-    dataset = Folder(shape=(1, 8, 8), classes=10)
-    samples.put(tmp_path, [0], 50)
-    first = np.sort(dataset.load(str(tmp_path))[0].labels)
-    samples.put(tmp_path, [1], 50)
-    assert set(dataset.load(str(tmp_path))[0].labels) == {0, 1}
-    samples.put(tmp_path, [1], 50, instead=True)
-    assert set(first) == {0}
-    assert set(dataset.load(str(tmp_path))[0].labels) == {1}
-
-
 def test_a_connection_is_added_to_those_that_are_there(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,13 +340,12 @@ def commands() -> Iterator[list[str]]:
 
 def made_by_the_guide() -> set[str]:
     """Return the folders of the checkout that the guide's commands write into."""
-    text = (DEPLOY / "README.md").read_text()
+    text = GUIDE.read_text()
     blocks = re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     words = shlex.split(" ".join(blocks).replace("\\\n", " "))
     pairs = list(pairwise(words))
-    options = ("--home", "--output", "--data-dir")
-    writers = ("simulations.deploy.keys", "simulations.deploy.samples")
-    found = [word for before, word in pairs if before in (*options, *writers)]
+    writers = ("--home", "--output", "--data-dir", "simulations.deploy.keys")
+    found = [word for before, word in pairs if before in writers]
     here = "output_dir=$PWD/"
     found += [word.removeprefix(here) for word in words if word.startswith(here)]
     return {Path(word).parts[0] for word in found}

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from simulations.deploy import samples
+from tests.cfl_flower.client.test_node_config import LOW, add_samples
 from tests.chaos.line import Line
 from tests.simulations.deploy.loopback import Deployment, wait_for
 
@@ -23,7 +23,7 @@ def test_a_device_that_is_cut_off_ends_for_whoever_starts_it_again(
 ) -> None:
     deployment.make_keys("site-a")
     deployment.register("site-a")
-    samples.put(deployment.root / "site-a", range(5), most=20)
+    add_samples(deployment.root / "site-a", "first", LOW, most=20)
     with closing(Line(deployment.port)) as line:
         device = deployment.start_device("site-a", port=line.port)
         wait_for(lambda: deployment.joined("site-a"), "the start of the device")
@@ -45,7 +45,7 @@ def test_a_device_that_is_cut_off_ends_for_whoever_starts_it_again(
 def test_a_device_for_signed_apps_runs_no_other(deployment: Deployment) -> None:
     deployment.make_keys("site-a")
     deployment.register("site-a")
-    samples.put(deployment.root / "site-a", range(5), most=20)
+    add_samples(deployment.root / "site-a", "first", LOW, most=20)
     signer = ed25519.Ed25519PrivateKey.generate().public_key()
     form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     trusted = deployment.root / "trusted.yaml"
