@@ -147,7 +147,7 @@ def assign_from_served(asked: argparse.Namespace) -> None:
         if asked.data_dir is not None:
             point = histogram_of(directory, Path(asked.data_dir))
         cluster, gap = find(centres, directory, point)
-        model = inside(served, cluster["torchscript"])
+        model = inside(served, cluster["safetensors"])
     name = printable(str(cluster["cluster"]))
     print(f"cluster {name}, distance {gap:.3f}: {one_line(str(model))}")
 

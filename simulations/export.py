@@ -2,12 +2,11 @@ r"""Write the models of a saved run for those who use them.
 
     python -m simulations.export outputs/my-run --output served
 
-Each cluster's model comes as `cluster-<k>.safetensors`, with the network's own names,
-and as `cluster-<k>.pt`, which `torch.jit.load` runs without this project.
-`clusters.json` says which client belongs to which cluster, what the inputs are, and,
-for methods that compare clients by a representation, by which; `centres.safetensors`
-has the centres. So a device that never took part finds its model with its
-representation alone (`simulations.assign`).
+Each cluster's model comes as `cluster-<k>.safetensors`, with the network's own names.
+`clusters.json` has the settings of the network. It says which client belongs to which
+cluster, what the inputs are, and, for methods that compare clients by a representation,
+by which; `centres.safetensors` has the centres. So a device that never took part finds
+its model with its representation alone (`simulations.assign`).
 
 Where clients use models of their own, `clusters.json` says under `serves` what the
 common ones are; a method that has no valid common model is refused.
@@ -18,7 +17,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,13 +28,13 @@ from torch import nn
 
 from cfl_flower.analysis.saved import SavedRun, load_run
 from cfl_flower.environment.files import write_atomically
-from cfl_flower.models import FlatModel, build_model, merged
+from cfl_flower.models import Adapted, FlatModel, build_model, merged
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
 from simulations.assign import CENTRES, DIRECTORY, FORMAT
 from simulations.shell.terminal import Parser, command, writable
 
-OURS = re.compile(r"cluster-\d+\.(pt|safetensors)|centres\.safetensors")
+OURS = re.compile(r"cluster-\d+\.safetensors|centres\.safetensors")
 """What an older export may have left."""
 
 
@@ -61,7 +59,6 @@ def export(run: Path, output: Path) -> list[int]:
     serves = saved.common_models()
     settings, dataset = saved.build("strategy", "dataset")
     network = network_of(saved)
-    example = torch.zeros(2, *dataset.shape)
     sizes = np.bincount(state.clusters, minlength=len(state.models))
     clusters = np.flatnonzero(sizes).tolist()
     require(bool(clusters), "RUN", run, "a run in which clients took part")
@@ -73,6 +70,7 @@ def export(run: Path, output: Path) -> list[int]:
         "round": done,
         "shape": list(dataset.shape),
         "classes": dataset.classes,
+        "model": network_settings(saved),
         "names": list(getattr(dataset, "names", ())),
         "clients": dict(
             zip(map(str, state.clients), state.clusters.tolist(), strict=True)
@@ -82,7 +80,6 @@ def export(run: Path, output: Path) -> list[int]:
                 "cluster": cluster,
                 "members": int(sizes[cluster]),
                 "safetensors": f"cluster-{cluster}.safetensors",
-                "torchscript": f"cluster-{cluster}.pt",
             }
             for cluster in clusters
         ],
@@ -94,7 +91,10 @@ def export(run: Path, output: Path) -> list[int]:
         output.mkdir(parents=True, exist_ok=True)
         for cluster in clusters:
             module = merged(network.load(state.models[cluster]).module.eval())
-            kept |= write_model(module, example, output / f"cluster-{cluster}")
+            named = {name: t.clone() for name, t in module.state_dict().items()}
+            name = f"cluster-{cluster}.safetensors"
+            save_file(named, output / name)
+            kept.add(name)
         if centres:
             rows = torch.from_numpy(centres.points[clusters].astype(np.float32))
             save_file({"centres": rows}, output / CENTRES)
@@ -104,6 +104,14 @@ def export(run: Path, output: Path) -> list[int]:
             if OURS.fullmatch(old.name) and old.name not in kept:
                 old.unlink()
     return clusters
+
+
+def network_settings(saved: SavedRun) -> dict[str, Json]:
+    """Return the settings of a run's network itself: its weights hold the adapters."""
+    (kind,) = saved.build("model")
+    own = kind.network if isinstance(kind, Adapted) else kind
+    node = saved.resolved["model"]
+    return {key: node[key] for key in node if key == "_target_" or key in vars(own)}
 
 
 def network_of(saved: SavedRun) -> FlatModel:
@@ -128,19 +136,6 @@ def load_module(saved: SavedRun, cluster: int | None = None) -> nn.Module:
     require(cluster in members, "cluster", cluster, known)
     assert cluster is not None
     return merged(network_of(saved).load(state.models[cluster]).module.eval())
-
-
-def write_model(module: nn.Module, example: torch.Tensor, path: Path) -> set[str]:
-    """Write a model in both forms, beside each other; return the names of the files."""
-    named = {name: t.detach().clone() for name, t in module.state_dict().items()}
-    tensors = path.with_suffix(".safetensors")
-    script = path.with_suffix(".pt")
-    save_file(named, tensors)
-    with torch.no_grad(), warnings.catch_warnings():
-        # Python 3.14 is the end of TorchScript; the format remains readable.
-        warnings.filterwarnings("ignore", ".*torch.jit.*deprecated")
-        torch.jit.trace(module, example).save(str(script))  # type: ignore[no-untyped-call]
-    return {tensors.name, script.name}
 
 
 def centres_of(state: Any, settings: Any) -> Centres | None:

@@ -28,6 +28,7 @@ from cfl_flower.models.adapters import FrozenNorm, Lora
 from cfl_flower.models.transformer import Transformer
 from simulations.export import export, load_module, network_of
 from tests.conftest import Runner
+from tests.simulations.test_export import load_served
 
 LORA = ["model=mlp", "model.lora.rank=2"]
 SIZE = 2 * (64 + 64) + 65 * 10
@@ -63,7 +64,6 @@ def test_a_clusters_model_is_its_adapter(
     assert more.numbers == run.numbers
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 def test_an_export_has_the_adapters_in_the_weights(
     run_small: Runner, tmp_path: Path
 ) -> None:
@@ -76,8 +76,7 @@ def test_an_export_has_the_adapters_in_the_weights(
     torch.testing.assert_close(served(x), expected)
     assert {*served.state_dict()} == {*Mlp(64).build((1, 8, 8), 10).state_dict()}
     export(run.folder, tmp_path / "out")
-    script = torch.jit.load(str(tmp_path / "out" / "cluster-0.pt"))
-    torch.testing.assert_close(script(x), expected)
+    torch.testing.assert_close(load_served(tmp_path / "out")(x), expected)
     # A run begins with the features of another one.
     weights = tmp_path / "out" / "cluster-0.safetensors"
     model: Any = compose_config([*LORA, f"model.weights={weights}"]).model

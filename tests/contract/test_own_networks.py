@@ -14,6 +14,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.models import build_network
 from simulations.export import export
 from tests.conftest import Runner
+from tests.simulations.test_export import load_served
 
 OWN = """
 from torch import nn
@@ -66,7 +67,6 @@ def _own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CFL_PLUGINS", "own_networks")
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 @pytest.mark.parametrize(
     ("strategy", "vectors"), [("fedavg", 1), ("scaffold", 2), ("ifca", 1)]
 )
@@ -90,6 +90,8 @@ def test_frozen_parameters_are_not_penalised_sent_or_lost(
     assert not np.array_equal(
         named["classifier.weight"], network.state_dict()["classifier.weight"].numpy()
     )
+    again = load_served(tmp_path / "served").state_dict()
+    assert all(np.array_equal(again[name], named[name]) for name in named)
 
 
 def test_methods_with_personal_classifiers_split_what_is_trained(

@@ -14,6 +14,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.models import Transformer
 from simulations.export import export, load_module
 from tests.conftest import Runner
+from tests.simulations.test_export import load_served
 
 
 def test_without_its_package_a_transformer_says_what_to_install(
@@ -77,11 +78,11 @@ def test_a_clusters_model_is_the_adapter_of_a_text_encoder(
     assert {len(model) for model in run.state.models} == {2 * (16 + 16) + 17 * 2}
     assert run.rounds[-1]["accuracy"] > 0.9
     (cluster, *_) = export(run.folder, tmp_path / "out")
-    script = torch.jit.load(str(tmp_path / "out" / f"cluster-{cluster}.pt"))
     # Numbers count from 1: "good", "not good", and behind them nothing.
     x = torch.tensor([[2.0, 0, 0, 0, 0, 0], [7, 2, 0, 0, 0, 0]])
     saved = load_run(run.folder)
-    torch.testing.assert_close(script(x), load_module(saved, cluster)(x))
+    served = load_served(tmp_path / "out")
+    torch.testing.assert_close(served(x), load_module(saved, cluster)(x))
     assert "tiny" not in sys.modules
     with pytest.raises(ConfigError, match=r"dataset\.tokens=9 is not allowed"):
         saved.build("model")[0].build((9,), 2)

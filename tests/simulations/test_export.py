@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +22,18 @@ from simulations.export import export, main
 from tests.cfl_flower.client.test_node_config import add_samples
 from tests.conftest import Runner
 
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve.md"
+
+
+def load_served(served: Path, place: int = 0) -> Any:
+    """Return a network of a served folder, as the page on serving loads it."""
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    for shown, tried in (("/tmp/served", str(served)), ("[0]", f"[{place}]")):
+        assert code.count(shown) == 1
+        code = code.replace(shown, tried)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    return names["network"]
 
 
 def test_each_clusters_model_comes_out_as_it_is(
@@ -37,13 +50,12 @@ def test_each_clusters_model_comes_out_as_it_is(
     assert sum(entry["members"] for entry in directory["clusters"]) == 12
     config = compose_config([])
     x = torch.rand(5, 1, 8, 8)
-    for entry in directory["clusters"]:
+    for place, entry in enumerate(directory["clusters"]):
         network = config.model.build((1, 8, 8), 10)
         model = FlatModel(network).load(state.models[entry["cluster"]]).module.eval()
         with torch.no_grad():
             outputs = model(x)
-            scripted = torch.jit.load(str(served / entry["torchscript"]))(x)
-        assert torch.equal(outputs, scripted)
+            assert torch.equal(outputs, load_served(served, place)(x))
         named = load_file(served / entry["safetensors"])
         assert named.keys() == model.state_dict().keys()
         for name, tensor in model.state_dict().items():
@@ -206,4 +218,4 @@ def test_an_older_export_leaves_no_models(run_small: Runner, tmp_path: Path) -> 
     single = run_small("strategy=fedavg", "rounds=1", folder="single")
     assert export(single.folder, served) == [0]
     names = {path.name for path in served.iterdir()}
-    assert names == {"clusters.json", "cluster-0.pt", "cluster-0.safetensors"}
+    assert names == {"clusters.json", "cluster-0.safetensors"}

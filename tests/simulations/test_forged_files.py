@@ -204,7 +204,7 @@ def test_a_forged_served_folder(name: str, served: Path, tmp_path: Path) -> None
     [
         ("format", 2, "another version of cfl-flower; write it again"),
         ("classes", 10**12, "does not fit"),
-        ("clusters", [{"cluster": 0, "torchscript": "../own.pt"}], "no file below"),
+        ("clusters", [{"cluster": 0, "safetensors": "../own"}], "no file below"),
     ],
 )
 def test_a_served_folder_that_is_no_such(
