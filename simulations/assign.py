@@ -60,7 +60,7 @@ def read_served(served: Path) -> tuple[dict[str, Json], FloatArray]:
     refuse_links_out(served)
     with intact(path):
         directory: dict[str, Json] = json.loads(path.read_text(encoding="utf-8"))
-        if directory.get("format", 1) != FORMAT:
+        if directory["format"] != FORMAT:
             raise ConfigError(
                 f"{path} was written by another version of cfl-flower; write it again "
                 "with simulations.export of this one"

@@ -7,9 +7,7 @@ what runs said, and nothing else.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +15,6 @@ from typing import TYPE_CHECKING
 from cfl_flower.analysis.leads import TESTED
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.runs.provenance import read_provenance
-from cfl_flower.runs.reading import MAY_DIFFER
 from cfl_flower.types import Json
 from simulations.papers.outcomes import (
     HEADER,
@@ -33,16 +30,12 @@ if TYPE_CHECKING:
 
 RECORDED = Path(__file__).with_name("recorded.json")
 
-ADDED = {"fine_tuning": 0, "fine_tuning_rate": 0.01}
-"""Settings of strategies that came after runs were recorded, and what those had. With
-these values they have no part in a digest."""
-
 EMPTY = {"-", verdict(None, 0)}
 """What is said where there is nothing to say."""
 
 HEAD = f"""Written by `make docs` from
-[recorded.json](../../simulations/papers/recorded.json), which has the settings, the
-commit and the figures of each run. `reproduce TABLE --record` adds runs to it.
+[recorded.json](../../simulations/papers/recorded.json), which has the commit and the
+figures of each run. `reproduce TABLE --record` adds runs to it.
 
 * `ours`: ±: the standard deviation over the seeds.
 * `lead`: {TESTED}
@@ -92,30 +85,12 @@ def describe(run: SavedRun) -> Json:
     """Return what identifies a run, and its final accuracy as a share."""
     entries = read_provenance(run.folder)
     return {
-        "settings": settings_digest(run.resolved),
         "commits": list(dict.fromkeys(str(entry["commit"]) for entry in entries)),
         "torch": list(dict.fromkeys(entry["versions"]["torch"] for entry in entries)),
         "rounds": len(run.rounds),
         "seconds": run.summary["seconds"],
         "accuracy": run.summary["final"]["accuracy"],
     }
-
-
-def settings_digest(resolved: Json) -> str:
-    """Return a digest of the settings that the numbers of a run depend on.
-
-    Of a class it has the name alone, as modules move.
-    """
-    kept = {key: value for key, value in resolved.items() if key not in MAY_DIFFER}
-    kept["rounds"] = resolved["rounds"]
-    kept["strategy"] = {
-        key: value
-        for key, value in resolved["strategy"].items()
-        if (key, value) not in ADDED.items()
-    }
-    words = json.dumps(kept, sort_keys=True, default=str)
-    words = re.sub(r'("(?:_target_|client)": ")[\w.]+\.(\w+")', r"\1\2", words)
-    return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
 def text(known: dict[str, dict[str, Json]]) -> str:
