@@ -1,11 +1,11 @@
-"""The charts of a page that compare methods: over the rounds, at the end, and by cost.
+"""The charts of a page that compare methods: over the rounds, and by their scores.
 
 A script may name one method, `ISOLATED`, which these charts then set off from others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -16,29 +16,22 @@ from cfl_flower.analysis.comparison import Rows
 from cfl_flower.analysis.leads import find_lead
 from simulations.reporting import figures
 from simulations.reporting.charts import (
-    GREY,
     HALF,
     INK,
-    PAPER,
     Chart,
     Spec,
     layer,
     number,
     tooltip_of,
 )
-from simulations.reporting.figures import MOST_BANDS, NAMES, Line, Lines, spread_out
-from simulations.reporting.findings import BOUNDS
+from simulations.reporting.figures import MOST_BANDS, NAMES, Lines
 
 COLOUR: Spec = {"field": "colour", "type": "nominal", "scale": None}
 EACH: Spec = {"field": "method", "type": "nominal"}
-FEW: Spec = {"title": None, "tickCount": 3}
-ROUNDS: Spec = {"format": "d", "grid": False}
 PERCENT: Spec = {"format": ".0%", "tickMinStep": 0.01}
 ISOLATED: Spec = {"name": "isolated", "value": None}
 MOST_LEADERS = 3
 """Methods in full colour where there are more than `MOST_BANDS`."""
-LINE_OF_TEXT = 16
-"""Pixels between the names of dots."""
 Row = dict[str, Any]
 
 
@@ -95,21 +88,6 @@ def over_rounds(
             encoding["y"] = {**encoding["y"], "axis": {"title": title, **PERCENT}}
         each["encoding"] = encoding
     return replace(drawn, layers=layers, height=height, width=width, params=[ISOLATED])
-
-
-def against(line: Line, reference: Line, main: Chart) -> Chart:
-    """Draw the accuracy of a method beside that of a reference, small, as the main."""
-    drawn = over_rounds([reference, line], "accuracy", "", True, 150, 215)
-    domain = main.layers[-1]["encoding"]["y"]["scale"]
-    kept = [each for each in drawn.layers if each["mark"]["type"] not in NAMES]
-    for each in kept:
-        encoding = each["encoding"]
-        sides = {"x": {"axis": {**ROUNDS, **FEW}}}
-        if "y" in encoding:
-            sides["y"] = {"scale": domain, "axis": {**PERCENT, **FEW}}
-        for side, own in sides.items():
-            encoding[side] = {**encoding[side], **own}
-    return replace(drawn, layers=kept)
 
 
 SCORES: Mapping[str, tuple[str, float]] = {
@@ -174,89 +152,3 @@ def dots(lines: Lines, rows: Rows, key: str) -> Chart | None:
         layer("text", value, found, align="left", dx=6, fontSize=11),
     ]
     return Chart([], layers, 30 + 20 * len(found), params=[ISOLATED], width=HALF)
-
-
-def cost(lines: Lines, rows: Rows) -> Chart | None:
-    """Draw the accuracy at the end over what was sent, and who is dominated by nobody.
-
-    None unless any method sends anything.
-    """
-    senders = []
-    for line in lines:
-        scores = [each.score for each in rows[line.label]]
-        ends = [score.final for score in scores if score.final is not None]
-        sent = float(np.mean([s.bytes_up + s.bytes_down for s in scores])) / 1e6
-        if not sent or len(ends) < len(scores):
-            continue
-        entry: Row = {"method": line.label, "colour": line.colour}
-        entry["ink"] = INK.get(line.colour, line.colour)
-        entry |= {"sent": sent, "said": f"{sent:.1f} MB"}
-        entry |= {"mean": float(np.mean(ends)), "shown": f"{100 * np.mean(ends):.1f}%"}
-        entry["bound"] = line.runs[0].strategy in BOUNDS
-        senders.append(entry)
-    if not senders:
-        return None
-    front = find_front(senders)
-    sizes = [entry["sent"] for entry in senders]
-    room = 0.15 * (max(sizes) - min(sizes)) or 0.15 * max(sizes)
-    span = (max(min(sizes) - room, 0.0), max(sizes) + room)
-    axis = {"title": "megabytes sent, up and down", "grid": False}
-    x = number("sent", span, **axis)
-    means = [entry["mean"] for entry in senders]
-    room = 0.08 * (max(means) - min(means)) or 0.05
-    domain = (min(means) - room, min(max(means) + room, 1.0))
-    y = number("mean", domain, title="accuracy at the end", **PERCENT)
-    height = 300
-    for entry in senders:
-        entry["across"] = float(np.interp(entry["sent"], span, (0, 1)))
-    _place_names(senders, domain, LINE_OF_TEXT / (height - 50))
-    told = tooltip_of(method="method", said="sent", shown="accuracy at the end")
-    shown = set_off()
-    place = {"x": x, "y": y, "opacity": shown}
-    dot = {**place, "color": COLOUR, "tooltip": told}
-    name = {**place, "y": {**y, "field": "place"}, "text": {"field": "method"}}
-    name |= {"color": {**COLOUR, "field": "ink"}}
-    others = [entry for entry in senders if entry not in front]
-    edge = {**front[-1], "sent": span[1]}
-    steps = {"interpolate": "step-after", "color": GREY, "strokeWidth": 1}
-    layers = [
-        layer("line", {"x": x, "y": y}, [*front, edge], **steps),
-        layer("point", dot, front, filled=True, size=130),
-        layer("point", dot, others, size=70, strokeWidth=2),
-        layer("text", name, senders, align="left", baseline="bottom", dx=8, dy=-2),
-    ]
-    return Chart([], layers, height, params=[ISOLATED], width=PAPER)
-
-
-def find_front(senders: Sequence[Row]) -> list[Row]:
-    """Return the methods than which none is both cheaper and more accurate.
-
-    Those that know more than a method can are no rivals.
-
-    Examples
-    --------
-    >>> entries = [(1, 0.5), (2, 0.4), (3, 0.9)]
-    >>> rows = [{"sent": s, "mean": m, "bound": False} for s, m in entries]
-    >>> [row["sent"] for row in find_front(rows)]
-    [1, 3]
-    """
-    found: list[Row] = []
-    # What differs by less than a hundredth costs the same.
-    for entry in sorted(senders, key=lambda e: (float(f"{e['sent']:.1e}"), -e["mean"])):
-        if not entry["bound"] and (not found or entry["mean"] > found[-1]["mean"]):
-            found.append(entry)
-    return found or list(senders)
-
-
-def _place_names(
-    senders: Sequence[Row], domain: tuple[float, float], gap: float
-) -> None:
-    """Move the names of methods that sent much the same apart."""
-    low, high = domain
-    columns: dict[int, list[Row]] = {}
-    for entry in sorted(senders, key=lambda entry: float(entry["mean"])):
-        columns.setdefault(round(6 * entry["across"]), []).append(entry)
-    for column in columns.values():
-        heights = [(entry["mean"] - low) / (high - low) for entry in column]
-        for entry, place in zip(column, spread_out(heights, gap), strict=True):
-            entry["place"] = low + place * (high - low)

@@ -1,8 +1,7 @@
-"""What a comparison found, in a few words: who leads, by how much, at what cost."""
+"""What a comparison found, in a sentence: who leads, and by how much."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -10,10 +9,10 @@ from cfl_flower.analysis.comparison import Rows
 from cfl_flower.analysis.leads import Lead, find_leads
 from cfl_flower.analysis.tables import mean_and_deviation
 
-BOUNDS = {"local": "which shares nothing", "oracle": "which knows the true clusters"}
-"""Methods that others are measured by: they cannot lead, but are named beside."""
+BOUNDS = ("local", "oracle")
+"""Methods that others are measured by, which cannot lead."""
 MOMENTS = {"final": "at the end", "mean": "on average over the rounds"}
-"""The accuracies that a method can lead by."""
+"""The accuracies that a method can lead by: the second where the first is unknown."""
 
 
 @dataclass(frozen=True)
@@ -51,53 +50,14 @@ def find_winner(rows: Rows, key: str) -> Winner | None:
     return Winner(best, percent, others[0], leads.get(others[0]))
 
 
-def costs(rows: Rows) -> Mapping[str, float]:
-    """Return the megabytes of the methods that send any, both ways, the least first."""
-    sent = {
-        name: fmean(each.score.bytes_up + each.score.bytes_down for each in row) / 1e6
-        for name, row in rows.items()
-    }
-    return {
-        name: sent[name] for name in sorted(sent, key=sent.__getitem__) if sent[name]
-    }
-
-
-def sentences(rows: Rows) -> Iterator[str]:
-    """Yield who leads, by how much, and at what cost, a sentence each, that first.
+def finding(rows: Rows) -> str:
+    """Say who is the most accurate, and by how much; nothing if nobody can lead.
 
     The lead is over the next method, with its 95% interval.
     """
-    for key, when in MOMENTS.items():
-        if winner := find_winner(rows, key):
-            yield _say_lead(winner, when)
-        if key == "final":
-            yield from _say_references(rows)
-    rivals = {n: row for n, row in rows.items() if row[0].run.strategy not in BOUNDS}
-    sent = {name: _bytes(size) for name, size in costs(rivals).items()}
-    if len(set(sent.values())) > 1:
-        first, *_, last = sent.values()
-        least = [name for name, size in sent.items() if size == first]
-        most = [name for name, size in sent.items() if size == last]
-        yield f"{_name(least)} sent least, {first}; {_name(most)} sent most, {last}."
-    agreed: dict[str, float] = {}
-    for name, row in rivals.items():
-        known = [each.score.ari for each in row if each.score.ari is not None]
-        if len(known) == len(row):
-            agreed[name] = fmean(known)
-    if any(agreed.values()):
-        best = sorted(agreed, key=lambda name: -agreed[name])
-        found = [f"{name} {agreed[name]:.2f}" for name in best if agreed[name]]
-        yield (
-            "Agreement of the clusters with the true ones, as the mean of the adjusted "
-            "Rand index over the rounds (1: the same clusters; 0: as by chance): "
-            f"{', '.join(found)}."
-        )
-
-
-def _name(methods: Sequence[str]) -> str:
-    """Name methods one after the other."""
-    *others, last = methods
-    return f"{', '.join(others)} and {last}" if others else last
+    winners = ((find_winner(rows, key), when) for key, when in MOMENTS.items())
+    said = (_say_lead(winner, when) for winner, when in winners if winner)
+    return next(said, "")
 
 
 def _say_lead(winner: Winner, when: str) -> str:
@@ -122,25 +82,3 @@ def _say_lead(winner: Winner, when: str) -> str:
         f"{found}, but not clearly: {ahead} ({interval}; p = {lead.p:.2f} with Holm's "
         "correction for all methods)."
     )
-
-
-def _say_references(rows: Rows) -> Iterator[str]:
-    """Say what those have at the end by whom others are measured."""
-    found = []
-    for name, row in rows.items():
-        values = [each.score.final for each in row]
-        method = row[0].run.strategy
-        what = BOUNDS.get(method)
-        # Where no index was measured, no clusters are known to be the true ones.
-        known = method != "oracle" or any(each.score.ari is not None for each in row)
-        if what and known and None not in values:
-            percent = mean_and_deviation(values, 100, ".1f")
-            found.append(f"{name}, {what}, has {percent}%")
-    if found:
-        yield f"Bounds: {'; '.join(found)}."
-
-
-def _bytes(megabytes: float) -> str:
-    """Write a size in a unit that leaves digits of it."""
-    small = megabytes < 1
-    return f"{1000 * megabytes:.0f} kB" if small else f"{megabytes:.1f} MB"

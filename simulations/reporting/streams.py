@@ -21,7 +21,7 @@ from cfl_flower.analysis.comparison import (
     with_references,
 )
 from cfl_flower.analysis.drift_metrics import MEASURED as CHOSEN
-from cfl_flower.analysis.idle import count_clusters, find_idle
+from cfl_flower.analysis.idle import count_clusters
 from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
 from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.analysis.sweeps import sweep_tables
@@ -29,7 +29,7 @@ from cfl_flower.types import Json
 from simulations.reporting import comparisons, figures
 from simulations.reporting.charts import PAPER, Chart, Picture, slug
 from simulations.reporting.figures import Line
-from simulations.reporting.findings import sentences
+from simulations.reporting.findings import finding
 from simulations.reporting.rivers import match_clusters, river, true_groups
 
 
@@ -128,24 +128,6 @@ class Stream:
         return found
 
     @cached_property
-    def duels(self) -> list[Picture]:
-        """Each method beside the reference."""
-        by_name = {line.runs[0].strategy: line for line in self.begun}
-        reference = by_name.get(self.reference)
-        if reference is None:
-            return []
-        return [
-            self._picture(
-                f"{line.label} against {reference.label}",
-                f"Accuracy of {line.label} and of {reference.label}.",
-                comparisons.against(line, reference, self.main.figure),
-                line.label,
-            )
-            for line in self.begun
-            if not line.is_reference and line is not reference
-        ]
-
-    @cached_property
     def rivers(self) -> list[Picture]:
         """The true concepts, and the clusters of each method, of one of its seeds."""
         runs = {line.label: line.runs[0] for line in self.begun if line.runs[0].tests}
@@ -187,16 +169,6 @@ class Stream:
                 found.append(self._picture(f"{key} curve", caption, chart))
         return found
 
-    @cached_property
-    def cost(self) -> Picture | None:
-        """The accuracy at the end over what was sent, if anything was."""
-        chart = comparisons.cost(self.begun, self.rows)
-        caption = (
-            "Accuracy at the end over the bytes sent. Filled, and joined by a line: no "
-            "method is both cheaper and more accurate (the Pareto front)."
-        )
-        return self._picture("cost", caption, chart) if chart else None
-
     @property
     def seeds(self) -> int:
         """The seeds of the method with the most."""
@@ -208,14 +180,9 @@ class Stream:
         return find_share(self.rows) + find_failures(self.rows)
 
     @cached_property
-    def findings(self) -> list[str]:
-        """Who leads, by how much, at what cost, and whose clusters did nothing."""
-        return [*sentences(self.rows), *(f"{line}." for line in self.idle)]
-
-    @cached_property
-    def idle(self) -> list[str]:
-        """What the clusters of methods did not do."""
-        return find_idle({line.label: line.runs for line in self.begun})
+    def finding(self) -> str:
+        """Who leads, and by how much."""
+        return finding(self.rows)
 
 
 def swept_tables(streams: Iterable[Stream]) -> list[Table]:

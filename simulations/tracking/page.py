@@ -1,4 +1,4 @@
-"""The page of the track: a table of methods by streams, ranks, and what they cost."""
+"""The page of the track: a table of methods by streams, and ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cfl_flower.analysis.ranks import average_ranks, critical_difference
 from cfl_flower.analysis.tables import new_table
 from cfl_flower.config.options import list_options
 from cfl_flower.environment.files import write_atomically
-from simulations.tracking.pictures import cost_chart, rank_chart
+from simulations.tracking.pictures import rank_chart
 from simulations.tracking.protocol import Protocol
 from simulations.tracking.rows import StreamResult, TrackRow
 
@@ -260,13 +260,8 @@ PICTURES = """![average ranks](ranks.svg)
 
 A grey line runs from a method down to the last one whose rank does not differ from its
 own.
-
-![mean score against megabytes sent](cost.svg)
-
-A method is dark if no other one scores more and sends no more. A point without a name
-is close to one with a name.
 """
-"""What stands beside the pictures, of which there are none without ranks."""
+"""What stands beside the picture, of which there is none without ranks."""
 
 
 TUNED_HEAD = """## With fine-tuning
@@ -345,7 +340,6 @@ def write_page(rows: Rows, protocol: Protocol, folder: Path) -> list[Path]:
     if ranks:
         difference = critical_difference(len(ranks), len(streams))
         files["ranks.svg"] = rank_chart(ranks, difference).svg
-        files["cost.svg"] = cost_chart(rows, streams).svg
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_atomically(folder / name, content.encode())

@@ -89,9 +89,9 @@ def test_every_element_ends_and_stands_in_a_titled_page(page: Page) -> None:
 
 def test_every_picture_says_what_it_shows(page: Page) -> None:
     pictures = [each for each in page.all("svg") if each.get("role")]
-    # accuracy, three orders, a duel, two rivers, cost, and four other measurements; one
-    # of each run, and one of one
-    assert len(pictures) == 12 + 2 + 1
+    # accuracy, three orders, two rivers, and four other measurements; one of each run,
+    # and one of one
+    assert len(pictures) == 10 + 2 + 1
     assert all(each["role"] == "img" and each["aria-label"] for each in pictures)
 
 

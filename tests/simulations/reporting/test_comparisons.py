@@ -1,4 +1,4 @@
-"""The charts of a page that compare methods: who leads, in what order, at what cost."""
+"""The charts of a page that compare methods: who leads, and in what order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from cfl_flower.analysis.saved import SavedRun, load_run
 from simulations.reporting.charts import GREY, Chart
-from simulations.reporting.comparisons import cost, dots, find_leaders, over_rounds
+from simulations.reporting.comparisons import dots, find_leaders, over_rounds
 from simulations.reporting.streams import Stream, divide
 from tests.conftest import Runner
 
@@ -71,43 +71,3 @@ def test_dots_are_in_order_with_the_interval_of_the_mean(run: SavedRun) -> None:
     # Of 0, 0.1 and 0.2 points: t = 4.303 with two degrees of freedom.
     assert bar["mean"] == pytest.approx(last)
     assert bar["high"] == pytest.approx(last + 4.303 * 0.1 / 3**0.5, abs=1e-3)
-
-
-def test_front_has_who_is_beaten_by_nobody_both_ways(run: SavedRun) -> None:
-    stream = stream_of(run, "fedavg", "a", "b", "oracle", "local")
-    sent = {"fedavg": 1.0, "a": 3.0, "b": 2.0, "oracle": 0.5, "local": 0.0}
-    for line in stream.begun:
-        for each in line.runs:
-            for row in each.rounds:
-                row["bytes_up"] = 1e6 * sent[line.label]  # type: ignore[index]
-                row["bytes_down"] = 0  # type: ignore[index]
-    chart = cost(stream.begun, stream.rows)
-    front = [row["method"] for row in values_of(chart, "line")]
-    # A line goes on from the last of them; the oracle is no rival.
-    assert front == ["fedavg", "b", "b"]
-    others = [row["method"] for row in values_of(chart, "point", 1)]
-    assert others == ["a", "oracle"]  # local sends nothing
-
-
-@pytest.mark.parametrize(
-    "sent", [[40.0, 41.0, 44.0], [0.001, 5.0, 900.0], [7.0, 7.0, 7.0]]
-)
-def test_the_axis_of_costs_has_the_room_that_they_need(
-    sent: list[float], run: SavedRun
-) -> None:
-    stream = stream_of(run, "fedavg", "a", "b")
-    megabytes = dict(zip(["fedavg", "a", "b"], sent, strict=True))
-    for line in stream.begun:
-        for each in line.runs:
-            for row in each.rounds:
-                own = 1e6 * megabytes[line.label] / len(each.rounds)
-                row["bytes_up"] = own  # type: ignore[index]
-                row["bytes_down"] = 0  # type: ignore[index]
-    chart = cost(stream.begun, stream.rows)
-    assert chart is not None
-    low, high = chart.layers[1]["encoding"]["x"]["scale"]["domain"]
-    assert 0 <= low < min(sent)
-    assert high > max(sent)
-    # Nobody is pressed into a corner by a zero that nobody is near.
-    if max(sent) > min(sent):
-        assert max(sent) - min(sent) >= 0.7 * (high - low)
