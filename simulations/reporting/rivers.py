@@ -43,6 +43,13 @@ STEPS = tuple(step / 6 for step in range(7))
 """Where the edge of a way is computed."""
 
 
+def shares_clusters(run: SavedRun) -> bool:
+    """Return whether some clients, and not all, were in a cluster in any round."""
+    sizes = (row["cluster_sizes"] or () for row in run.rounds)
+    # Clients that join or leave change how many clusters of their own there are.
+    return any(max(each, default=0) not in (0, 1, sum(each)) for each in sizes)
+
+
 def colour(number: int) -> str:
     """Return the colour of a number of `match_clusters`; high ones share the last."""
     return WITH_TINTS[min(number, len(WITH_TINTS) - 1)]

@@ -30,7 +30,12 @@ from simulations.reporting import comparisons, figures
 from simulations.reporting.charts import PAPER, Chart, Picture, slug
 from simulations.reporting.figures import Line
 from simulations.reporting.findings import finding
-from simulations.reporting.rivers import match_clusters, river, true_groups
+from simulations.reporting.rivers import (
+    match_clusters,
+    river,
+    shares_clusters,
+    true_groups,
+)
 
 
 @dataclass(frozen=True)
@@ -139,8 +144,7 @@ class Stream:
             label: (run, match_clusters(run))
             for label, run in runs.items()
             # One cluster of all, or one for each client, are better said than drawn.
-            if max(count_clusters(run)) <= MOST_CLUSTERS
-            and set(count_clusters(run)).difference([1, len(run.clients)])
+            if shares_clusters(run) and max(count_clusters(run)) <= MOST_CLUSTERS
         }
         if not found:
             return []
