@@ -33,20 +33,20 @@ BUDGET: dict[str, int] = {
     "cfl_flower/privacy": 152,
     "cfl_flower/runs": 1_238,
     "clients": 1_214,
-    "simulations": 5_728,
+    "simulations": 5_328,
     "strategies": 2_573,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
 LONGEST_FILE = 449
 LONGEST_FUNCTION = 59
-LONG_FILES = 51
+LONG_FILES = 50
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 70
+SINGLE_IMPORTERS = 69
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 43_856
+TESTS = 43_667
 """Lines of all tests."""
 
 
