@@ -142,7 +142,7 @@ class FlatModel:
         self.module = module.to(device)
         self.alike = alike or module
         self.observed = observed or Observed(saved_floats(module))
-        self.own = OwnState(module, self.observed, own)
+        self.own = own or OwnState(module, self.observed)
         parameters = trainable(module)
         buffers = module.named_buffers()
         moving = {n: each for n, each in buffers if n in self.observed.statistics}
@@ -173,9 +173,9 @@ class FlatModel:
 
     def clone(self) -> FlatModel:
         """Return another model of the same network, with a vector of its own."""
-        module = deepcopy(self.module)
+        module, own = deepcopy((self.module, self.own))
         device = self.vector.device
-        return FlatModel(module, device, self.alike, self.observed, self.own)
+        return FlatModel(module, device, self.alike, self.observed, own)
 
     def load(self, vector: Vector) -> FlatModel:
         """Copy a vector of d floats into the network and return self.

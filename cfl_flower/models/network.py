@@ -9,13 +9,18 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from torch.nn.parameter import is_lazy
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.models.base import ModelSettings
 from cfl_flower.models.flat import FlatModel, trainable
-from cfl_flower.models.own_state import example_batch, needs_observing, observe, same
+from cfl_flower.models.own_state import (
+    example_batch,
+    needs_observing,
+    observe,
+    same,
+    train_twice,
+)
 from cfl_flower.seeding import one_torch_thread, torch_seed
 from cfl_flower.types import Vector
 
@@ -173,7 +178,6 @@ def _require_float32(network: nn.Module, model: FlatModel) -> None:
 def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
     """Require the same gradient and statistics of two tasks with one model."""
     start = model.to_vector()
-    y = torch.tensor([0, 1])
     found = []
     drawn = random.getstate(), str(np.random.get_state())
     # Between the two, a task with other data.
@@ -183,8 +187,7 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
         torch.manual_seed(0)
         if not model.module.training:
             model.module.train()
-        loss = cross_entropy(model.module(inputs), y)
-        loss.backward()  # type: ignore[no-untyped-call]
+        train_twice(model.module, inputs)
         found.append((model.gradient.clone(), torch.from_numpy(model.to_vector())))
     name = type(model.module).__name__
     _require(

@@ -9,14 +9,19 @@ built.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from io import BytesIO
+from itertools import product
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _NormBase
+
+from cfl_flower.errors import ConfigError
 
 STATELESS = {"cfl_flower", "torch", "torchvision"}
 """Packages whose layers keep nothing but buffers."""
@@ -24,8 +29,8 @@ STATELESS = {"cfl_flower", "torch", "torchvision"}
 OF_TORCH = vars(nn.Module()).keys() | {"grad"}
 """Attributes that every module has, for torch's own use."""
 
-Place = tuple[str, str]
-"""The name of a layer, and the name of an attribute of it."""
+LACKS: tuple[bytes | None, list[Tensor]] = (None, [])
+"""What stands for an attribute that is not there, or cannot be written."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +39,8 @@ class Observed:
 
     statistics: frozenset[str]
     """Names of buffers that travel: saved, of floats, and changed by training."""
-    attributes: tuple[Place, ...] = ()
-    """Other attributes of its layers that are not what they were."""
+    attributes: tuple[str, ...] = ()
+    """Names of other attributes of its layers that are not what they were."""
     frozen: frozenset[str] = frozenset()
     """Names of frozen parameters that were changed all the same."""
 
@@ -64,30 +69,76 @@ def example_batch(shape: tuple[int, ...]) -> Tensor:
     return torch.stack([torch.zeros(shape), torch.ones(shape)])
 
 
+def train_twice(module: nn.Module, x: Tensor) -> None:
+    """Train a network for two steps, in which all its weights move."""
+    y = torch.tensor([0, 1])
+    for _ in range(2):
+        cross_entropy(module(x), y).backward()  # type: ignore[no-untyped-call]
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                # An average of them changes with them, not with their gradients.
+                parameter.data.add_(0.01)
+
+
 def observe(module: nn.Module, shape: tuple[int, ...]) -> Observed:
     """Train a network, which is of no use afterwards, for two steps; tell what changed.
 
-    A network that cannot be trained changes nothing; `check_network` says why.
+    A network that cannot be trained changes nothing; `check_network` says why. Raises
+    `ConfigError` for weights that would be lost.
     """
     floats = saved_floats(module)
     before = _tensors(module)
-    texts = _attributes(module)
-    x = example_batch(shape)
-    y = torch.tensor([0, 1])
+    own = _attributes(module)
+    parameters = dict(module.named_parameters())
+    trained = {n for n, each in parameters.items() if each.requires_grad}
+    beside = {n: [each] for n, each in before.items()} | {n: own[n][1] for n in own}
+    copies = {
+        name
+        for name, some in beside.items()
+        for one, n in product(some, trained)
+        # Zeros are no copy of other zeros.
+        if same(one, before[n]) and bool((one != one.flatten()[:1]).any())
+    }
     module.train()
     with torch.enable_grad():
-        for _ in range(2):
-            cross_entropy(module(x), y).backward()  # type: ignore[no-untyped-call]
+        train_twice(module, example_batch(shape))
     after = _tensors(module)
     changed = {n for n, old in before.items() if not same(old, after.get(n))}
     # What grows is no statistic of a model.
     lasting = {n for n in floats if before[n].shape == after[n].shape}
-    now = _attributes(module)
-    places = [place for place in texts | now if texts.get(place) != now.get(place)]
-    parameters = dict(module.named_parameters())
-    frozen = {n for n, each in parameters.items() if not each.requires_grad}
     statistics = frozenset(lasting & changed)
-    return Observed(statistics, tuple(places), frozenset(frozen & changed))
+    now = _attributes(module)
+    names = [n for n in own | now if own.get(n, LACKS)[0] != now.get(n, LACKS)[0]]
+    unknown = {
+        name
+        for name, (_, some) in own.items()
+        for each in some
+        if isinstance(each, nn.Parameter) and each.grad is not None
+    }
+    lost = {*(changed - statistics - trained), *names}
+    # Of the weights of each step, such as normalised ones.
+    lost -= {n for n, (_, some) in now.items() if any(each.grad_fn for each in some)}
+    _refuse_lost(module, copies & lost, unknown)
+    frozen = frozenset(changed.intersection(parameters) - trained)
+    return Observed(statistics, tuple(names), frozen)
+
+
+def _refuse_lost(module: nn.Module, copies: set[str], unknown: set[str]) -> None:
+    """Refuse copies of weights that no task would begin with, and unknown weights."""
+    name = type(module).__name__
+    if unknown:
+        raise ConfigError(
+            f"model: {name} has layers or parameters in {', '.join(sorted(unknown))} "
+            "that torch does not know and nothing would train; put them into a "
+            "torch.nn.ModuleList or ParameterList"
+        )
+    if copies:
+        raise ConfigError(
+            f"model: {name} changes its {', '.join(sorted(copies))}, a copy of weights "
+            "as built: each task would begin with that, and not with a copy of the "
+            "model that it receives; make it by register_buffer, to be averaged as "
+            "weights are, or in the first forward pass, anew in each task"
+        )
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -104,21 +155,53 @@ def same(old: Tensor, new: Tensor | None) -> bool:
     return bool(torch.isclose(old, new, rtol=0, atol=0, equal_nan=True).all())
 
 
-def _attributes(module: nn.Module) -> dict[Place, bytes | None]:
-    """Return a text of each attribute of a network's layers that is its author's."""
+def _attributes(module: nn.Module) -> dict[str, tuple[bytes | None, list[Tensor]]]:
+    """Return each attribute of a network's layers that is its author's, by its name.
+
+    As a text, and with the tensors in it that are no parts of the network.
+    """
+    parts = {id(part): place for place, part in enumerate(_parts(module))}
     return {
-        (name, key): _text(value)
+        f"{name}.{key}".lstrip("."): _written(value, parts)
         for name, layer in module.named_modules()
         for key, value in vars(layer).items()
         if key not in OF_TORCH
     }
 
 
-def _text(value: Any) -> bytes | None:
+def _parts(module: nn.Module) -> list[Any]:
+    """Return what a network consists of; an attribute may refer to it."""
+    return [*module.modules(), *module.parameters(), *module.buffers()]
+
+
+class _Writer(pickle.Pickler):
+    """Writes values in which parts of the network are numbers."""
+
+    def __init__(self, file: BytesIO, parts: Mapping[int, int]) -> None:
+        super().__init__(file)
+        self.parts = parts
+        self.tensors: list[Tensor] = []
+
+    def persistent_id(self, value: Any) -> int | None:
+        """Return the number of a part; called for all that a value holds."""
+        number = self.parts.get(id(value))
+        if number is None and torch.is_tensor(value):
+            self.tensors.append(value)
+        return number
+
+
+def _written(value: Any, parts: Mapping[int, int]) -> tuple[bytes | None, list[Tensor]]:
+    file = BytesIO()
+    writer = _Writer(file, parts)
     try:
-        return pickle.dumps(value)
+        writer.dump(value)
     except Exception:  # noqa: BLE001 - any; what has no text tells by what it does
-        return None
+        return LACKS
+    return file.getvalue(), writer.tensors
+
+
+Kept: TypeAlias = tuple[str, str, Any]
+"""A layer, an attribute of it, and the value."""
 
 
 class Missing:
@@ -133,18 +216,13 @@ class OwnState:
     values : list of (str, str, Any)
         Layer, attribute and value of what is put back, from when the network was built.
 
-    A copy of a network takes the values from the state that it is ``like``.
+    A copy of a network is made together with its state, which refers to it.
     """
 
-    def __init__(
-        self,
-        module: nn.Module,
-        observed: Observed,
-        like: OwnState | None = None,
-    ) -> None:
+    def __init__(self, module: nn.Module, observed: Observed) -> None:
         layers = dict(module.named_modules())
-        self.values: list[tuple[str, str, Any]]
-        self.values = _as_built(module, observed) if like is None else like.values
+        self._parts = _parts(module)
+        self.values = self._as_built(module, observed)
         self._tensors: list[tuple[nn.Module, str, Tensor, Tensor]] = []
         self._attributes: list[tuple[nn.Module, str, Any]] = []
         for name, key, value in self.values:
@@ -163,30 +241,36 @@ class OwnState:
             if value is Missing:
                 layer.__dict__.pop(key, None)
             else:
-                layer.__dict__[key] = deepcopy(value)
+                layer.__dict__[key] = self._copied(value)
+
+    def _copied(self, value: Any) -> Any:
+        """Return a copy of a value; what it has of the network stays what it is."""
+        return deepcopy(value, {id(part): part for part in self._parts})
+
+    def _as_built(self, module: nn.Module, observed: Observed) -> list[Kept]:
+        """Return what is put back: what changed, and buffers that do not travel."""
+        tensors = dict(module.named_buffers()) | dict(module.named_parameters())
+        buffers = {name for name, _ in module.named_buffers()}
+        found: list[Kept] = []
+        for name in sorted(buffers - observed.statistics | observed.frozen):
+            layer, _, key = name.rpartition(".")
+            found.append((layer, key, tensors[name].detach().clone()))
+        layers = dict(module.named_modules())
+        for name in observed.attributes:
+            layer, _, key = name.rpartition(".")
+            value = vars(layers[layer]).get(key, Missing)
+            # torch copies no tensor that an operation made: a normalised weight.
+            made = torch.is_tensor(value)
+            kept = value.detach().clone() if made else self._copied(value)
+            found.append((layer, key, kept))
+        if observed.attributes:
+            # Switching the mode may count, too: each task begins in the same one.
+            modes = [(name, "training", each.training) for name, each in layers.items()]
+            found += modes
+        return found
 
 
 def rebind(layer: nn.Module, key: str, tensor: Tensor) -> None:
     """Give a layer its tensor again if it took another one by this name."""
     if getattr(layer, key) is not tensor:
         setattr(layer, key, tensor)
-
-
-def _as_built(module: nn.Module, observed: Observed) -> list[tuple[str, str, Any]]:
-    """Return what is to be put back: buffers that do not travel, and what changed."""
-    tensors = dict(module.named_buffers()) | dict(module.named_parameters())
-    buffers = {name for name, _ in module.named_buffers()}
-    found: list[tuple[str, str, Any]] = []
-    for name in sorted(buffers - observed.statistics | observed.frozen):
-        layer, _, key = name.rpartition(".")
-        found.append((layer, key, tensors[name].detach().clone()))
-    layers = dict(module.named_modules())
-    for layer, key in observed.attributes:
-        value = vars(layers[layer]).get(key, Missing)
-        # torch copies no tensor that an operation made, such as a normalised weight.
-        made = torch.is_tensor(value)
-        found.append((layer, key, value.detach().clone() if made else deepcopy(value)))
-    if observed.attributes:
-        # Switching the mode may count, too: each task begins in the same one.
-        found += [(name, "training", each.training) for name, each in layers.items()]
-    return found

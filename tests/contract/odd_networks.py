@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -260,6 +261,11 @@ class OldWeightNorm(Net):
         self.body = nn.utils.weight_norm(self.body)
 
 
+class OldSpectralNorm(Net):
+    def set_up(self) -> None:
+        self.body = nn.utils.spectral_norm(self.body)
+
+
 class Queue(Net):
     """A memory of the last outputs, empty at first."""
 
@@ -273,7 +279,132 @@ class Queue(Net):
         return kept - (self.queue.mean(0) if len(self.queue) else 0)
 
 
+class Averaged(Net):
+    """It mixes its hidden numbers with those of a moving average of its weights."""
+
+    def average(self) -> Tensor:
+        raise NotImplementedError
+
+    def hidden(self, x: Tensor) -> Tensor:
+        if self.training:
+            with torch.no_grad():
+                self.average().lerp_(self.body.weight, 0.5)
+        teacher = torch.relu(x.flatten(1) @ self.average().detach().T)
+        return super().hidden(x) + teacher
+
+
+class SavedAverage(Averaged):
+    def set_up(self) -> None:
+        self.register_buffer("ema", self.body.weight.detach().clone())
+
+    def average(self) -> Tensor:
+        return self.ema
+
+
+class LateAverage(Averaged):
+    """Its average begins with the weights of the first step."""
+
+    ema: Tensor | None = None
+
+    def average(self) -> Tensor:
+        if self.ema is None:
+            self.ema = self.body.weight.detach().clone()
+        return self.ema
+
+
+class Anchor(Averaged):
+    """It keeps its first weights, and never changes them."""
+
+    def set_up(self) -> None:
+        self.first = {"weight": self.body.weight.detach().clone()}
+
+    def average(self) -> Tensor:
+        return self.first["weight"].clone()
+
+
+class ListedLayers(Net):
+    """A list names layers that are its own."""
+
+    def set_up(self) -> None:
+        self.layers = [(self.body, self.body.weight)]
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return torch.relu(self.layers[0][0](x.flatten(1)))
+
+
+class ListedWithState(ListedLayers):
+    """Beside what is its own, the list has numbers that change."""
+
+    def hidden(self, x: Tensor) -> Tensor:
+        self.layers.append((self.body, self.body.weight))
+        return super().hidden(x)
+
+
 # What is refused.
+
+
+class PlainAverage(Averaged):
+    def set_up(self) -> None:
+        self.ema = {"weight": self.body.weight.detach().clone()}
+
+    def average(self) -> Tensor:
+        return self.ema["weight"]
+
+
+class ListedTeacher(Averaged):
+    def set_up(self) -> None:
+        self.teachers = [deepcopy(self.body)]
+
+    def average(self) -> Tensor:
+        return self.teachers[0].weight.data
+
+
+class InnerAverage(Averaged):
+    """The average is an attribute of a layer, in an object."""
+
+    def set_up(self) -> None:
+        self.body.shadow = (deque([self.body.weight.data.clone()]),)
+
+    def average(self) -> Tensor:
+        return self.body.shadow[0][0]
+
+
+class FrozenTeacher(Averaged):
+    def set_up(self) -> None:
+        self.teacher = deepcopy(self.body).requires_grad_(False)
+
+    def average(self) -> Tensor:
+        return self.teacher.weight
+
+
+class UnsavedAverage(Averaged):
+    def set_up(self) -> None:
+        start = self.body.weight.detach().clone()
+        self.register_buffer("ema", start, persistent=False)
+
+    def average(self) -> Tensor:
+        return self.ema
+
+
+GLOBAL: list[Tensor] = []
+
+
+class GlobalAverage(Averaged):
+    """Its average belongs to no network."""
+
+    def average(self) -> Tensor:
+        GLOBAL[:] = GLOBAL or [self.body.weight.detach().clone()]
+        return GLOBAL[0]
+
+
+class ForgottenLayers(Net):
+    """Its layers are in a list, where torch does not find their weights."""
+
+    def set_up(self) -> None:
+        self.layers = [nn.Linear(8, 8)]
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return self.layers[0](super().hidden(x))
 
 
 class Global(Warm):

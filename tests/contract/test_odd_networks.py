@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import nn
 
 import cfl_flower as cfl
 from cfl_flower.errors import ConfigError
-from cfl_flower.models import build_network, check_network
+from cfl_flower.models import build_model, build_network, check_network
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner
 from tests.contract import odd_networks
@@ -45,7 +46,13 @@ KEPT = [
     odd_networks.Dropout,
     odd_networks.CountsSwitches,
     odd_networks.OldWeightNorm,
+    odd_networks.OldSpectralNorm,
     odd_networks.Queue,
+    odd_networks.SavedAverage,
+    odd_networks.LateAverage,
+    odd_networks.Anchor,
+    odd_networks.ListedLayers,
+    odd_networks.ListedWithState,
 ]
 
 REFUSED = {
@@ -65,6 +72,13 @@ REFUSED = {
     odd_networks.AuxiliaryMapping: "returns a dict for 2 inputs",
     odd_networks.OneSampleAtATime: r"returns \(1, 10\) for 2 inputs",
     odd_networks.SharedHead: "share parameters",
+    odd_networks.PlainAverage: "PlainAverage changes its ema, a copy of weights as",
+    odd_networks.ListedTeacher: "changes its teachers, a copy of weights",
+    odd_networks.InnerAverage: r"changes its body\.shadow, a copy of weights",
+    odd_networks.FrozenTeacher: r"its teacher\.weight, a copy of weights",
+    odd_networks.UnsavedAverage: "changes its ema, a copy of weights",
+    odd_networks.GlobalAverage: "trained differently from the same model and seed",
+    odd_networks.ForgottenLayers: "parameters in layers that torch does not know",
 }
 
 
@@ -128,6 +142,30 @@ def test_workers_find_the_network_as_built_too(
     assert others.equals(alone)
 
 
+@pytest.mark.parametrize(
+    "kind", [odd_networks.ListedLayers, odd_networks.ListedWithState]
+)
+def test_attributes_may_refer_to_parts_of_their_network(
+    kind: type[nn.Module], run_small: Runner
+) -> None:
+    plain = run_small(*RUN, named(odd_networks.Net), folder="plain")
+    assert run_small(*RUN, named(kind), folder="listed").numbers == plain.numbers
+
+
+def test_an_average_of_weights_that_is_saved_travels(run_small: Runner) -> None:
+    plain = run_small(*RUN, named(odd_networks.Net), folder="plain")
+    averaged = run_small(*RUN, named(odd_networks.SavedAverage), folder="averaged")
+    assert averaged.rounds[0]["bytes_up"] > plain.rounds[0]["bytes_up"]
+
+
+def test_a_copy_of_a_network_refers_to_its_own_parts() -> None:
+    first = build_model(Own(odd_networks.ListedWithState), (1, 8, 8), 10, seed=0)
+    copy = first.clone().load(first.to_vector()).module
+    assert [layer for layer, _ in copy.layers] == [copy.body]
+    copy(torch.ones(2, 64))
+    assert [layer for layer, _ in copy.layers] == [copy.body] * 2
+
+
 def test_constants_do_not_travel(run_small: Runner) -> None:
     plain = run_small(*RUN, named(odd_networks.Net), folder="plain")
     masked = run_small(*RUN, named(odd_networks.Mask), folder="masked")
@@ -159,15 +197,18 @@ def test_privacy_covers_what_travels(
         run_small(*RUN, *private)
 
 
-class Owned:
-    """Settings of a network that tells how often it was asked for."""
+@dataclass
+class Own:
+    """Settings of one of these networks."""
+
+    kind: type[nn.Module]
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        return odd_networks.IntegerBuffer()
+        return self.kind()
 
 
 def test_a_check_leaves_torchs_generator_alone() -> None:
     before = torch.random.get_rng_state()
-    check_network(Owned(), (1, 8, 8), 10)
-    build_network(Owned(), (1, 8, 8), 10, seed=0)
+    check_network(Own(odd_networks.IntegerBuffer), (1, 8, 8), 10)
+    build_network(Own(odd_networks.IntegerBuffer), (1, 8, 8), 10, seed=0)
     assert torch.equal(torch.random.get_rng_state(), before)
