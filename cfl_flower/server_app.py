@@ -20,6 +20,7 @@ from cfl_flower.config.compose import compose_run_config
 from cfl_flower.config.warnings import find_warnings
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.stream import HALF, Stream, say_empty, say_share
+from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.environment.energy import EnergyMeter
 from cfl_flower.environment.memory import keep_free_memory, rare_collections
 from cfl_flower.errors import CflError, FailedRunsError, one_line
@@ -105,6 +106,8 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
             say_data(config, stream, share, console)
         checkpoint = Checkpoint(Path(config.output_dir) / "checkpoint", config.resolved)
         strategy_class = locate(config.resolved["strategy"]["_target_"])
+        if stream and not issubclass(strategy_class, AsynchronousStrategy):
+            stream.require_samples()
         done = 0
         state = None
         if config.resume and checkpoint.exists():

@@ -322,9 +322,16 @@ def _unknown_key(
         cause = error.__cause__
         return first_line(cause if isinstance(cause, Exception) else error)
     parent, _, name = key.rpartition(".")
+    if not parent:
+        # Their settings may be what is meant.
+        _add_defaults(run, GROUPS, own_parts=True)
     plain: Any = OmegaConf.to_container(run)
     there = settings_at(parent, plain)
     hint = known_names(name, sorted(each for each in there if each != "_target_"))
+    places = (line.partition("=")[0].lstrip(".") for line in _lines(there, parent))
+    deeper = [place for place in places if place.endswith(f".{name}")]
+    if deeper:
+        return f"{key} is not a setting; did you mean {' or '.join(deeper[:3])}?"
     if option := choices.get(parent):
         others = [f"{parent}={each}" for each in options_with(parent, name)]
         also = f"it belongs to {' and '.join(others)}; " if others else ""

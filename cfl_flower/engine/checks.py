@@ -68,7 +68,7 @@ def method_rules(method: type[Method], config: RunConfig) -> Iterator[Rule]:
         supports.server_optimizer or not (optimizer.remembers or optimizer.by_loss),
         "server_optimizer",
         names["server_optimizer"],
-        f"another one with {name}, which has a step of its own",
+        f"average with {name}, whose server has its own step or none",
     )
     client = locate(config.strategy.client)
     yield Rule(

@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import product
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -109,36 +109,24 @@ def observe(module: nn.Module, shape: tuple[int, ...]) -> Observed:
     statistics = frozenset(lasting & changed)
     now = _attributes(module)
     names = [n for n in own | now if own.get(n, LACKS)[0] != now.get(n, LACKS)[0]]
-    unknown = {
-        name
-        for name, (_, some) in own.items()
-        for each in some
-        if isinstance(each, nn.Parameter) and each.grad is not None
-    }
-    lost = {*(changed - statistics - trained), *names}
+    lost = copies & {*(changed - statistics - trained), *names}
     # Of the weights of each step, such as normalised ones.
     lost -= {n for n, (_, some) in now.items() if any(each.grad_fn for each in some)}
-    _refuse_lost(module, copies & lost, unknown)
+    # Layers in a plain list, which torch does not find, have gradients all the same.
+    lost |= {n for n, (_, some) in own.items() if any(map(_is_trained, some))}
+    if lost:
+        raise ConfigError(
+            f"model: {type(module).__name__} has weights in {', '.join(sorted(lost))} "
+            "that are neither trained nor sent: each task would begin with those of "
+            "the network as built; put layers into a torch.nn.ModuleList, and a moving "
+            "average into register_buffer, or make it in a task's first forward pass"
+        )
     frozen = frozenset(changed.intersection(parameters) - trained)
     return Observed(statistics, tuple(names), frozen)
 
 
-def _refuse_lost(module: nn.Module, copies: set[str], unknown: set[str]) -> None:
-    """Refuse copies of weights that no task would begin with, and unknown weights."""
-    name = type(module).__name__
-    if unknown:
-        raise ConfigError(
-            f"model: {name} has layers or parameters in {', '.join(sorted(unknown))} "
-            "that torch does not know and nothing would train; put them into a "
-            "torch.nn.ModuleList or ParameterList"
-        )
-    if copies:
-        raise ConfigError(
-            f"model: {name} changes its {', '.join(sorted(copies))}, a copy of weights "
-            "as built: each task would begin with that, and not with a copy of the "
-            "model that it receives; make it by register_buffer, to be averaged as "
-            "weights are, or in the first forward pass, anew in each task"
-        )
+def _is_trained(tensor: Tensor) -> bool:
+    return isinstance(tensor, nn.Parameter) and tensor.grad is not None
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -200,10 +188,6 @@ def _written(value: Any, parts: Mapping[int, int]) -> tuple[bytes | None, list[T
     return file.getvalue(), writer.tensors
 
 
-Kept: TypeAlias = tuple[str, str, Any]
-"""A layer, an attribute of it, and the value."""
-
-
 class Missing:
     """The value of an attribute that a network as built does not have."""
 
@@ -247,11 +231,13 @@ class OwnState:
         """Return a copy of a value; what it has of the network stays what it is."""
         return deepcopy(value, {id(part): part for part in self._parts})
 
-    def _as_built(self, module: nn.Module, observed: Observed) -> list[Kept]:
+    def _as_built(
+        self, module: nn.Module, observed: Observed
+    ) -> list[tuple[str, str, Any]]:
         """Return what is put back: what changed, and buffers that do not travel."""
         tensors = dict(module.named_buffers()) | dict(module.named_parameters())
         buffers = {name for name, _ in module.named_buffers()}
-        found: list[Kept] = []
+        found: list[tuple[str, str, Any]] = []
         for name in sorted(buffers - observed.statistics | observed.frozen):
             layer, _, key = name.rpartition(".")
             found.append((layer, key, tensors[name].detach().clone()))
@@ -265,8 +251,7 @@ class OwnState:
             found.append((layer, key, kept))
         if observed.attributes:
             # Switching the mode may count, too: each task begins in the same one.
-            modes = [(name, "training", each.training) for name, each in layers.items()]
-            found += modes
+            found += [(name, "training", it.training) for name, it in layers.items()]
         return found
 
 

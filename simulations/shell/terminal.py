@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,8 +38,8 @@ shell's quotes; a line that begins with # is a comment. A .yaml file is a list o
 same, as Hydra itself keeps overrides. What the command line sets wins, wherever it
 stands, and of two files the later one."""
 
-NO_DASHES = "settings are written without dashes, as in rounds=5"
-"""What those need to know who write ``--rounds 5``."""
+UNKNOWN = re.compile(r"unrecognized arguments: (-+([\w-]+))(?:=(\S+))?")
+"""What argparse says of an option that there is not, such as ``--rounds 5``."""
 
 
 def report(error: CflError) -> int:
@@ -93,7 +94,16 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise a `ConfigError`."""
-        hint = f"{NO_DASHES}; " if self.takes_overrides else ""
+        hint = "settings are written without dashes; " if self.takes_overrides else ""
+        if unknown := UNKNOWN.match(message):
+            flag, name, value = unknown.groups()
+            known = self._option_string_actions
+            near = [it for it in known if it.startswith(flag) or f"{it}-" in flag]
+            if near:
+                hint = f"did you mean {near[0]}? "
+            elif self.takes_overrides:
+                value = value or "".join(self.given[self.given.index(flag) + 1 :][:1])
+                hint += f"write {name.replace('-', '_')}={value}; "
         raise ConfigError(f"{message}; {hint}see --help")
 
     def add_overrides(self) -> None:
@@ -112,7 +122,8 @@ class Parser(argparse.ArgumentParser):
 
     def parse_overrides(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Read a command line whose `overrides` have those of its files before them."""
-        found = self.parse_intermixed_args(list(arguments))
+        self.given = list(arguments)
+        found = self.parse_intermixed_args(self.given)
         found.overrides = with_files(found.set_file, found.overrides)
         return found
 

@@ -72,13 +72,13 @@ REFUSED = {
     odd_networks.AuxiliaryMapping: "returns a dict for 2 inputs",
     odd_networks.OneSampleAtATime: r"returns \(1, 10\) for 2 inputs",
     odd_networks.SharedHead: "share parameters",
-    odd_networks.PlainAverage: "PlainAverage changes its ema, a copy of weights as",
-    odd_networks.ListedTeacher: "changes its teachers, a copy of weights",
-    odd_networks.InnerAverage: r"changes its body\.shadow, a copy of weights",
-    odd_networks.FrozenTeacher: r"its teacher\.weight, a copy of weights",
-    odd_networks.UnsavedAverage: "changes its ema, a copy of weights",
+    odd_networks.PlainAverage: "PlainAverage has weights in ema that are neither",
+    odd_networks.ListedTeacher: "has weights in teachers that are neither",
+    odd_networks.InnerAverage: r"has weights in body\.shadow that are neither",
+    odd_networks.FrozenTeacher: r"has weights in teacher\.weight that are",
+    odd_networks.UnsavedAverage: "has weights in ema that are neither trained",
     odd_networks.GlobalAverage: "trained differently from the same model and seed",
-    odd_networks.ForgottenLayers: "parameters in layers that torch does not know",
+    odd_networks.ForgottenLayers: "has weights in layers that are neither",
 }
 
 

@@ -511,3 +511,16 @@ def test_mixtures_give_the_same_numbers_on_any_number_of_nodes(tmp_path: Path) -
             execute(grid, config, Console(file=io.StringIO()))
             lines.append((folder / "clients.jsonl").read_text())
         assert lines[0] == lines[1]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_server_optimiser_has_an_effect_or_is_refused(
+    name: str, run_small: Runner
+) -> None:
+    asked = [f"strategy={name}", "model=mlp", "model.hidden=8", "rounds=1"]
+    try:
+        other = run_small(*asked, "server_optimizer=yogi", folder="yogi")
+    except ConfigError as error:
+        assert "server_optimizer=yogi is not allowed; use average" in str(error)
+        return
+    assert run_small(*asked, folder="average").numbers != other.numbers

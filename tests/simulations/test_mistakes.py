@@ -36,11 +36,21 @@ TYPOS = [
     ("strategy.treshold=0.1", "strategy.treshold … did you mean threshold?"),
     ("strategy.local.lr=0.1", "strategy.local.lr … did you mean learning_rate?"),
     ("strategy.scan.smalest=3", "strategy.scan.smalest … did you mean smallest?"),
+    ("--foo=2 rounds=2", "arguments: --foo=2; … without dashes; write foo=2; … --help"),
+    ("--rounds 5", "arguments: --rounds; … without dashes; write rounds=5; … --help"),
     (
-        "--foo rounds=2",
-        "arguments: --foo; … without dashes, as in rounds=5; … --help",
+        "--output-dir=x",
+        "--output-dir=x; … without dashes; write output_dir=x; … --help",
     ),
-    ("--rounds 5", "arguments: --rounds; … without dashes, as in rounds=5; … --help"),
+    ("--set-fil x", "arguments: --set-fil; did you mean --set-file? see --help"),
+    (
+        "drift=sudden drift.ids=[3]",
+        "drift.ids … did you mean drift.steps.first.ids or ",
+    ),
+    ("strategy.batch_size=3", "not a setting; did you mean strategy.local.batch_size?"),
+    ("learning_rate=1", "not a setting; did you mean strategy.local.learning_rate?"),
+    ("drift=rotate drift.angle=9", "drift.angle … drift=rotate; "),
+    ("model=mlp model.rank=2", "model.rank … did you mean model.lora.rank?"),
     ("--set-file none.txt", "--set-file none.txt … No such file … an override in each"),
     ("--set-file nested.yaml", "nested.yaml … as - rounds=20, … experiment=NAME"),
     ("rounds", "'rounds' cannot be read; use key=value, without spaces"),
@@ -186,7 +196,7 @@ def test_wrong_input_is_one_line_with_a_remedy_and_exit_code_2(
     ("arguments", "told"),
     [
         ("strategy=feilding", "strategy=feilding … did you mean fielding?"),
-        ("--rounds 5", "--rounds … without dashes, as in rounds=5; … --help"),
+        ("--rounds 5", "--rounds … without dashes; write rounds=5; … --help"),
         ("partition.groups=11", "partition.groups=11 … at most the 10 labels"),
     ],
 )

@@ -39,6 +39,14 @@ COMPACT = re.compile(
 )
 """A year with a month or week, or a date, perhaps with a time, in digits alone."""
 
+DATE = re.compile(
+    r"(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.](\d\d)?\d\d)([T ,].*)?"
+)
+"""A date as people write it, perhaps with a time."""
+
+OF_TIME = re.compile(r"(date|time|datetime|timestamp|epoch)([_ ]?(utc|n?s|ms))?", re.I)
+"""What a column of times is called."""
+
 ZONE = re.compile(r"\d\d:\d\d.*(?:Z|[+-]\d\d(?::?\d\d)?)$")
 """The end of a time that says its zone."""
 
@@ -78,11 +86,20 @@ def require_columns(
             )
 
 
-def encode(frame: pd.DataFrame, where: object) -> FloatArray:
+def looks_like_time(column: pd.Series) -> bool:
+    """Return whether a column of inputs has dates or times, by its name or values."""
+    # The first tell.
+    texts = column.dropna().iloc[:20].astype(str)
+    dated = all(DATE.fullmatch(text) or COMPACT.fullmatch(text) for text in texts)
+    return dated or OF_TIME.fullmatch(str(column.name)) is not None
+
+
+def encode(frame: pd.DataFrame, where: object, commas: bool = False) -> FloatArray:
     """Return inputs, float64 (n, d): numbers as they are, texts one of k.
 
     A column of k distinct texts becomes k inputs, in the order of the alphabet. The
     index of the rows has their tables and places; a number may be missing, as NaN.
+    ``commas`` says whether decimal commas may still be set.
 
     Raises
     ------
@@ -97,11 +114,11 @@ def encode(frame: pd.DataFrame, where: object) -> FloatArray:
     array([[3. , 0. , 1. ],
            [4.5, 1. , 0. ]])
     """
-    found = [_encoded(frame[name], where) for name in frame]
+    found = [_encoded(frame[name], where, commas) for name in frame]
     return np.concatenate(found, axis=1)
 
 
-def _encoded(column: pd.Series, where: object) -> FloatArray:
+def _encoded(column: pd.Series, where: object, commas: bool) -> FloatArray:
     given = column.dropna()
     kind = type(given.iloc[0]) if len(given) else float
     if not issubclass(kind, Number | np.generic | str | date):
@@ -121,17 +138,16 @@ def _encoded(column: pd.Series, where: object) -> FloatArray:
             "is no finite number (float32) as in other rows; fix it, leave it out, or "
             "name it in dataset.na_values if it stands for a missing value"
         )
-        _refuse(column, wrong, why)
+        refuse(column, wrong, why)
     why = "is a category without a mean; set dataset.missing=drop"
-    _refuse(column, column.isna(), why)
+    refuse(column, column.isna(), why)
     what = f"{where}: in column {column.name},"
     texts, (places,) = numbered_names([column.to_numpy(object).astype(str)], what)
     forms = [FORMATTED.fullmatch(text.strip().casefold()) for text in texts]
     if len({form and form["unit"] for form in forms}) == 1 and all(forms):
-        raise ConfigError(
-            f"{where}: column {column.name} has numbers such as {texts[0]}; write them "
-            "as 1234.5, without a unit, or set dataset.decimal=comma for decimal commas"
-        )
+        told = f"{where}: column {column.name} has numbers such as {texts[0]}"
+        remedy = ", or set dataset.decimal=comma" if commas and "," in texts[0] else ""
+        raise ConfigError(f"{told}; write them as 1234.5, without a unit{remedy}")
     if len(texts) > min(CATEGORIES_AT_MOST, max(FEW, len(column) / 2)):
         raise ConfigError(
             f"{where}: column {column.name} has {len(texts)} different texts; name a "
@@ -164,12 +180,12 @@ def seconds(times: pd.Series, form: str | None = None) -> IntArray:
     if typed or numbers.isna().all() or form not in (None, INTEGER):
         return _dated(times if typed else times.astype(str).str.strip(), form)
     wrong = ~((numbers == np.rint(numbers)) & (np.abs(numbers) < 2**63))
-    _refuse(times, wrong, f"is no integer as in other rows; {ALIKE}")
+    refuse(times, wrong, f"is no integer as in other rows; {ALIKE}")
     # Not through float64: nanoseconds have more digits.
     found = numbers.astype(np.int64)
     if not form and all(map(COMPACT.fullmatch, map(str, found.unique()))):
         why = f"looks like a date; {ALIKE}, or say {INTEGER} there if it is none"
-        _refuse(times, found.notna(), why)
+        refuse(times, found.notna(), why)
     return np.asarray(found)
 
 
@@ -177,15 +193,15 @@ def _dated(times: pd.Series, form: str | None) -> IntArray:
     """Return dates in seconds since 1970, or raise `ConfigError`."""
     zones = times.astype(str).str.contains(ZONE)
     if zones.any():
-        _refuse(times, ~zones, f"has no time zone as other rows have; {ALIKE}")
+        refuse(times, ~zones, f"has no time zone as other rows have; {ALIKE}")
     form = form or "ISO8601"
     with intact(f"dataset.time_format={form}", "use the letters of Python's strftime"):
         found = pd.to_datetime(times, utc=True, format=form, errors="coerce")
-    _refuse(times, found.isna(), f"is no date in the format {form}; {ALIKE}")
+    refuse(times, found.isna(), f"is no date in the format {form}; {ALIKE}")
     return found.to_numpy("datetime64[s]").astype(np.int64)
 
 
-def _refuse(column: pd.Series, wrong: pd.Series, why: str) -> None:
+def refuse(column: pd.Series, wrong: pd.Series, why: str) -> None:
     """Raise `ConfigError` for the first value that is wrong, if any is."""
     if wrong.any():
         first = column.iloc[int(np.argmax(wrong))]

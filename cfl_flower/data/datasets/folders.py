@@ -27,22 +27,28 @@ SUFFIXES = (
 """Of the formats that are read."""
 
 
+OF_SYSTEMS = {"__MACOSX", "@eaDir", "lost+found", "Thumbs.db", "desktop.ini"}
+"""What systems leave in folders, beside hidden files."""
+
+
+def is_left(name: str) -> bool:
+    """Return whether a file or folder is none of the user's."""
+    return name.startswith(".") or name in OF_SYSTEMS
+
+
 def image_files(folder: Path) -> list[Path]:
     """Return the images in a folder, in the order of their names."""
     return sorted(
         path
         for path in folder.glob("*")
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+        if path.suffix.lower() in SUFFIXES and not is_left(path.name)
     )
 
 
 def class_folders(folder: Path) -> dict[str, Path]:
     """Return the folders in a folder by name, in the order of the names."""
-    return {
-        path.name: path
-        for path in sorted(folder.glob("*/"))
-        if not path.name.startswith(".")
-    }
+    found = sorted(folder.glob("*/"))
+    return {path.name: path for path in found if not is_left(path.name)}
 
 
 def class_images(folder: Path) -> dict[str, list[Path]]:
@@ -50,10 +56,11 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
     files = {name: image_files(path) for name, path in class_folders(folder).items()}
     for name, paths in files.items():
         if not paths:
-            parts = ", or call the folders of two parts train and test"
+            deeper = "call the folders of two parts train and test"
+            inner = deeper if class_folders(folder / name) else "remove it if no class"
             raise ConfigError(
-                f"{folder / name} has no image; put {', '.join(SUFFIXES)} files there"
-                f"{parts if class_folders(folder / name) else ''}"
+                f"{folder / name} has no image; put {', '.join(SUFFIXES)} files there, "
+                f"or {inner}"
             )
     return files
 
@@ -134,8 +141,9 @@ class ImageFolder(InferredDataset):
             roots = {"train": root}
         files = {part: class_images(folder) for part, folder in roots.items()}
         read = {path for of in files.values() for some in of.values() for path in some}
-        seen = (path for path in root.rglob("[!.]*") if path.is_file())
-        left = sorted(path for path in seen if path not in read)
+        rest = {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
+        rest -= {path.relative_to(root) for path in read}
+        left = sorted(path for path in rest if not any(map(is_left, path.parts)))
         notes = np.array([], str)
         if left:
             why = f"are no images in the folder of a class of {' or '.join(roots)}"

@@ -59,10 +59,11 @@ class IncompleteDataset(InferredDataset):
         lost = rest.any(axis=1).to_numpy(bool)
         told = f"{self.called} lacks values: {_counted(lacking)}"
         if lost.any() and (self.missing != "drop" or lost.all()):
-            raise ConfigError(
-                f"{told}; fill them, or set dataset.missing=drop to leave rows out, or "
-                "mean for inputs in numbers; dataset.na_values says what is missing"
-            )
+            mean = " or mean for inputs in numbers" * (self.missing == "refuse")
+            drop = f"set dataset.missing=drop to leave rows out{mean}"
+            remedy = "leave columns out: no row has all" if lost.all() else drop
+            why = f"{told}; fill them, or {remedy}"
+            raise ConfigError(f"{why}; dataset.na_values says what is missing")
         done = f"rows left out: {lost.sum():,}" if lost.any() else "means fill them"
         return ~lost, [f"{told}; {done}"] if len(lacking.columns) else []
 

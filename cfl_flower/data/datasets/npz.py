@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from io import BytesIO
 from itertools import pairwise
@@ -19,6 +20,11 @@ from cfl_flower.data.reading.inferred import OWN_FILE
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
+
+READ = re.compile(
+    r"(x|y|owner|time)(_train|_test)?|(train|test)_(images|labels|jpeg|offsets)"
+)
+"""What the arrays are called that are read."""
 
 
 @settings("dataset")
@@ -69,6 +75,11 @@ class Npz(IncompleteDataset):
                 known = _known(stored, f"_{part}")
                 found[part] = _part(stored, x, y, f"{part}_jpeg") | known
             return found
+
+    def unread(self, data_dir: str) -> list[str]:
+        """Return the names of arrays that nobody reads, such as ``x_val``."""
+        with open_npz(Path(data_dir, self.file)) as stored:
+            return [name for name in stored if not READ.fullmatch(name)]
 
     def present(self, part: str, arrays: Arrays) -> Arrays:
         """Return the samples that have all values, or raise `ConfigError`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import warnings
 from abc import abstractmethod
+from os.path import isfile
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from cfl_flower.data.datasets.columns import (
     column_names,
     encode,
+    looks_like_time,
+    refuse,
     require_columns,
     seconds,
     word_frequencies,
@@ -108,6 +111,7 @@ class TableDataset(IncompleteDataset):
                 where = f"{self.called} for the {part} part"
                 raise ConfigError(f"{where} has no row; add samples")
         both = table.iloc[np.concatenate(rows)]
+        notes += self._times_as_inputs(both)
         columns = {"x": self.inputs(both), "y": _plain(both[self.label])}
         if self.owner_column:
             columns["owner"] = _plain(both[self.owner_column])
@@ -127,14 +131,24 @@ class TableDataset(IncompleteDataset):
         The index has a row's table and its place there. Raises `ConfigError` if a table
         lacks a column.
         """
-        train = [frame for part, _, frame in frames if part == "train"]
-        inputs = [name for frame in train for name in self.input_columns(frame)]
+        train = [(where, frame) for part, where, frame in frames if part == "train"]
+        first, frame = train[0]
+        inputs = self.input_columns(frame)
         keys = self.keys()
-        numbered = self.time == ROW and ROW not in train[0]
+        numbered = self.time == ROW and ROW not in frame
         if numbered:
             del keys[ROW]
         for _, where, frame in frames:
-            self._require(frame, inputs, keys, where)
+            require_columns(frame, keys, where)
+        for where, frame in train:
+            self._require_names(frame, where)
+            if differ := sorted({*inputs} ^ {*self.input_columns(frame)}):
+                why = f"do not both have the columns {', '.join(differ)}; write them"
+                ours = f"{first} and {where} {why}"
+                raise ConfigError(f"{ours} alike, or name others in dataset.features")
+        kind = "image" if self.image else "text" if self.text else "features"
+        for _, where, frame in frames:
+            require_columns(frame, dict.fromkeys(inputs, kind), where)
         named = list(dict.fromkeys([*inputs, *keys]))
         chosen = [frame[named] for _, _, frame in frames]
         table = pd.concat(chosen, keys=[where for _, where, _ in frames])
@@ -155,6 +169,16 @@ class TableDataset(IncompleteDataset):
             table[name] = table[name].mask(absent[name])
         return keep, notes
 
+    def _times_as_inputs(self, frame: pd.DataFrame) -> list[str]:
+        """Return a line about times that are inputs, though no setting says so."""
+        if self.features or self.text or self.image:
+            return []
+        names = self.input_columns(frame)
+        found = ", ".join(name for name in names if looks_like_time(frame[name]))
+        remedy = "" if self.time else "name it in dataset.time, or "
+        why = f"looks like dates or times; {remedy}name all inputs in dataset.features"
+        return [f"{self.called}: the input {found} {why}"] if found else []
+
     def inputs(self, frame: pd.DataFrame) -> NDArray[Any]:
         """Return the inputs of the rows of a table, shape (n, d)."""
         if self.image:
@@ -164,7 +188,8 @@ class TableDataset(IncompleteDataset):
             return token_numbers(frame[self.text], self.tokenizer, self.tokens)
         if self.text:
             return word_frequencies(frame[self.text], self.words)
-        return encode(frame[self.input_columns(frame)], self.called)
+        commas = getattr(self, "decimal", "") == "point"
+        return encode(frame[self.input_columns(frame)], self.called, commas)
 
     def crop(self, cell: Any) -> Crop:
         """Return where the image is that a value of the column `image` stands for."""
@@ -198,20 +223,18 @@ class TableDataset(IncompleteDataset):
         named = {self.label: "label", self.owner_column: "owner", self.time: "time"}
         return {name: key for name, key in named.items() if name}
 
-    def _require(
-        self, frame: pd.DataFrame, inputs: list[str], keys: dict[str, str], where: str
-    ) -> None:
+    def _require_names(self, frame: pd.DataFrame, where: str) -> None:
+        inputs = self.input_columns(frame)
         if not inputs:
             raise ConfigError(
                 f"{where} has no column but {', '.join(frame.columns)}; add columns of "
                 "inputs"
             )
-        unnamed = [name for name in inputs if name.startswith("Unnamed: ")]
-        allowed = "the names of the inputs: a column has no name, perhaps an index"
-        require(not unnamed, "dataset.features", list(self.features), allowed)
-        kind = "text" if self.text else "features"
-        chosen = dict.fromkeys(inputs, "image" if self.image else kind)
-        require_columns(frame, keys | chosen, where)
+        for place, name in enumerate(frame, start=1):
+            if name in inputs and name.startswith("Unnamed: "):
+                said = f"{where} has no name for column {place}, perhaps an index"
+                remedy = "write it into the header, or name others in dataset.features"
+                raise ConfigError(f"{said}; {remedy}")
 
 
 def _plain(column: pd.Series) -> NDArray[Any]:
@@ -268,6 +291,13 @@ class FileTable(TableDataset):
     def keys(self) -> dict[str, str]:
         """Return the columns that are no inputs, and the settings that name them."""
         return super().keys() | ({self.split: "split"} if self.split else {})
+
+    def inputs(self, frame: pd.DataFrame) -> NDArray[Any]:
+        """Return the inputs of the rows of a table, shape (n, d)."""
+        if self.image:
+            lacks = ~frame[self.image].map(isfile)
+            refuse(frame[self.image], lacks, "is no file; correct it or dataset.folder")
+        return super().inputs(frame)
 
     def stacked(self, frames: Frames) -> tuple[pd.DataFrame, NDArray[np.str_]]:
         """Return the columns that are used, of all rows, and the part of each row."""

@@ -157,7 +157,17 @@ class InferredDataset(FileDataset):
                 f"shape {shapes[1]} for testing; they must be the same"
             )
         parts = self.scaled(self.divided(coded(read, self.called)))
-        return {part: {**of, "x": _as_inputs(of["x"])} for part, of in parts.items()}
+        left = self.unread(data_dir)
+        told = [f"not read: {', '.join(left)}"] if left else []
+        lines = [f"{self.called}: {line}" for line in [*told, *_only_in_test(parts)]]
+        parts = {part: {**of, "x": _as_inputs(of["x"])} for part, of in parts.items()}
+        notes = np.append(parts["train"].get("notes", np.array([], str)), lines)
+        return {part: {**of, "notes": notes} for part, of in parts.items()}
+
+    def unread(self, data_dir: str) -> list[str]:
+        """Return the names of what else the files have, and nobody reads."""
+        del data_dir
+        return []
 
     def scaled(self, parts: Parts) -> Parts:
         """Return the parts with their inputs shifted and scaled."""
@@ -230,6 +240,19 @@ def coded(parts: Mapping[str, Arrays], name: str) -> Parts:
         for arrays, own in zip(found.values(), owners, strict=True):
             arrays["owner"] = own
     return found
+
+
+def _only_in_test(parts: Parts) -> list[str]:
+    """Return a line about classes without a sample for training, if there are any."""
+    names = parts["train"]["names"]
+    counts = {
+        part: np.bincount(of["y"], None, len(names)) for part, of in parts.items()
+    }
+    only = np.flatnonzero(counts["test"] * (counts["train"] == 0))
+    told = ", ".join(f"{names[y]} ({counts['test'][y]:,})" for y in only[:SHOWN])
+    more = ", …" if len(only) > SHOWN else ""
+    why = "classes only in the test set, which no client learns; add training samples"
+    return [f"{why}: {told}{more}"] if told else []
 
 
 def _as_inputs(x: NDArray[Any]) -> NDArray[Any]:

@@ -144,6 +144,18 @@ class Stream:
         )
         return ever / held if held else None
 
+    def require_samples(self) -> None:
+        """Raise `ConfigError` for a round in which no client can train."""
+        for number in self.timeline.shown(self.rounds):
+            world = self.timeline.world(number)
+            held = (self._indices(world, each, 0) for each in range(world.clients))
+            if not (len(self._shared) or any(map(len, held))):
+                raise ConfigError(
+                    f"no client has samples to train on in round {number}; see "
+                    "cfl-flower preview, and take another partition or drift (with "
+                    "drift=timestamps a longer drift.window or fewer drift.periods)"
+                )
+
     def fingerprint(self) -> str:
         """Return 16 bytes, in hexadecimal, that name what clients hold in the run."""
         state = blake2b(digest_size=16)

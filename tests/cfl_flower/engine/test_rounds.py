@@ -14,7 +14,7 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.simulated_devices import Devices
 from cfl_flower.environment.energy import EnergyMeter
-from cfl_flower.errors import NoValidResultError
+from cfl_flower.errors import ConfigError
 from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.runs.checkpoint import Checkpoint
@@ -201,8 +201,13 @@ def test_a_round_in_which_nobody_has_samples_says_what_to_change(
             *("engine=inprocess", f"output_dir={tmp_path / 'run'}"),
         ]
     )
-    with pytest.raises(NoValidResultError, match=r"too few samples.*drift\.window"):
+    with pytest.raises(ConfigError, match=r"samples .* in round 2.*drift\.window"):
         run(config)
+    assert not (tmp_path / "run" / "rounds.jsonl").exists()
+    # Who waits for nobody goes on with what comes later.
+    (waits,) = check([*config.overrides, "strategy=fedasync", f"output_dir={tmp_path}"])
+    run(waits)
+    assert len((tmp_path / "rounds.jsonl").read_text().splitlines()) == 5
 
 
 @dataclass

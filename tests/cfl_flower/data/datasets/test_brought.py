@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from cfl_flower.data.datasets.missing import NA_VALUES
 from cfl_flower.data.datasets.npz import Npz
@@ -30,7 +31,8 @@ def table(**columns: list[Any]) -> pd.DataFrame:
     """Return a table with a number, a label, an owner and what is given in addition."""
     usual = {
         "a": range(ROWS),
-        "label": ["x", "y"] * (ROWS // 2),
+        # Half of the rows, every other one, have both, too.
+        "label": ["x", "x", "y", "y"] * (ROWS // 4),
         "who": ["u", "u", "v"] * (ROWS // 3),
     }
     return pd.DataFrame({**usual, **columns})
@@ -326,7 +328,8 @@ def test_numbers_that_only_people_read_are_told(
     frame = table(b=[form.format(2 + row % 5) for row in range(ROWS)])
     line = refusal(reader(tmp_path, frame, features=("a", "b")), tmp_path)
     assert "column b has numbers such as" in line
-    assert "dataset.decimal=comma" in line
+    csv = reader in READERS[:4]
+    assert ("dataset.decimal=comma" in line) == (csv and "," in form)
 
 
 @pytest.mark.parametrize(
@@ -493,7 +496,7 @@ def test_each_file_has_all_columns(tmp_path: Path) -> None:
     table().to_csv(tmp_path / "part0.csv", index=False)
     table(b=["q"] * ROWS).to_csv(tmp_path / "part1.csv", index=False)
     line = refusal(Csv(file="part*.csv", missing="drop"), tmp_path)
-    assert "dataset.features=b is no column of part0.csv" in line
+    assert "part0.csv and part1.csv do not both have the columns b" in line
 
 
 def test_train_and_test_are_told_apart_by_one_spelling(tmp_path: Path) -> None:
@@ -560,3 +563,160 @@ def test_a_split_without_samples_is_told(tmp_path: Path) -> None:
     table()[:0].to_csv(tmp_path / "test.csv", index=False)
     dataset = as_csv(tmp_path, table(), test_file="test.csv")
     assert "for the test part has no row; add samples" in refusal(dataset, tmp_path)
+
+
+def told(dataset: Any, folder: Path) -> str:
+    """Return what is said of a dataset that is read, as one text."""
+    return " | ".join(loaded(dataset, folder)[0].notes(str(folder)))
+
+
+@pytest.mark.parametrize("reader", [as_test_file, as_split])
+def test_classes_that_only_the_test_set_has_are_counted(
+    reader: Reader, tmp_path: Path
+) -> None:
+    label = ["x", "x", "y", "z"] * (ROWS // 4)
+    line = told(reader(tmp_path, table(label=label, a=[7] * ROWS)), tmp_path)
+    assert "classes only in the test set, which no client learns" in line
+    assert line.endswith(": z (6)")
+    plain = reader(tmp_path, table(label=["x", "x", "y", "y"] * (ROWS // 4)))
+    assert told(plain, tmp_path) == ""
+
+
+def test_classes_of_arrays_and_owners_may_be_only_in_the_test_set(
+    tmp_path: Path,
+) -> None:
+    x = np.ones((4, 1))
+    parts = {"x_train": x, "y_train": [0, 1, 0, 1], "x_test": x, "y_test": [2, 3, 3, 0]}
+    np.savez(tmp_path / "data.npz", **parts)
+    assert told(Npz(), tmp_path).endswith("training samples: 2 (1), 3 (2)")
+    # One owner alone has it, once for training and once for testing.
+    who = [*"uuuuvvvv"]
+    np.savez(tmp_path / "data.npz", x=np.ones((8, 1)), y=[0, 1] * 4, owner=who)
+    assert told(Npz(), tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        *(["x_val", "y_val"], ["X_valid", "y_valid"], ["val_images", "val_labels"]),
+        *(["x_dev"], ["class_names"], ["x_validation", "y_validation"], ["x_Test"]),
+    ],
+)
+def test_arrays_that_are_not_read_are_named(names: list[str], tmp_path: Path) -> None:
+    x = np.ones((4, 1))
+    known = {"x_train": x, "y_train": [0, 1, 0, 1], "x_test": x, "y_test": [0, 1, 0, 1]}
+    np.savez(tmp_path / "data.npz", **known, **dict.fromkeys(names, x))
+    said = f"the .npz file data.npz: not read: {', '.join(names)}"
+    assert told(Npz(), tmp_path) == said
+
+
+def test_splits_that_are_not_read_are_named(tmp_path: Path) -> None:
+    dataset: Any = as_hugging_face(tmp_path, table())
+    assert told(dataset, tmp_path) == ""
+    import datasets
+
+    some = datasets.Dataset.from_pandas(table())
+    both = datasets.DatasetDict({"train": some, "validation": some})
+    both.save_to_disk(tmp_path / "both")
+    dataset = type(dataset)(path="both")
+    assert told(dataset, tmp_path).endswith(": not read: split validation")
+
+
+DAYS = pd.date_range("2024-01-01", periods=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("b", ["2024-01-01", "2024-01-02", "2024-01-03"]),
+        ("b", ["2024-01-01 10:00", "2024-01-01T11:00", "2024-01-01"]),
+        ("b", ["31.01.2024", "1.2.24", "28.02.2024"]),
+        ("b", ["1/31/2024", "2/1/2024", "12/31/99"]),
+        ("b", [20240131, 20240201, 20240202]),
+        ("b", [202401, 202402, 202403]),
+        ("Timestamp", [1700000000, 1700003600, 1700007200]),
+        ("date_ms", [1700000000000, 1700003600000, 1700007200000]),
+        ("TIME", [0.5, 1.5, 2.5]),
+    ],
+)
+@pytest.mark.parametrize("time", [None, "when"])
+@CSVS
+def test_times_that_become_inputs_are_told(
+    reader: Reader, time: str | None, name: str, cells: list[Any], tmp_path: Path
+) -> None:
+    frame = table(**{name: cells * (ROWS // 3), "when": range(ROWS)})
+    frame = frame.drop(columns="who") if time else frame.drop(columns=["who", "when"])
+    dataset = reader(tmp_path, frame, time=time, features=())
+    if reader is as_split:
+        # It writes an index, which has no name.
+        assert "data.csv has no name for column 1" in refusal(dataset, tmp_path)
+        return
+    line = told(dataset, tmp_path)
+    assert f"the input {name} looks like dates or times" in line
+    assert ("name it in dataset.time" in line) == (time is None)
+    chosen = reader(tmp_path, frame, time=time, features=("a", name))
+    assert told(chosen, tmp_path) == ""
+
+
+@pytest.mark.parametrize("cells", [DAYS, DAYS.date, DAYS.tz_localize("UTC")])
+def test_typed_times_that_become_inputs_are_told(cells: Any, tmp_path: Path) -> None:
+    dataset = as_parquet(tmp_path, table(b=[*cells] * (ROWS // 3)))
+    assert "the input b looks like dates or times" in told(dataset, tmp_path)
+
+
+@pytest.mark.parametrize("cells", [[1, 2, 3], [1990, 2024, 2030], ["1.2", "1.3", "1"]])
+def test_other_inputs_are_no_times(cells: list[Any], tmp_path: Path) -> None:
+    dataset = as_csv(tmp_path, table(b=cells * (ROWS // 3), lifetime=range(ROWS)))
+    assert told(dataset, tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [
+        (
+            ["a,b,label", "a,label"],
+            "part0.csv and part1.csv do not both have the columns b",
+        ),
+        (["a,c,label", "a,b,label"], "part1.csv do not both have the columns b, c"),
+        (["a,b,label", "a,b,Label"], "label=label is no column of part1.csv; did you"),
+        (["a,b,label", "a,,label"], "part1.csv has no name for column 2"),
+        ([",b,label", "a,b,label"], "part0.csv has no name for column 1"),
+        (
+            ["a,b,label"] * 2 + ["a,B,label"],
+            "part0.csv and part2.csv do not both have the columns B, b",
+        ),
+    ],
+)
+def test_the_file_whose_columns_differ_is_named(
+    headers: list[str], words: str, tmp_path: Path
+) -> None:
+    for number, header in enumerate(headers):
+        numbers = "1," * header.count(",")
+        rows = [f"{numbers}x", f"{numbers}y"] * 4
+        (tmp_path / f"part{number}.csv").write_text("\n".join([header, *rows]))
+    assert words in refusal(Csv(file="part*.csv"), tmp_path)
+
+
+def test_a_missing_image_is_told_with_the_row_that_lists_it(tmp_path: Path) -> None:
+    names = [f"{row}.png" for row in range(ROWS)]
+    frame = pd.DataFrame({"image": names, "label": ["x", "y"] * (ROWS // 2)})
+    for name in names[:4]:
+        Image.new("L", (4, 4)).save(tmp_path / name)
+    for reader, where in ((as_csv, "data.csv: row 5"), (as_files, "part0.csv: row 3")):
+        line = refusal(reader(tmp_path, frame, image="image"), tmp_path)
+        assert f"{where} has image=" in line
+        assert "4.png, which is no file" in line
+
+
+@pytest.mark.parametrize("missing", ["refuse", "drop", "mean"])
+def test_no_remedy_is_what_is_set_already(missing: Any, tmp_path: Path) -> None:
+    lacking = ROWS if missing == "drop" else 2
+    frame = table(label=["NA"] * lacking + ["x", "y"] * ((ROWS - lacking) // 2))
+    line = refusal(as_csv(tmp_path, frame, missing=missing), tmp_path)
+    assert ("missing=drop" in line) == (missing != "drop")
+    assert ("or mean" in line) == (missing == "refuse")
+    for decimal in ("point", "comma"):
+        cells = [f"{row},5 kg" for row in range(ROWS)]
+        dataset = as_csv(tmp_path, table(b=cells), decimal=decimal, features=("b",))
+        said = "decimal=comma" in refusal(dataset, tmp_path)
+        assert said == (decimal == "point")

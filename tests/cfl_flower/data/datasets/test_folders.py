@@ -199,3 +199,30 @@ def test_a_folder_with_brackets_is_no_pattern(tmp_path: Path) -> None:
             for number in range(2):
                 paint(tmp_path / folder / name / f"{number}.png", 10)
     assert ImageFolder(folder="i[24]").complete(str(tmp_path)).classes == 2
+
+
+@pytest.mark.parametrize("junk", ["__MACOSX", ".git", "@eaDir", "lost+found"])
+@pytest.mark.parametrize("name", [".DS_Store", "Thumbs.db", "._1.png", "desktop.ini"])
+def test_what_systems_leave_is_neither_a_class_nor_told(
+    junk: str, name: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / ".hidden" / "images"
+    for kind in ("owl", "bee"):
+        for number in range(2):
+            paint(folder / kind / f"{number}.png", 10)
+        (folder / kind / name).write_bytes(b"none")
+    (folder / name).write_bytes(b"none")
+    (folder / junk / "owl").mkdir(parents=True)
+    (folder / junk / "owl" / name).write_bytes(b"none")
+    dataset = ImageFolder(folder=".hidden/images")
+    assert dataset.complete(str(tmp_path)).names == ("bee", "owl")
+    assert dataset.notes(str(tmp_path)) == []
+    (folder / "loose.txt").write_bytes(b"none")
+    assert "1 files" in dataset.notes(str(tmp_path))[0]
+
+
+def test_an_empty_class_folder_has_a_remedy(tmp_path: Path) -> None:
+    paint(tmp_path / "images" / "owl" / "1.png", 10)
+    (tmp_path / "images" / "new").mkdir()
+    with pytest.raises(ConfigError, match=r"new has no image; .*, or remove it"):
+        ImageFolder().load(str(tmp_path))

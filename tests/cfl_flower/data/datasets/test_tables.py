@@ -122,7 +122,11 @@ def test_times_are_integers_or_dates() -> None:
         ("", {}, "cannot be read .*save it again"),
         ("a,label\n1,x\n2,y,z\n", {}, "cannot be read .*save it again"),
         ("label\nx\ny\n", {}, "no column but label; add columns of inputs"),
-        (",age,label\n0,1,x\n1,2,y\n", {}, "a column has no name, perhaps an index"),
+        (
+            ",age,label\n0,1,x\n1,2,y\n",
+            {},
+            r"data\.csv has no name for column 1, perhaps an index",
+        ),
         (PETS, {"features": ("age", "label")}, "use columns without label"),
         (PETS, {"features": ("age", "age")}, "use columns without label, each once"),
         ("a,a,label\n1,2,x\n", {}, "several columns are called a"),
