@@ -102,7 +102,7 @@ TOGETHER = [
     ("model=gru", "model=gru … (1, 8, 8) … (tokens, dimensions) … model=mlp"),
     ("model=ccfl_cnn", "model=ccfl_cnn … (1, 8, 8) … at least 16x16 … model=mlp"),
     ("selection=nearest strategy=fedavg", "selection=nearest … use random or oort"),
-    ("server_optimizer=yogi strategy=scaffold", "server_optimizer=yogi … another one"),
+    ("server_optimizer=yogi strategy=scaffold", "server_optimizer=yogi … average with"),
     ("~model +model._target_=plain.Net", "~model … or model._target_= with a class"),
     ("--config-dir=conf", "--config-dir=conf, … variable CFL_CONF to your folder"),
     (

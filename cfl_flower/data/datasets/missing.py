@@ -59,7 +59,7 @@ class IncompleteDataset(InferredDataset):
         lost = rest.any(axis=1).to_numpy(bool)
         told = f"{self.called} lacks values: {_counted(lacking)}"
         if lost.any() and (self.missing != "drop" or lost.all()):
-            mean = " or mean for inputs in numbers" * (self.missing == "refuse")
+            mean = " or mean for inputs in numbers" if self.missing == "refuse" else ""
             drop = f"set dataset.missing=drop to leave rows out{mean}"
             remedy = "leave columns out: no row has all" if lost.all() else drop
             why = f"{told}; fill them, or {remedy}"

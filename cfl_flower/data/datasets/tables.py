@@ -146,7 +146,8 @@ class TableDataset(IncompleteDataset):
                 why = f"do not both have the columns {', '.join(differ)}; write them"
                 ours = f"{first} and {where} {why}"
                 raise ConfigError(f"{ours} alike, or name others in dataset.features")
-        kind = "image" if self.image else "text" if self.text else "features"
+        one = "image" if self.image else "text"
+        kind = one if self.image or self.text else "features"
         for _, where, frame in frames:
             require_columns(frame, dict.fromkeys(inputs, kind), where)
         named = list(dict.fromkeys([*inputs, *keys]))

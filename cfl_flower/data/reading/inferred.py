@@ -248,7 +248,7 @@ def _only_in_test(parts: Parts) -> list[str]:
     counts = {
         part: np.bincount(of["y"], None, len(names)) for part, of in parts.items()
     }
-    only = np.flatnonzero(counts["test"] * (counts["train"] == 0))
+    only = np.flatnonzero((counts["train"] == 0) & (counts["test"] > 0))
     told = ", ".join(f"{names[y]} ({counts['test'][y]:,})" for y in only[:SHOWN])
     more = ", …" if len(only) > SHOWN else ""
     why = "classes only in the test set, which no client learns; add training samples"
