@@ -299,12 +299,6 @@ def secure_sums_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Ru
         names["selection"],
         "random or nearest with privacy.secure_sums, which hides no losses",
     )
-    yield Rule(
-        config.devices.over_commitment == 1,
-        "devices.over_commitment",
-        config.devices.over_commitment,
-        "1 with privacy.secure_sums, whose sums need everyone who was asked",
-    )
     least = config.privacy.least_members
     yield Rule(
         config.participants >= least,

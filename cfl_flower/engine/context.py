@@ -44,8 +44,6 @@ class RoundContext:
         """``query``, ``train`` or ``evaluate``."""
         self.sent = Plan([])
         """The plan of the phase, as all stages left it."""
-        self.late: dict[ClientId, float] = {}
-        """Who finished too late to count, and after how many seconds."""
         self._computing: list[float] = []
         self.note_energy([])
 

@@ -56,8 +56,7 @@ class Delivery:
         """Return a plan in portions that the server's memory can hold.
 
         Devices would wait for each other: there are portions of their plan only where
-        results are added up. With over-commitment there is one portion: who is late is
-        known only when all have finished.
+        results are added up.
         """
         context = self._context
         shared = context.config.engine == "inprocess"
@@ -66,8 +65,7 @@ class Delivery:
             if not simulated:
                 return [plan]
             return portions(plan, shared=shared, by_model=True)
-        late = context.config.devices.over_commitment > 1
-        if late or not (plan.sum_spec or simulated):
+        if not (plan.sum_spec or simulated):
             return [plan]
         return portions(plan, context.fleet.summing_nodes, shared)
 

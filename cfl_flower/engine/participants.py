@@ -15,8 +15,7 @@ from cfl_flower.types import BoolArray, ClientId, IntArray, Plan, Task, Vector
 class Participants:
     """Draws clients, from all or from each cluster, and remembers for what they were.
 
-    ``strata`` has the part of the clients for which each participant was drawn, and
-    ``shares`` how many are wanted of each.
+    ``strata`` has the part of the clients for which each participant was drawn.
     """
 
     def __init__(self, context: RoundContext) -> None:
@@ -28,13 +27,11 @@ class Participants:
     def forget(self) -> None:
         """Forget the last round's."""
         self.strata: dict[ClientId, int] = {}
-        self.shares = np.zeros(0, np.int64)
 
     def choose(self, server_round: int, clusters: IntArray | None = None) -> list[int]:
         """Return the rows of at most M participants, from all or from each cluster.
 
-        ``clusters`` are others than the state's, shape (n,). There are more than M with
-        `devices.over_commitment`: the first M to finish are kept.
+        ``clusters`` are others than the state's, shape (n,).
         """
         context = self._context
         config = context.config
@@ -54,13 +51,11 @@ class Participants:
         known = self.known(server_round)
         chosen: dict[int, int] = {}
         shares = share_participants(config.participants, sizes, rng)
-        asked_of = config.devices.over_commit(shares, sizes, rng)
-        for stratum, asked in enumerate(asked_of.tolist()):
+        for stratum, share in enumerate(shares.tolist()):
             members = np.flatnonzero(strata == stratum)
-            found = config.selection.choose(members, asked, rng, known).tolist()
+            found = config.selection.choose(members, share, rng, known).tolist()
             chosen |= dict.fromkeys(found, stratum)
         self.strata = {state.clients[row]: k for row, k in chosen.items()}
-        self.shares = shares
         return sorted(chosen)
 
     def send(self, server_round: int, arrays: list[Vector]) -> Plan:

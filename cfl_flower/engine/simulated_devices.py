@@ -26,7 +26,7 @@ from cfl_flower.data.reading.files import intact, table
 from cfl_flower.engine.presence import Moves, Presence, draw_presence, read_presence
 from cfl_flower.seeding import generator, key
 from cfl_flower.settings import Fraction, Positive, require, settings
-from cfl_flower.types import PASSES, BoolArray, ClientId, FloatArray, IntArray, Result
+from cfl_flower.types import PASSES, ClientId, FloatArray, Result
 
 COLUMNS = ("computation", "communication")
 """Of a file of devices: milliseconds per sample, kbit/s."""
@@ -70,9 +70,6 @@ class Devices:
     """A file of devices, absolute or below `data_dir`: a csv or json with
     ``computation`` (ms) and ``communication`` (kbit/s), or FedScale's own
     ``client_device_capacity``. Client i has device i, modulo their number."""
-    over_commitment: Annotated[float, Field(ge=1)] = 1.0
-    """Of an M that is drawn, so many times as many clients are asked in all, and the
-    first to finish are kept, as many as were wanted of each cluster."""
     joins: list[int] = field(default_factory=list)
     """The rounds in which clients join, in groups of the same size."""
     joining: Fraction = 0.25
@@ -129,38 +126,6 @@ class Devices:
         if self.path is not None:
             read_devices(Path(data_dir, self.path).expanduser())
 
-    def over_commit(
-        self, shares: IntArray, sizes: IntArray, rng: np.random.Generator
-    ) -> IntArray:
-        """Return how many to ask for so many wanted of each stratum of some size.
-
-        Each one more than M goes to the stratum that has the fewest for what is wanted
-        of it: rounding up in every stratum would ask twice M of strata of one. Both
-        arrays have shape (P,); ``rng`` draws the order of strata on a tie, and nothing
-        without over-commitment.
-
-        Examples
-        --------
-        >>> devices, rng = Devices(over_commitment=1.3), np.random.default_rng(0)
-        >>> devices.over_commit(np.array([5, 2]), np.array([20, 2]), rng)
-        array([7, 2])
-        >>> int(devices.over_commit(np.full(20, 1), np.full(20, 9), rng).sum())
-        26
-        """
-        asked = shares.copy()
-        wanted = int(shares.sum())
-        surplus = round(self.over_commitment * wanted) - wanted
-        if surplus == 0:
-            return asked
-        order = rng.permutation(np.flatnonzero(shares))
-        for _ in range(surplus):
-            open_strata = order[asked[order] < sizes[order]]
-            if len(open_strata) == 0:
-                break
-            neediest = (asked[open_strata] / shares[open_strata]).argmin()
-            asked[open_strata[neediest]] += 1
-        return asked
-
     def open(self, seed: int, data_dir: str = "") -> DeviceOf:
         """Return the device of each client, or raise `ConfigError`."""
         if self.path is None:
@@ -175,28 +140,6 @@ class Devices:
         widths = [math.log(w) / (2 * Z95) for w in (self.slowest, self.narrowest)]
         slow, wide = (math.exp(z * w) for z, w in zip(normal, widths, strict=True))
         return Device(self.milliseconds * slow, self.kbps * wide)
-
-
-def first_to_finish(
-    seconds: FloatArray, strata: IntArray, shares: IntArray
-) -> BoolArray:
-    """Return the fastest of each stratum, in the order given on a tie, shape (m,).
-
-    ``seconds`` until each has finished and ``strata``, what it was drawn from (all
-    clients, or a cluster), have shape (m,); ``shares``, how many are kept, (P,).
-
-    Examples
-    --------
-    >>> slow = np.array([5.0, 1.0, 3.0, 9.0])
-    >>> first_to_finish(slow, np.array([0, 0, 0, 1]), np.array([2, 1]))
-    array([False,  True,  True,  True])
-    """
-    kept = np.zeros(len(seconds), bool)
-    for stratum, share in enumerate(shares.tolist()):
-        members = np.flatnonzero(strata == stratum)
-        order = np.argsort(seconds[members], kind="stable")
-        kept[members[order[:share]]] = True
-    return kept
 
 
 @cache

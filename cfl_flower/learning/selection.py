@@ -73,32 +73,11 @@ class History:
         """Return the history after a round's participants; all arrays: shape (m,)."""
         exploited = utility[self.last[rows] > 0]
         mean = float(exploited.mean()) if len(exploited) else 0.0
-        after = replace(self, gained=np.append(self.gained, mean))
-        return after._with(server_round, rows, utility, seconds)
-
-    def noted_late(
-        self, server_round: int, rows: IntArray, seconds: FloatArray, utility: float
-    ) -> History:
-        """Return the history after participants whose results came too late.
-
-        As in FedScale they get the mean utility of those in time, and their own
-        seconds, so that they count as seen, and as slow.
-        """
-        late = np.full(len(rows), utility)
-        return self._with(server_round, rows, late, seconds)
-
-    def _with(
-        self,
-        server_round: int,
-        rows: IntArray,
-        utility: FloatArray,
-        seconds: FloatArray,
-    ) -> History:
         now = {"utility": utility, "seconds": seconds, "last": server_round}
         after = {name: getattr(self, name).copy() for name in now}
         for name, value in now.items():
             after[name][rows] = value
-        return replace(self, **after)
+        return replace(self, gained=np.append(self.gained, mean), **after)
 
 
 @dataclass(frozen=True)

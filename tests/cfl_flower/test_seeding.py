@@ -100,7 +100,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
     "options",
     [
         "apfl model=mlp",
-        "auxo selection=oort devices.over_commitment=1.5 faults.raises=0.1",
+        "auxo selection=oort faults.raises=0.1",
         "ditto privacy=local partition.validation=0.2",
         "fedbabu model=mlp strategy.fine_tuning=1",
         "fedccfa model=mlp strategy.start=1",

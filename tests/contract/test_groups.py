@@ -55,8 +55,6 @@ SLOW = [
 EVERY = [*QUICK, *SLOW]
 SAMPLE = [*QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)]
 
-RUN = ["drift.rounds=[]", "devices.over_commitment=1.3"]
-
 
 def with_extractor(strategy: str) -> list[str]:
     """Return a model with a shared part for methods that average nothing else."""
@@ -68,7 +66,7 @@ def with_extractor(strategy: str) -> list[str]:
 def test_options_give_the_same_run_on_any_nodes_and_after_a_break(
     strategy: str, selection: str, optimizer: str, run_small: Runner
 ) -> None:
-    options = [f"strategy={strategy}", f"selection={selection}", *RUN]
+    options = [f"strategy={strategy}", f"selection={selection}", "drift.rounds=[]"]
     options += [f"server_optimizer={optimizer}", *with_extractor(strategy)]
     if optimizer in ("yogi", "fedadam", "fedadagrad"):
         options.append("server_optimizer.learning_rate=0.03")

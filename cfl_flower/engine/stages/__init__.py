@@ -9,7 +9,6 @@ from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
 from cfl_flower.engine.stages.absent_clients import AbsentClients
 from cfl_flower.engine.stages.group_means import GroupMeans
-from cfl_flower.engine.stages.over_commitment import OverCommitment
 from cfl_flower.engine.stages.participant_losses import ParticipantLosses
 from cfl_flower.engine.stages.privacy_budget import (
     AskedClients,
@@ -57,7 +56,6 @@ def make_stages(
         # Those who are asked are noted before the message leaves.
         *([AskedClients(guard, delivery)] if guard else []),
         ParticipantLosses(),
-        # What one participant counts for, of those that are taken.
+        # The most that one participant counts for.
         RobustMeans(delivery),
-        OverCommitment(participants, delivery),
     ]

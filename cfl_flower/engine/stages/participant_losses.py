@@ -25,7 +25,7 @@ class ParticipantLosses(Stage):
         return replace(plan, config={**plan.config, **asked})
 
     def receive(self, context: RoundContext, plan: Plan, results: Results) -> Results:
-        """Note the losses and the times of participants, late ones' times as well."""
+        """Note the losses and the times of participants."""
         learns = context.phase == "train" and context.config.selection.learns
         if not learns or not results:
             return results
@@ -40,11 +40,6 @@ class ParticipantLosses(Stage):
             seen = np.minimum(seen, local.steps * local.batch_size)
         utilities = rms * seen
         seconds = context.clock.seconds(clients)
-        number = context.number
-        history = history.noted(number, state.rows(clients), utilities, seconds)
-        if late := context.late:
-            slow = np.array(list(late.values()))
-            mean = float(utilities.mean())
-            history = history.noted_late(number, state.rows(late), slow, mean)
-        state.history = history
+        rows = state.rows(clients)
+        state.history = history.noted(context.number, rows, utilities, seconds)
         return results

@@ -1,4 +1,4 @@
-"""Device time and over-commitment, which the frame gives every synchronous method."""
+"""Device time, which the frame gives every synchronous method."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from cfl_flower.communication.fleet import Fleet
@@ -106,45 +105,6 @@ def test_real_devices_have_no_virtual_time(run_small: Runner) -> None:
     run = run_small(*QUIET, grid=grid)
     assert [row["virtual_seconds"] for row in run.rounds] == [None, None]
     assert run.summary["virtual_seconds"] is None
-
-
-@pytest.mark.parametrize("strategy", ["fedavg", "fielding", "stocfl"])
-def test_over_commitment_asks_more_and_keeps_the_first(
-    strategy: str, run_small: Runner
-) -> None:
-    options = [f"strategy={strategy}", "drift.rounds=[]", "clients=40"]
-    plain = run_small(*options)
-    more = run_small(*options, "devices.over_commitment=2", folder="more")
-    for before, after in zip(plain.rounds, more.rounds, strict=True):
-        assert after["participants"] == 2 * before["participants"]
-        assert after["late"] == before["participants"]
-        assert after["bytes_up"] > before["bytes_up"]
-    # Six of twelve draws, instead of six of six.
-    assert more.summary["virtual_seconds"] < plain.summary["virtual_seconds"]
-    again = run_small(*options, "devices.over_commitment=2", folder="again")
-    assert again.numbers == more.numbers
-
-
-def test_failures_leave_room_for_those_who_would_be_late(run_small: Runner) -> None:
-    run = run_small(*QUIET, "devices.over_commitment=2", "faults.raises=0.3")
-    for row in run.rounds:
-        assert row["participants"] - len(train_failures(row)) - row["late"] <= 6
-        assert row["late"] < 6 or not train_failures(row)
-
-
-def test_late_participants_are_known_to_be_slow(tmp_path: Path) -> None:
-    options = ["strategy=fedavg", "selection=oort", "devices.over_commitment=2"]
-    run = ["clients=12", "participants=6", "rounds=1", "strategy.local.epochs=1"]
-    strategy = open_method(tmp_path, *options, *run)
-    strategy.engine.run()
-    history = strategy.state.history
-    assert strategy.run.record.measures["late"] == 6
-    assert history.last.tolist() == [1] * 12
-    slowest = np.argsort(history.seconds)[6:]
-    mean = np.delete(history.utility, slowest).mean()
-    assert history.utility[slowest] == pytest.approx(mean)
-    # What was measured, not a default: nobody's loss is exactly 1.
-    assert len(np.unique(history.utility)) == 7
 
 
 def test_a_client_counts_for_the_samples_that_it_can_train_on(tmp_path: Path) -> None:

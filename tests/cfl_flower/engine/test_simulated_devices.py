@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.simulated_devices import Device, Devices, VirtualClock
@@ -101,7 +99,7 @@ def test_a_bad_file_is_one_line(
     ("override", "allowed"),
     [
         ("devices.milliseconds=0", "a number above 0"),
-        ("devices.over_commitment=0.5", "a number of at least 1"),
+        ("devices.slowest=0.5", "a number of at least 1"),
         (
             "devices.path=nowhere.csv",
             "nowhere.csv is not allowed; use a file that is there",
@@ -125,37 +123,6 @@ def test_samples_of_a_training_are_those_of_its_batches(
     sizes = [len(part) for part in np.split(np.arange(samples), range(10, samples, 10))]
     taken = [sizes[i % len(sizes)] for i in range(local.count_steps(samples))]
     assert local.count_samples(samples) == sum(taken)
-
-
-POTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), min_size=1, max_size=9)
-
-
-@given(POTS, st.sampled_from([1.0, 1.3, 2.0, 9.0]), st.integers(0, 99))
-def test_so_many_more_are_asked_in_all_as_far_as_there_are_any(
-    strata: list[tuple[int, int]], factor: float, seed: int
-) -> None:
-    shares, sizes = np.array([(w, w + more) for w, more in strata]).T
-    asked = Devices(over_commitment=factor).over_commit(
-        shares, sizes, np.random.default_rng(seed)
-    )
-    assert (asked >= shares).all()
-    assert (asked <= sizes).all()
-    assert (asked[shares == 0] == 0).all()
-    most = int(sizes[shares > 0].sum())
-    assert asked.sum() == min(round(factor * int(shares.sum())), most)
-
-
-def test_the_surplus_is_spread_and_nobody_is_preferred() -> None:
-    shares, sizes = np.full(20, 1), np.full(20, 9)
-    rounds = [
-        Devices(over_commitment=1.3).over_commit(
-            shares, sizes, np.random.default_rng(seed)
-        )
-        for seed in range(300)
-    ]
-    assert {tuple(np.bincount(asked)) for asked in rounds} == {(0, 14, 6)}
-    # Expected 90 times each, with a standard deviation of 8.
-    assert np.sum(rounds, axis=0) - 300 == pytest.approx(90, abs=40)
 
 
 def test_a_clock_waits_for_the_slowest_and_begins_anew() -> None:

@@ -282,12 +282,3 @@ def test_the_pacer_uses_the_mean_utility_of_exploited_clients() -> None:
     for rows, utility in (([2], [7.0]), ([1, 2], [50.0, 3.0]), ([1, 2], [5.0, 4.0])):
         after = after.noted(1, np.array(rows), np.array(utility), np.ones(len(rows)))
     assert after.gained.tolist() == [0, 3, 4.5]
-
-
-def test_late_clients_count_as_slow_and_as_seen() -> None:
-    before = History().extended(3).noted(4, np.array([0]), np.array([6.0]), np.ones(1))
-    after = before.noted_late(4, np.array([2]), np.array([99.0]), 6.0)
-    assert after.last.tolist() == [4, 0, 4]
-    assert after.utility.tolist() == [6, 0, 6]
-    assert after.seconds[2] == 99
-    assert np.array_equal(after.gained, before.gained)

@@ -79,7 +79,7 @@ def test_a_run_that_gives_up_says_why(line: str, flwr: Path) -> None:
 
 REFUSED = [
     ("strategy=cfl privacy.secure_sums=true", "privacy.secure_sums=true"),
-    ("strategy=fedbuff devices.over_commitment=0.5", "devices.over_commitment="),
+    ("strategy=fedbuff devices.slowest=0.5", "devices.slowest="),
     ("rounds=0", "rounds=0"),
     ("stratgy=fedavg", "did you mean strategy?"),
     ("dataset=folder participants=9 clients=3", "participants=9"),

@@ -153,8 +153,6 @@ SAMPLES = "strategy.weighting=samples"
         ["strategy=fedem"],
         ["strategy=fedavg", "strategy.robust=multikrum"],
         ["strategy=stocfl", "strategy.robust=clip"],
-        ["strategy=fedavg", "devices.over_commitment=1.5"],
-        ["strategy=stocfl", "devices.over_commitment=1.5"],
         ["strategy=fedavg", "privacy.secure_sums=true"],
     ],
 )

@@ -598,10 +598,6 @@ def test_the_account_is_that_of_single_results(
         (["strategy=cfl"], "whose server needs more than each cluster's sum"),
         (["strategy=fedavg", "server_optimizer=qfedavg"], "which hides single models"),
         (["strategy=fedavg", "selection=oort"], "which hides no losses"),
-        (
-            ["strategy=fedavg", "devices=fedscale", "devices.over_commitment=1.3"],
-            "whose sums need everyone",
-        ),
         (["strategy=fedavg", "participants=2"], "at most participants=2"),
         (["strategy=stocfl", "strategy.omega=sequential"], "use parallel with"),
         (["strategy=fedavg", "system.checkpoint_every=3"], "use 1 with privacy"),
