@@ -87,7 +87,7 @@ def method_rules(method: type[Method], config: RunConfig) -> Iterator[Rule]:
     )
     yield Rule(
         supports.selection or not config.devices.come_and_go,
-        "devices.joins, devices.leaves or devices.presence",
+        "devices.joins or devices.leaves",
         name,
         "a method that selects participants",
     )

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import json
 import math
-import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from cfl_flower.data.reading.files import intact, table
-from cfl_flower.engine.presence import Moves, Presence, draw_presence, read_presence
+from cfl_flower.engine.presence import Moves, Presence, draw_presence
 from cfl_flower.seeding import generator, key
 from cfl_flower.settings import Fraction, Positive, require, settings
 from cfl_flower.types import PASSES, ClientId, FloatArray, Result
@@ -68,8 +67,8 @@ class Devices:
     """Bandwidth at the 95th percentile over that at the 5th."""
     path: str | None = None
     """A file of devices, absolute or below `data_dir`: a csv or json with
-    ``computation`` (ms) and ``communication`` (kbit/s), or FedScale's own
-    ``client_device_capacity``. Client i has device i, modulo their number."""
+    ``computation`` (ms) and ``communication`` (kbit/s). Client i has device i, modulo
+    their number."""
     joins: list[int] = field(default_factory=list)
     """The rounds in which clients join, in groups of the same size."""
     joining: Fraction = 0.25
@@ -78,16 +77,13 @@ class Devices:
     """The rounds from which on groups of clients are there no more."""
     leaving: Fraction = 0.25
     """The share of all clients that leave, where there are such rounds."""
-    presence: str | None = None
-    """A csv of who is there when, absolute or below `data_dir`: ``client``, and the
-    rounds from which (``first``) to which (``last``); instead of joins and leaves."""
     watts: Positive | None = None
     """What a device needs while it computes; with it rounds note their ``joules``."""
 
     @property
     def come_and_go(self) -> bool:
         """Whether some clients are there in some rounds only."""
-        return bool(self.joins or self.leaves or self.presence)
+        return bool(self.joins or self.leaves)
 
     def __post_init__(self) -> None:
         for name in ("joins", "leaves"):
@@ -98,33 +94,27 @@ class Devices:
         share += self.leaving if self.leaves else 0.0
         words = "below 1 in all, so that somebody is there in every round"
         require(share < 1, "devices.joining + devices.leaving", share, words)
-        alone = not self.presence or not (self.joins or self.leaves)
-        require(alone, "devices.presence", self.presence, "no joins and leaves with it")
 
-    def open_presence(self, clients: int, seed: int, data_dir: str = "") -> Presence:
+    def open_presence(self, clients: int, seed: int) -> Presence:
         """Return who is there when, or raise `ConfigError`."""
-        if self.presence is None:
-            joins = Moves(self.joins, self.joining)
-            leaves = Moves(self.leaves, self.leaving)
-            found = draw_presence(clients, joins, leaves, seed)
-            key = "devices.joining, devices.leaving"
-            shares = [self.joining, self.leaving]
-            for number in (1, *self.joins, *self.leaves):
-                # Shares are rounded to clients, who may be all that there are.
-                allowed = f"less with {clients} clients: none is in round {number}"
-                require(bool(found.there(number).any()), key, shares, allowed)
-            return found
-        return read_presence(Path(data_dir, self.presence).expanduser(), clients)
+        joins = Moves(self.joins, self.joining)
+        leaves = Moves(self.leaves, self.leaving)
+        found = draw_presence(clients, joins, leaves, seed)
+        key = "devices.joining, devices.leaving"
+        shares = [self.joining, self.leaving]
+        for number in (1, *self.joins, *self.leaves):
+            # Shares are rounded to clients, who may be all that there are.
+            allowed = f"less with {clients} clients: none is in round {number}"
+            require(bool(found.there(number).any()), key, shares, allowed)
+        return found
 
     def check(self, data_dir: str = "") -> None:
-        """Raise `ConfigError` if a file cannot be read."""
-        allowed = "a file that is there, absolute or below data_dir"
-        for name in ("path", "presence"):
-            if (given := getattr(self, name)) is not None:
-                path = Path(data_dir, given).expanduser()
-                require(path.is_file(), f"devices.{name}", path, allowed)
+        """Raise `ConfigError` if the file cannot be read."""
         if self.path is not None:
-            read_devices(Path(data_dir, self.path).expanduser())
+            path = Path(data_dir, self.path).expanduser()
+            allowed = "a file that is there, absolute or below data_dir"
+            require(path.is_file(), "devices.path", path, allowed)
+            read_devices(path)
 
     def open(self, seed: int, data_dir: str = "") -> DeviceOf:
         """Return the device of each client, or raise `ConfigError`."""
@@ -146,19 +136,16 @@ class Devices:
 def read_devices(path: Path) -> tuple[Device, ...]:
     """Read a file of devices.
 
-    A ``.csv`` has the columns; a ``.json`` a list of objects, or an object of them by
-    client; anything else is FedScale's pickle of the latter. Raises `ConfigError` if it
-    cannot be read, lacks a column, or a number is not above 0.
+    A ``.json`` has a list of objects, or an object of them by client; anything else is
+    a csv. Raises `ConfigError` if it cannot be read, lacks a column, or a number is not
+    above 0.
     """
     wanted = f"write {COLUMNS[0]} (ms) and {COLUMNS[1]} (kbit/s) of each device"
     with intact(f"devices.path={path}", wanted):
-        if path.suffix == ".csv":
-            found: Any = table(path, COLUMNS)
-        elif path.suffix == ".json":
-            found = json.loads(path.read_text(encoding="utf-8"))
+        if path.suffix == ".json":
+            found: Any = json.loads(path.read_text(encoding="utf-8"))
         else:
-            with path.open("rb") as pickled:
-                found = _PlainUnpickler(pickled).load()
+            found = table(path, COLUMNS)
         rows = list(found.values() if isinstance(found, dict) else found)
         devices = tuple(Device(*(float(row[name]) for name in COLUMNS)) for row in rows)
         if not devices:
@@ -167,14 +154,6 @@ def read_devices(path: Path) -> tuple[Device, ...]:
             if not all(0 < number < math.inf for number in astuple(device)):
                 raise ValueError(f"a number of device {place} is not above 0")
     return devices
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Reads dicts of numbers; a pickle that names any code is refused."""
-
-    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
-        """Refuse."""
-        raise pickle.UnpicklingError(f"it names {module_name}.{global_name}")
 
 
 class VirtualClock:

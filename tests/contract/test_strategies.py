@@ -18,6 +18,7 @@ from cfl_flower.client.resources import WorkerResources
 from cfl_flower.client_app import app as client_app
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
+from cfl_flower.engine.simulated_devices import Devices
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.learning.cohort_training import train_cohort
@@ -363,32 +364,31 @@ def test_late_client_joins(
     assert 11 in seen[4]
 
 
-def test_simulated_clients_join_and_leave(
-    strategy: str, run_small: Runner, tmp_path: Path
-) -> None:
-    # Client 11 is not there in round 1, client 3 not after 2, client 5 not in 2 and 3.
-    spans = [(row, 1, 9) for row in range(11) if row not in (3, 5)]
-    spans += [(3, 1, 2), (5, 1, 1), (5, 4, 9), (11, 2, 9)]
-    lines = [",".join(map(str, span)) for span in [("client", "first", "last"), *spans]]
-    trace = tmp_path / "trace.csv"
-    trace.write_text("\n".join(lines))
-    overrides = [strategy, "participants=11", f"devices.presence={trace}"]
+def test_simulated_clients_join_and_leave(strategy: str, run_small: Runner) -> None:
+    moves: dict[str, Any] = {
+        "joins": [2],
+        "joining": 0.1,
+        "leaves": [3],
+        "leaving": 0.2,
+    }
+    asked = [f"devices.{name}={value}" for name, value in moves.items()]
+    overrides = [strategy, "participants=11", *asked]
     asynchronous = ("ccfl", "fedsoft", "fedasync", "fedbuff", "local_async")
     if strategy.removeprefix("strategy=") in asynchronous:
         with pytest.raises(ConfigError, match="a method that selects participants"):
             run_small(*overrides)
         return
     run = run_small(*overrides)
-    everybody = set(range(12))
-    there = {1: everybody - {11}, 2: everybody - {5}, 3: everybody - {3, 5}}
-    there[4] = everybody - {3}
+    presence = Devices(**moves).open_presence(12, run.config.seed)
+    (newcomer,) = np.flatnonzero(presence.first > 1)
+    assert [row["present"] for row in run.rounds] == [11, 12, 10, 10]
     for row in run.rounds:
         number = row["round"]
         tested = [each for each in run.clients if each["round"] == number]
-        assert {each["client"] for each in tested} == there[number]
-        assert row["present"] == len(there[number])
+        there = set(np.flatnonzero(presence.there(number)).tolist())
+        assert {each["client"] for each in tested} == there
         assert row["participants"] <= row["present"]
-        new = [each for each in tested if each["client"] == 11 and number == 2]
+        new = [each for each in tested if each["client"] == newcomer and number == 2]
         assert row["newcomers"] == len(new)
         for each in new:
             assert row["accuracy_newcomers"] == pytest.approx(

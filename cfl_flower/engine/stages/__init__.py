@@ -39,9 +39,7 @@ def make_stages(
             guard.asked = Asked(Path(config.output_dir), config.resume)
     absent = None
     if config.devices.come_and_go and context.fleet.simulated:
-        presence = config.devices.open_presence(
-            config.clients, config.seed, config.data_dir
-        )
+        presence = config.devices.open_presence(config.clients, config.seed)
         absent = AbsentClients(presence)
         participants.eligible.append(lambda: absent.among(context))
     return [

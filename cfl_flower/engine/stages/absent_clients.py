@@ -1,6 +1,6 @@
 """Clients of a simulation that have not joined yet, or have left.
 
-`devices.joins`, `devices.leaves` and `devices.presence`.
+`devices.joins` and `devices.leaves`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class AbsentClients(Stage):
         measures["present"] = int(self._presence.there(context.number).sum())
         every = context.config.system.evaluate_every
         tested_before = (context.number - 1) // every * every
-        joined = self._presence.joined()
+        joined = self._presence.first
         new = [row for row in rows if max(tested_before, 1) < joined[int(row.client)]]
         tested = sum(row.num_examples for row in new)
         measures["newcomers"] = len(new)

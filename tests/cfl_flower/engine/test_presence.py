@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.engine.presence import Moves, draw_presence, read_presence
+from cfl_flower.engine.presence import Moves, draw_presence
 from cfl_flower.engine.simulated_devices import Devices
 from cfl_flower.errors import ConfigError
 
@@ -27,28 +26,7 @@ def test_as_many_come_and_go_as_the_settings_say(
     for number, (before, after) in enumerate(pairwise(there), 2):
         assert (~before & after).any() <= (number in joins)
         assert (before & ~after).any() <= (number in leaves)
-    assert (presence.joined() > 1).sum() == come
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("client,first\n0,1\n", "no column last"),
-        ("client,first,last\n0,1,5\n9,1,5\n", "a client is none of 0 to 3"),
-        ("client,first,last\n0,1,5\n1,5,4\n", "ends before it begins"),
-        ("client,first,last\n0,0,5\n", "begins before round 1"),
-        ("client,first,last\n0,2,5\n", "nobody is there in round 1"),
-        ("client,first,last\n", "nobody is there in round 1"),
-        ("client,first,last\n0,one,5\n", "invalid literal"),
-    ],
-)
-def test_a_wrong_trace_is_one_line(tmp_path: Path, text: str, said: str) -> None:
-    path = tmp_path / "trace.csv"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=said) as caught:
-        read_presence(path, 4)
-    assert "trace.csv cannot be read" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert (presence.first > 1).sum() == come
 
 
 @pytest.mark.parametrize(
@@ -56,7 +34,6 @@ def test_a_wrong_trace_is_one_line(tmp_path: Path, text: str, said: str) -> None
     [
         ({"joins": [1]}, r"devices.joins=\[1\] is not allowed; use rounds from 2 on"),
         ({"joins": [2], "leaves": [3], "joining": 0.8}, "devices.joining"),
-        ({"joins": [2], "presence": "a.csv"}, "devices.presence"),
     ],
 )
 def test_wrong_settings_are_one_line(settings: dict[str, object], said: str) -> None:

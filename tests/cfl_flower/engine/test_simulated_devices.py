@@ -54,23 +54,16 @@ def write(folder: Path, name: str) -> str:
     path = folder / name
     if name.endswith(".csv"):
         path.write_text("computation,communication,model\n40,1000,x\n8,8,y\n")
-    elif name.endswith(".json"):
-        path.write_text(json.dumps(TWO))
     else:
-        path.write_bytes(pickle.dumps(TWO))
+        path.write_text(json.dumps(TWO))
     return name
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.json", "client_device_capacity"])
+@pytest.mark.parametrize("name", ["a.csv", "a.json"])
 def test_files_of_devices_are_read(tmp_path: Path, name: str) -> None:
     of = Devices(path=write(tmp_path, name)).open(seed=0, data_dir=str(tmp_path))
     assert of(0) == of(2) == Device(40.0, 1000.0)
     assert of(1) == Device(8.0, 8.0)
-
-
-class Harmful:
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return (exec, ("raise SystemExit",))
 
 
 @pytest.mark.parametrize(
@@ -81,8 +74,8 @@ class Harmful:
         ("c.csv", b"computation,communication\n40,0\n", "device 0"),
         ("d.csv", b"computation,communication\n40,fast\n", "could not convert"),
         ("e.json", b"[1, 2]", "not the expected structure"),
-        ("f", pickle.dumps(Harmful()), "it names builtins.exec"),
-        ("g", b"no pickle", "cannot be read"),
+        # FedScale's own file is a pickle, which is not opened as one.
+        ("client_device_capacity", pickle.dumps(TWO), "cannot be read"),
     ],
 )
 def test_a_bad_file_is_one_line(
