@@ -21,7 +21,6 @@ from cfl_flower.config.warnings import find_warnings
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.stream import HALF, Stream, say_empty, say_share
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
-from cfl_flower.environment.energy import EnergyMeter
 from cfl_flower.environment.memory import keep_free_memory, rare_collections
 from cfl_flower.errors import CflError, FailedRunsError, one_line
 from cfl_flower.run_config import RunConfig
@@ -130,17 +129,13 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
             console, name, config.rounds, verbosity(), drifts, fleet.simulated
         )
         callbacks = make_callbacks(config, directory, checkpoint, progress)
-        energy = EnergyMeter()
-        callbacks.append(lambda *_: energy.read())
         with progress.open(), open_logger(config, done, warn) as write:
             callbacks.append(write)
             strategy = strategy_class(config, fleet, timeline, callbacks)
             strategy.engine.run(state, done)
         warn_of_divergence(config, strategy.run.record.loss, warn)
         data = stream.fingerprint() if stream else None
-        # What was needed before a resume is not known.
-        joules = None if done else energy.joules
-        directory.write_summary(data, arriving=share, machine_joules=joules)
+        directory.write_summary(data, arriving=share)
         if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
 

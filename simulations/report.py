@@ -51,7 +51,7 @@ PARTS = Path(__file__).parent / "reporting"
 ROUND_COLUMNS = (
     *("round", "accuracy", "accuracy_mean", "loss", "num_clusters", "drifted", "moved"),
     *("reclustered", "participants", "bytes_up", "bytes_down", "seconds"),
-    *("virtual_seconds", "joules", "heterogeneity", "ari"),
+    *("virtual_seconds", "heterogeneity", "ari"),
     *MEASURED,
 )
 

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import numpy as np
 
-from cfl_flower.runs.record import device_joules, device_seconds
+from cfl_flower.runs.record import device_seconds
 from cfl_flower.types import ClientId, Json
 
 MEASURED = {
@@ -109,8 +109,6 @@ class Score:
     """The accuracy to reach."""
     epsilon: float | None = None
     """The largest of a client, by all that it sent."""
-    joules: float | None = None
-    """What the simulated devices needed, with `devices.watts`."""
     trainings: int = 0
     """Clients that were asked to train, in all rounds."""
     failed_trainings: int = 0
@@ -180,7 +178,6 @@ def score(
         never_recovered=any(each.never for each in recoveries),
         target=None if reference is None else reference.target,
         epsilon=rounds[-1].get("epsilon") if rounds else None,
-        joules=device_joules(rounds),
         trainings=sum(row.get("participants") or 0 for row in rounds),
         failed_trainings=_count_failures(rounds, "train"),
         tested=len(tests) + failed_tests,

@@ -46,7 +46,6 @@ COSTS: tuple[Column, ...] = (
     ("kB to recover", attrgetter("bytes_to_recover"), 1e-3, ".1f", NEVER),
     ("kB up", attrgetter("bytes_up"), 1e-3, ".1f", "-"),
     ("kB down", attrgetter("bytes_down"), 1e-3, ".1f", "-"),
-    ("device kJ", attrgetter("joules"), 1e-3, ".1f", "-"),
     ("epsilon", attrgetter("epsilon"), 1, ".3g", "-"),
 )
 

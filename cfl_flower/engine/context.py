@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.declarations import Method
@@ -12,7 +9,7 @@ from cfl_flower.engine.simulated_devices import VirtualClock
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import PASSES, ClientId, Plan, Result
+from cfl_flower.types import ClientId, Plan
 
 
 class RoundContext:
@@ -44,8 +41,6 @@ class RoundContext:
         """``query``, ``train`` or ``evaluate``."""
         self.sent = Plan([])
         """The plan of the phase, as all stages left it."""
-        self._computing: list[float] = []
-        self.note_energy([])
 
     @property
     def number(self) -> int:
@@ -67,18 +62,6 @@ class RoundContext:
         """
         every: int = self.config.system.checkpoint_every
         return max(self.done, (self.number - 2) // every * every)
-
-    def note_energy(self, results: Iterable[Result]) -> None:
-        """Note what simulated devices needed to compute some results."""
-        watts = self.config.devices.watts
-        if watts is None or not self.fleet.simulated:
-            return
-        for result in results:
-            passes = float(result.telemetry.get(PASSES, 0))
-            device = self.clock.device_of(result.client)
-            self._computing.append(device.seconds(passes, 0))
-        # Exact: results come in another order with another number of workers.
-        self.record.measures["joules"] = watts * math.fsum(self._computing)
 
     def advance_clock(self, clients: list[ClientId] | None = None) -> None:
         """Let virtual time pass until the slowest of some, or of all, is done."""

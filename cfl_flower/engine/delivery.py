@@ -181,7 +181,6 @@ class Delivery:
             record.bytes_down += results.bytes_down
         if context.fleet.simulated:
             context.clock.note(results, results.traffic)
-            context.note_energy(results)
 
     def require_any(self, valid: Sequence[object], phase: str) -> None:
         """Raise `NoValidResultError`, which ends the run, if nothing is valid."""

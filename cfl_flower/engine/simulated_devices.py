@@ -77,8 +77,6 @@ class Devices:
     """The rounds from which on groups of clients are there no more."""
     leaving: Fraction = 0.25
     """The share of all clients that leave, where there are such rounds."""
-    watts: Positive | None = None
-    """What a device needs while it computes; with it rounds note their ``joules``."""
 
     @property
     def come_and_go(self) -> bool:

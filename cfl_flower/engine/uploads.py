@@ -353,7 +353,6 @@ class Uploads(Rounds):
     def _note_upload(self, row: int, result: Result) -> None:
         noted = self.method.describe_upload(row, result)
         noted["passes"] = self._client_passes(result.num_examples)
-        self.context.note_energy([result])
         metrics = result.metrics
         if tested := int(metrics.get("before_tested", 0)):
             noted["before"] = int(metrics["before_correct"]) / tested

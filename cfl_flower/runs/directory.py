@@ -32,7 +32,7 @@ from cfl_flower.runs.reading import (
     refuse_links_out,
     refuse_other_settings,
 )
-from cfl_flower.runs.record import ClientRow, RoundRecord, device_joules, device_seconds
+from cfl_flower.runs.record import ClientRow, RoundRecord, device_seconds
 from cfl_flower.types import Json
 
 LOCK_TIMEOUT = 15.0
@@ -153,13 +153,13 @@ class RunDirectory:
             write_atomically(path, lines.encode())
 
     def write_summary(
-        self, data: str | None = None, **measured: float | None
+        self, data: str | None = None, arriving: float | None = None
     ) -> dict[str, Json]:
         """Write `summary.json` from the rounds on disk, and return it.
 
-        ``data`` is the `Stream.fingerprint` of all clients' data, if known. What else
-        was ``measured`` has its own key, unless it is None: ``arriving``, the share of
-        the training samples that ever arrive, and ``machine_joules``.
+        ``data`` is the `Stream.fingerprint` of all clients' data, if known.
+        ``arriving`` is the share of the training samples that ever arrive, if not all
+        do.
         """
         config = self._config
         rounds = read_lines(self.path / "rounds.jsonl")
@@ -191,8 +191,8 @@ class RunDirectory:
         # Only where it was measured, with `privacy=`.
         if rounds and "epsilon" in rounds[-1]:
             summary["epsilon"] = rounds[-1]["epsilon"]
-        measured["joules"] = device_joules(rounds)
-        summary |= {key: value for key, value in measured.items() if value is not None}
+        if arriving is not None:
+            summary["arriving"] = arriving
         text = json.dumps(summary, indent=2) + "\n"
         write_atomically(self.path / "summary.json", text.encode())
         return summary

@@ -60,7 +60,6 @@ class RoundLine(StampedLine):
     participants: NotRequired[Whole | None]
     seconds: NotRequired[Number]
     virtual_seconds: NotRequired[Number]
-    joules: NotRequired[Number]
     heterogeneity: NotRequired[Number]
     ari: NotRequired[Number]
     balanced_accuracy: NotRequired[Number]

@@ -120,12 +120,6 @@ def plain_measures(
     return found
 
 
-def device_joules(rounds: Sequence[Mapping[str, Json]]) -> float | None:
-    """Return what simulated devices needed in a run; None if it was not asked for."""
-    needed = [row.get("joules") for row in rounds]
-    return None if not needed or None in needed else float(sum(needed))  # type: ignore[arg-type]
-
-
 def device_seconds(
     rounds: Sequence[Mapping[str, Json]], last: int | None = None
 ) -> float | None:

@@ -201,7 +201,6 @@ MEASURED = {
     "ari": ("adjusted Rand index", "Agreement of the clusters with the true concepts."),
     "heterogeneity": ("mean client distance", "Distance of clients within clusters."),
     "virtual_seconds": ("virtual seconds", "Time of the simulated devices."),
-    "joules": ("joules", "Energy of the simulated devices while they compute."),
 }
 """What has a curve where it was measured: label and caption."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.simulated_devices import Devices
-from cfl_flower.environment.energy import EnergyMeter
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.learning.optimizer import LocalTraining
@@ -50,40 +48,6 @@ def test_a_rounds_time_is_that_of_its_slowest_participant(run_small: Runner) -> 
     times = [row["virtual_seconds"] for row in run.rounds]
     assert times == pytest.approx([slowest, slowest])
     assert run.summary["virtual_seconds"] == pytest.approx(2 * slowest)
-
-
-@pytest.mark.parametrize("strategy", ["fedavg", "ccfl"])
-def test_watts_add_the_energy_of_computing_and_change_nothing_else(
-    strategy: str,
-    run_small: Runner,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked = [f"strategy={strategy}", "participants=12", "drift.rounds=[]"]
-    plain = run_small(*asked)
-    zone = tmp_path / "intel-rapl:0"
-    zone.mkdir()
-    for name, text in {"name": "package-0", "energy_uj": "5"}.items():
-        (zone / name).write_text(text)
-    (zone / "max_energy_range_uj").write_text("9")
-    meter = partial(EnergyMeter, tmp_path)
-    monkeypatch.setattr("cfl_flower.server_app.EnergyMeter", meter)
-    run = run_small(*asked, "devices.watts=2", folder="energy")
-    numbers = run.numbers
-    joules = [row.pop("joules") for row in numbers[:4]]
-    assert min(joules) > 0
-    assert numbers == plain.numbers
-    added = run.summary.keys() - plain.summary.keys()
-    assert added == {"joules", "machine_joules"}
-    assert run.summary["joules"] == pytest.approx(sum(joules))
-    assert run.summary["machine_joules"] == 0
-    if strategy == "fedavg":
-        local, device_of = LocalTraining(epochs=1), Devices().open(seed=0)
-        seconds = sum(
-            device_of(client).seconds(TRAINING_PASSES * local.count_samples(count), 0)
-            for client, count in samples_of(run).items()
-        )
-        assert joules == pytest.approx(4 * [2 * seconds])
 
 
 def test_tests_cost_no_device_time(run_small: Runner) -> None:
