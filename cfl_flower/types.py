@@ -168,17 +168,13 @@ START_LOSSES = (START_LOSS, START_RMS)
 """What a plan's config can ask trained clients to report of the model they received:
 the mean loss of their samples, and the root of its mean square."""
 
-SHARE_WITHIN = "share_within"
-"""The metric in which a trained client reports what share of its updates is no longer
-than C, with ``privacy=central`` and `clip_quantile`."""
-
 OUTCOMES = "outcomes"
 """The metric in which a tested client sends the counts of its test, if it is asked."""
 
 LEFT_OUT = b""
 """In the place of counts that a device's own rule leaves out."""
 
-TELEMETRY = (PASSES, *START_LOSSES, SHARE_WITHIN, OUTCOMES)
+TELEMETRY = (PASSES, *START_LOSSES, OUTCOMES)
 """Metrics that the engine asks for; no method reads them."""
 
 

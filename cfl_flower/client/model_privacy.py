@@ -17,14 +17,11 @@ from cfl_flower.clustering.representations import digest
 from cfl_flower.privacy.clipping import clip, clipped_update
 from cfl_flower.privacy.settings import LocalPrivacy
 from cfl_flower.seeding import generator, key
-from cfl_flower.types import SHARE_WITHIN, FloatArray, Scalar, Vector
+from cfl_flower.types import FloatArray, Scalar, Vector
 
 BASES = "bases"
 """Key of a plan's config: for each array of a reply, the place in the task's models of
 the one that it is a new version of."""
-
-CLIP = "clip"
-"""Key of a plan's config: C in this round, if it changes with the rounds."""
 
 REPORT = frozenset({"representation", "samples"})
 
@@ -87,7 +84,7 @@ def protect_answer(
         sent = f"this client would send {', '.join(others)} in the {phase} phase"
         raise ValueError(f"{sent}, which privacy={privacy.mode} does not cover")
     if phase == "train":
-        return _protect_models(privacy, context, parameters, config, arrays)
+        return _protect_models(privacy, context, parameters, config, arrays), {}
     arrays = [_protect_direction(privacy, context, array) for array in arrays]
     return _repeat_report(context, phase, arrays, metrics)
 
@@ -130,8 +127,8 @@ def _protect_models(
     parameters: Sequence[Vector],
     config: Mapping[str, Any],
     arrays: Sequence[Vector],
-) -> tuple[Sequence[Vector], dict[str, Scalar]]:
-    """Clip updates, with noise if it is local; report how many were short enough.
+) -> list[Vector]:
+    """Clip updates, with noise if it is local.
 
     A device that is asked again in one round, as the server died, sends the updates
     that it sent: others, and even more so another noise, would reveal more.
@@ -140,44 +137,32 @@ def _protect_models(
     server_round = context.round
     bases = [int(base) for base in str(config[BASES]).split(",") if base]
     received = [parameters[base] for base in bases]
-    # The noise of `local` is for its own C, whatever a message says.
-    asked = config if privacy.mode == "central" else {}
-    bound = float(asked.get(CLIP, privacy.clip))
     if context.folder is None or not (kept := state.at(server_round)):
-        kept = _updates(privacy, context, received, bound, arrays)
+        kept = _updates(privacy, context, received, arrays)
         if context.folder is not None:
             state.save(server_round, kept)
-    found: list[Vector] = []
-    for place, model in enumerate(received):
-        update = kept[str(place)]
-        if privacy.mode == "central":
-            # The bound may have changed meanwhile, and nobody clips behind a mask.
-            update = clip(update, bound)
-        found.append((model + update).astype(np.float32))
-    share = float(kept[SHARE_WITHIN][0])
-    return found, {SHARE_WITHIN: share} if CLIP in asked else {}
+    return [
+        (model + kept[str(place)]).astype(np.float32)
+        for place, model in enumerate(received)
+    ]
 
 
 def _updates(
     privacy: LocalPrivacy,
     context: ClientContext,
     received: Sequence[Vector],
-    bound: float,
     arrays: Sequence[Vector],
 ) -> dict[str, FloatArray]:
-    """Return the updates by their places, and the share of those that were short."""
+    """Return the updates by their places."""
     found: dict[str, FloatArray] = {}
-    short = []
     for place, (model, base) in enumerate(zip(arrays, received, strict=True)):
-        short.append(np.linalg.norm(model.astype(np.float64) - base) <= bound)
-        update = clipped_update(model, base, bound)
+        update = clipped_update(model, base, privacy.clip)
         if privacy.mode == "local":
             # By the content: one noise on two updates would cancel in their difference.
             purpose = f"privacy/{place}/{digest(update)}"
             rng = noise_generator(context, purpose, context.round)
             update += rng.normal(0.0, privacy.scale, len(update))
         found[str(place)] = update
-    found[SHARE_WITHIN] = np.array([np.mean(short) if short else 1.0])
     return found
 
 

@@ -24,8 +24,6 @@ class PrivacyLoss:
 
     squares: dict[ClientId, float] = field(default_factory=dict)
     """sum_i 1 / z_i^2 over all that a client sent; absent: nothing."""
-    clip: float | None = None
-    """C of the next round, if it follows the updates' lengths and there was a round."""
 
     def of(self, client: ClientId) -> float:
         """Return what a client has lost, as sum_i 1 / z_i^2."""

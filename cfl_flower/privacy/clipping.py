@@ -1,12 +1,7 @@
-"""Bounds on what one client can change: an update's length, and a report's.
-
-The bound on updates can follow a quantile of their lengths (Andrew, Thakkar, McMahan
-and Ramaswamy, "Differentially Private Learning with Adaptive Clipping", NeurIPS 2021).
-"""
+"""Bounds on what one client can change: an update's length, and a report's."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,46 +32,6 @@ def clip(vector: NDArray[np.floating[Any]], bound: float) -> DoubleVector:
 def clipped_update(model: Vector, received: Vector, bound: float) -> DoubleVector:
     """Return a model minus the received one, (d,), of a length of at most ``bound``."""
     return clip(model.astype(np.float64) - received, bound)
-
-
-def adapted_bound(bound: float, share: float, quantile: float, rate: float) -> float:
-    """Return the next round's C: larger if too few updates were within this one's.
-
-    ``share`` is that of updates within the bound, as far as noise tells it, ``rate``
-    eta, ``quantile`` gamma: C exp(-eta (share - gamma)), section 2.1 of the paper.
-
-    Examples
-    --------
-    >>> adapted_bound(2.0, 0.5, 0.5, 0.2)
-    2.0
-    >>> round(adapted_bound(2.0, 1.0, 0.5, 0.2), 3)  # 2 exp(-0.1)
-    1.81
-    """
-    return bound * math.exp(-rate * (share - quantile))
-
-
-def count_noise(participants: int, multiplier: float) -> float:
-    """Return sigma_b, the standard deviation of the noise on how many are within C.
-
-    A twentieth of the participants, as in the paper, but no less than the noise z on
-    updates: with few participants nothing would be left for these.
-    """
-    return max(participants / 20, multiplier)
-
-
-def noise_beside_count(multiplier: float, count: float, models: int) -> float:
-    """Return the noise on each of a client's updates beside a count of noise sigma_b.
-
-    Together they cost as much as its ``models`` updates with noise z = ``multiplier``
-    alone. A client counts for 1/2 or -1/2, so the count costs 1 / (2 sigma_b)^2
-    (theorem 1 of the paper).
-
-    Examples
-    --------
-    >>> round(noise_beside_count(1.0, 1.0, 1) ** -2 + (2 * 1.0) ** -2, 9)
-    1.0
-    """
-    return float((multiplier**-2 - (2 * count) ** -2 / models) ** -0.5)
 
 
 def nearest(model: Vector, received: Sequence[Vector]) -> int | None:

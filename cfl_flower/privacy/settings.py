@@ -1,8 +1,7 @@
 """Differential privacy of whole clients: what each may send, and with how much noise.
 
 Neighbouring runs are the same but for the content of what one client sends: its updates
-and reports in one, zeros in the other, where it also says nothing of their length. A
-clipped update has a length of at most C, a
+and reports in one, zeros in the other. A clipped update has a length of at most C, a
 report of at most 1, so these are the sensitivities in L2. With ``privacy=local`` noise
 is added before anything is sent, so that all the server makes of it is post-processing;
 with ``central`` the server adds it to the mean of those who trained the same model
@@ -73,12 +72,6 @@ class CentralPrivacy(LocalPrivacy):
     """Noise on each mean of updates, on the server."""
 
     mode: ClassVar[str] = "central"
-
-    clip_quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """gamma: C starts from `clip` and follows this quantile of the lengths of updates
-    (0.5 is their median); null leaves it as it is."""
-    clip_rate: Positive = 0.2
-    """eta: how fast C follows."""
 
 
 ModelPrivacy: TypeAlias = NoPrivacy | LocalPrivacy | CentralPrivacy

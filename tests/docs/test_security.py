@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
 SECURE = "privacy.secure_sums=true"
 
-CENTRAL = ["strategy.weighting=plain", "privacy=central", "privacy.clip_quantile=0.5"]
+CENTRAL = ["strategy.weighting=plain", "privacy=central"]
 
 PUBLIC = ("ccfl", "fedsoft", "local_async")
 """Methods whose server has samples of its own."""

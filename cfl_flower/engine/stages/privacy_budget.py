@@ -15,36 +15,23 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.client.model_privacy import BASES, CLIP
-from cfl_flower.clustering.representations import digest
+from cfl_flower.client.model_privacy import BASES
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.engine.delivery import Delivery
-from cfl_flower.engine.stages.private_means import Draw, release_means
+from cfl_flower.engine.stages.private_means import release_means
 from cfl_flower.engine.stages.stage import Stage
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import BudgetSpentError
 from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of
-from cfl_flower.privacy.clipping import (
-    adapted_bound,
-    count_noise,
-    noise_beside_count,
-)
-from cfl_flower.privacy.settings import CentralPrivacy, LocalPrivacy
+from cfl_flower.privacy.settings import LocalPrivacy
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.asked import Asked
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.seeding import generator, key
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import (
-    SHARE_WITHIN,
-    BoolArray,
-    ClientId,
-    Plan,
-    Result,
-    client_order,
-)
+from cfl_flower.types import BoolArray, ClientId, Plan, client_order
 
 NOISE_SECRET = ".noise-secret"
 """File of a run on real devices from which a server draws its noise."""
@@ -115,8 +102,6 @@ class PrivacyGuard:
         left = self.can_lose(loss, clients, self.training)
         tasks = [task for task, ok in zip(plan.tasks, left, strict=True) if ok]
         config = {**plan.config, BASES: ",".join(map(str, bases_of(plan)))}
-        if self.adapts:
-            config[CLIP] = self.clip(loss)
         return replace(plan, tasks=tasks, config=config)
 
     def plan_tests(self, plan: Plan, loss: PrivacyLoss) -> Plan:
@@ -185,15 +170,6 @@ class PrivacyGuard:
         loss.add(sorted(reported, key=client_order), self.report)
         return reported.union(result.client for result in results)
 
-    @property
-    def adapts(self) -> bool:
-        """Whether the bound on updates follows their lengths."""
-        return getattr(self._privacy, "clip_quantile", None) is not None
-
-    def clip(self, loss: PrivacyLoss) -> float:
-        """Return C of the round that is under way."""
-        return self._privacy.clip if loss.clip is None else loss.clip
-
     def release(
         self,
         record: RoundRecord,
@@ -218,14 +194,10 @@ class PrivacyGuard:
                 return generator(self._seed, purpose, record.round)
             return np.random.default_rng([*secret, key(purpose), record.round])
 
-        clip = self.clip(loss)
-        noise = self._privacy.noise_multiplier
-        if self.adapts and plan.reply and results:
-            spread = count_noise(len(plan.tasks), noise)
-            noise = noise_beside_count(noise, spread, len(plan.reply))
-            record.measures["clip"] = clip
-            self._adapt(results, loss, spread, draw)
-        means = release_means(results, plan, bases_of(plan), clip, noise * clip, draw)
+        privacy = self._privacy
+        means = release_means(
+            results, plan, bases_of(plan), privacy.clip, privacy.scale, draw
+        )
         if self.asked and drawn:
             # The noise, and so the means, are as before only if all purposes are.
             released = str(key("\n".join(sorted(drawn))))
@@ -243,22 +215,6 @@ class PrivacyGuard:
             write_atomically(path, os.urandom(32), mode=0o600)
         secret: list[int] = np.frombuffer(path.read_bytes(), np.uint32).tolist()
         return secret
-
-    def _adapt(
-        self, results: Results, loss: PrivacyLoss, spread: float, draw: Draw
-    ) -> None:
-        """Let C follow the lengths of the round's updates."""
-        shares = [share_within(result) for result in results]
-        purpose = f"privacy/clip/{digest(np.array(shares, np.float32))}"
-        noise = draw(purpose).normal(0.0, spread)
-        share = 0.5 + (sum(each - 0.5 for each in shares) + noise) / len(shares)
-        share = min(max(share, 0.0), 1.0)
-        privacy = self._privacy
-        assert isinstance(privacy, CentralPrivacy)
-        assert privacy.clip_quantile is not None
-        loss.clip = adapted_bound(
-            self.clip(loss), share, privacy.clip_quantile, privacy.clip_rate
-        )
 
     def note(
         self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
@@ -341,12 +297,6 @@ class AskedClients(Stage):
             asked = list(self._guard.asked_now)
         self._guard.will_ask(context.phase, context.number, asked)
         return plan
-
-
-def share_within(result: Result) -> float:
-    """Return what share of its updates a participant says was within C, 0 to 1."""
-    share = result.telemetry.get(SHARE_WITHIN)
-    return min(max(float(share), 0.0), 1.0) if isinstance(share, int | float) else 0.5
 
 
 def bases_of(plan: Plan) -> tuple[int, ...]:
