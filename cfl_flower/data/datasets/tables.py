@@ -415,26 +415,3 @@ class Parquet(FileTable):
     def frame(self, path: Path) -> pd.DataFrame:
         """Read one file."""
         return pd.read_parquet(path)
-
-
-@settings("dataset")
-class Arff(FileTable):
-    """A dataset in .arff files, such as Weka, MOA and the USP repository have."""
-
-    file: str = "data.arff"
-    """Absolute, or below data_dir; `parts/*.arff` reads several as one."""
-    name: ClassVar[str] = "the .arff file"
-    advice: ClassVar[str] = (
-        "only numbers and nominal values in ASCII are read, and no sparse rows; save "
-        "others as a .csv for dataset=csv"
-    )
-
-    def frame(self, path: Path) -> pd.DataFrame:
-        """Read one file."""
-        # It takes a while to import.
-        from scipy.io import arff  # noqa: PLC0415
-
-        frame = pd.DataFrame(arff.loadarff(path)[0])
-        for name in frame.select_dtypes(object):
-            frame[name] = frame[name].str.decode("utf-8")
-        return frame

@@ -308,7 +308,6 @@ def test_a_run_that_is_no_token_is_refused(run: str, tmp_path: Path) -> None:
 PATHS = {
     "tables.Csv": ["file", "test_file"],
     "tables.Parquet": ["file", "test_file"],
-    "tables.Arff": ["file", "test_file"],
     "npz.Npz": ["file"],
     "folders.ImageFolder": ["folder"],
     "hugging_face.HuggingFace": ["path"],

@@ -20,7 +20,7 @@ from PIL import Image
 
 from cfl_flower.data.datasets.missing import NA_VALUES
 from cfl_flower.data.datasets.npz import Npz
-from cfl_flower.data.datasets.tables import Arff, Csv, Parquet, TableDataset
+from cfl_flower.data.datasets.tables import Csv, Parquet, TableDataset
 from cfl_flower.data.reading.names import numbered_names
 from cfl_flower.errors import ConfigError
 
@@ -81,27 +81,10 @@ def as_hugging_face(folder: Path, frame: pd.DataFrame, **own: Any) -> TableDatas
     return HuggingFace(path="hub", **own)
 
 
-def as_arff(folder: Path, frame: pd.DataFrame, **own: Any) -> TableDataset:
-    lines = ["@relation some"]
-    for name, column in frame.items():
-        numbers = pd.api.types.is_numeric_dtype(column)
-        quoted = ",".join(f"'{each}'" for each in column.unique() if each != "?")
-        lines.append(f"@attribute {name} {'numeric' if numbers else f'{{{quoted}}}'}")
-    cells = [
-        ",".join(
-            f"'{each}'" if isinstance(each, str) and each != "?" else str(each)
-            for each in row
-        )
-        for row in frame.itertuples(index=False)
-    ]
-    (folder / "data.arff").write_text("\n".join([*lines, "@data", *cells]))
-    return Arff(**own)
-
-
 Reader = Callable[..., TableDataset]
 
 READERS: list[Reader] = [
-    *(as_csv, as_files, as_test_file, as_split, as_parquet, as_hugging_face, as_arff)
+    *(as_csv, as_files, as_test_file, as_split, as_parquet, as_hugging_face)
 ]
 
 every_reader = pytest.mark.parametrize("reader", READERS, ids=lambda it: it.__name__)
@@ -168,9 +151,6 @@ def test_whole_numbers_have_the_order_of_their_size(numbers: list[int]) -> None:
 def test_names_that_look_alike_are_refused_with_both(
     reader: Reader, role: str, spellings: list[str], tmp_path: Path
 ) -> None:
-    plain = all(each.isascii() and each == each.strip() for each in spellings)
-    if reader is as_arff and not plain:
-        pytest.skip("scipy reads such values of ARFF not at all")
     frame = table(**{"b": ["q", "r"] * (ROWS // 2), role: among(spellings)})
     dataset = reader(tmp_path, frame, owner="who", features=("a", "b"))
     line = refusal(dataset, tmp_path)
@@ -231,8 +211,6 @@ def test_what_stands_for_no_value_is_none(
 def test_other_files_miss_values_as_csv_does(
     reader: Reader, role: str, sign: str | None, tmp_path: Path
 ) -> None:
-    if reader is as_arff:
-        sign = "?"
     usual = table(b=["q", "r"] * (ROWS // 2))
     cells = usual[role].astype(object).tolist()
     cells[5] = sign
@@ -323,8 +301,6 @@ def test_arrays_miss_values_as_tables_do(
 def test_numbers_that_only_people_read_are_told(
     reader: Reader, form: str, tmp_path: Path
 ) -> None:
-    if reader is as_arff and not form.isascii():
-        pytest.skip("scipy reads such values of ARFF not at all")
     frame = table(b=[form.format(2 + row % 5) for row in range(ROWS)])
     line = refusal(reader(tmp_path, frame, features=("a", "b")), tmp_path)
     assert "column b has numbers such as" in line
@@ -523,22 +499,6 @@ def test_names_of_columns_are_texts_without_blanks(
         numbers = table().set_axis([0, 1, 2], axis=1)
         numbers.to_parquet(tmp_path / "data.parquet")
         assert loaded(Parquet(label="1", owner="2"), tmp_path)[0].shape == (1,)
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        "@attribute c {ü,v}\n@data\nü,x\nv,y",
-        "@attribute c string\n@data\nu,x\nv,y",
-        "@attribute c {u,v}\n@data\n{1 y}\n{0 v}",
-    ],
-)
-def test_what_scipy_does_not_read_of_arff_has_a_way_out(
-    lines: str, tmp_path: Path
-) -> None:
-    text = lines.replace("@data", "@attribute label {x,y}\n@data")
-    (tmp_path / "data.arff").write_text(f"@relation r\n{text}\n", encoding="utf-8")
-    assert "save others as a .csv for dataset=csv" in refusal(Arff(), tmp_path)
 
 
 def test_times_of_arrays_may_be_dates(tmp_path: Path) -> None:

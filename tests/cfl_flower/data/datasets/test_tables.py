@@ -266,21 +266,6 @@ def test_covertype_has_no_names_of_columns(tmp_path: Path) -> None:
     assert len(train.labels) + len(test.labels) == 70
 
 
-def test_insects_are_read_from_arff(tmp_path: Path) -> None:
-    head = "@relation INSECTS\n@attribute Att1 numeric\n@attribute Att2 real\n"
-    head += "@attribute class {aedes-female,culex-male}\n@data\n"
-    names = ("aedes-female", "culex-male")
-    lines = [f"{i},0.{i},{names[i % 2]}" for i in range(40)]
-    folder = write(tmp_path, head + "\n".join(lines), "INSECTS.arff")
-    table = build(options("insects")).complete(folder)
-    train, _ = table.load(folder)
-    assert (table.shape, table.names) == ((2,), names)
-    assert train.times is not None
-    write(tmp_path, "no arff\n1,2", "INSECTS.arff")
-    with pytest.raises(ConfigError, match=r"INSECTS\.arff cannot be read"):
-        table.load(folder)
-
-
 @pytest.fixture
 def listed(tmp_path: Path) -> str:
     """Return a folder with images and the list of them, as in WILDS."""
