@@ -1,14 +1,5 @@
 """A client that finds drift by the losses of the model that it is served.
 
-Computes: the loss of every training sample under the served model, and river's ADWIN
-(Bifet and Gavaldà, SDM 2007) or KSWIN (Raab et al., Neurocomputing 2020) over them.
-Of many samples, some at equal distances are tested. Sends: its representation when the
-detector finds that losses rose and it differs from the one that the server holds.
-Keeps: the losses since then, at most `WINDOW`; the detector is run again over them, so
-a device that was switched off goes on where it was.
-
-    python -m simulations.run strategy.client=clients.families.detecting.AdwinClient
-
 Needs river, `pip install 'river>=0.21'`.
 """
 
@@ -16,19 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
+from cfl_flower.clients.base import ClusteredClient, Config, Metrics
+from river.drift import ADWIN, KSWIN
 
-from cfl_flower.errors import ConfigError
 from cfl_flower.learning.testing import sample_losses
 from cfl_flower.types import FloatArray, Vector
-from clients.base import ClusteredClient, Config, Metrics
-
-# River is an optional dependency.
-DETECTORS: Any = import_module("river.drift") if find_spec("river") else None
 
 WINDOW = 2000
 """Losses that a client keeps. Those of a round are at most half of them, so that there
@@ -51,23 +37,19 @@ def rises(detector: Any, losses: FloatArray, known: int) -> bool:
 class DetectingClient(ClusteredClient):
     """A client that reports when a detector finds drift."""
 
-    detector: ClassVar[Any] = None
+    detector: ClassVar[Any]
 
     def report(
         self, config: Config, server_round: int, parameters: Sequence[Vector] = ()
     ) -> Metrics:
-        """Return the representation if losses rose, or the server has none yet.
-
-        Raises `ConfigError` if river is not installed.
-        """
+        """Return the representation if losses rose, or the server has none yet."""
         if "held" not in config or not parameters:
             return super().report(config, server_round, parameters)
-        if self.detector is None:
-            raise ConfigError("river is missing; pip install 'river>=0.21'")
         state = self.context.state.part("losses")
         known = state.load(before=self.context.round).get("losses", np.zeros(0))
         served = self.context.model.load(self.served(list(parameters)))
         losses = sample_losses(served, *self.samples(server_round)).double().numpy()
+        # Of many samples, some at equal distances are enough.
         places = np.linspace(0, len(losses) - 1, min(len(losses), WINDOW // 2))
         some = losses[places.astype(int)]
         every = np.concatenate([known, some])[-WINDOW:]
@@ -81,11 +63,11 @@ class DetectingClient(ClusteredClient):
 class AdwinClient(DetectingClient):
     """A client with an adaptive window: the mean loss of its newer part is higher."""
 
-    detector = DETECTORS and DETECTORS.ADWIN
+    detector = ADWIN
 
 
 class KswinClient(DetectingClient):
     """A client with a Kolmogorov-Smirnov test of the latest losses against earlier."""
 
     # The seed makes its draws the same in every run.
-    detector = DETECTORS and partial(DETECTORS.KSWIN, seed=0)
+    detector = partial(KSWIN, seed=0)
