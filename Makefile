@@ -103,7 +103,7 @@ lock:  ## Renew constraints.txt, what all commands above install, and hashes.txt
 	  --custom-compile-command 'make lock' --output-file constraints.txt
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 \
 	  --extra data --extra mlflow --extra privacy --extra tensorboard \
-	  --extra text --extra wandb \
+	  --extra wandb \
 	  --constraint constraints.txt --generate-hashes --no-annotate --quiet \
 	  --custom-compile-command "$(HASHES)" --output-file hashes.txt
 

@@ -27,7 +27,6 @@ from cfl_flower.models.network import check_network as check_network
 from cfl_flower.models.network import has_extractor as has_extractor
 from cfl_flower.models.network import initial_vector as initial_vector
 from cfl_flower.models.recurrent import Recurrent as Recurrent
-from cfl_flower.models.transformer import Transformer as Transformer
 from cfl_flower.models.vision import ResNet18 as ResNet18
 from cfl_flower.models.vision import ShuffleNetV2 as ShuffleNetV2
 from cfl_flower.models.vision import VisionTransformer as VisionTransformer

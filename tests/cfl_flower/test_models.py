@@ -137,8 +137,7 @@ def test_the_small_stem_keeps_the_resolution_of_any_image(network: Any) -> None:
 
 
 def test_no_option_is_left_out() -> None:
-    # A transformer needs the extra `text`; `test_texts` has its tests.
-    options = {path.stem for path in (CONF / "model").glob("*.yaml")} - {"transformer"}
+    options = {path.stem for path in (CONF / "model").glob("*.yaml")}
     assert options == set(NATURAL)
 
 

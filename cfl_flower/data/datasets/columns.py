@@ -151,23 +151,10 @@ def _encoded(column: pd.Series, where: object, commas: bool) -> FloatArray:
     if len(texts) > min(CATEGORIES_AT_MOST, max(FEW, len(column) / 2)):
         raise ConfigError(
             f"{where}: column {column.name} has {len(texts)} different texts; name a "
-            "column of dates by dataset.time, of users by dataset.owner, of sentences "
-            "by dataset.text, or the inputs by dataset.features"
+            "column of dates by dataset.time, of users by dataset.owner, or the inputs "
+            "by dataset.features"
         )
     return np.eye(len(texts))[places]
-
-
-def word_frequencies(texts: pd.Series, size: int) -> FloatArray:
-    """Return the frequencies of words, hashed to ``size`` places, float32 (n, size).
-
-    Of length 1 in L2. No vocabulary is learnt, so that every device has the same.
-    """
-    # sklearn takes a while to import.
-    from sklearn.feature_extraction.text import HashingVectorizer  # noqa: PLC0415
-
-    words = HashingVectorizer(n_features=size, alternate_sign=False, dtype=np.float32)
-    found: FloatArray = words.transform(texts.astype(str)).toarray()
-    return found
 
 
 def seconds(times: pd.Series, form: str | None = None) -> IntArray:

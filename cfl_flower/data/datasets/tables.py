@@ -20,7 +20,6 @@ from cfl_flower.data.datasets.columns import (
     refuse,
     require_columns,
     seconds,
-    word_frequencies,
 )
 from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent
 from cfl_flower.data.reading.files import find, inside, intact
@@ -29,7 +28,6 @@ from cfl_flower.data.reading.names import numbered_names
 from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.data.reading.samples import Crop, images
 from cfl_flower.data.reading.scaling import standardised_by_training
-from cfl_flower.data.reading.texts import require_installed, token_numbers
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, require, require_package, settings
 
@@ -49,15 +47,6 @@ class TableDataset(IncompleteDataset):
     features: tuple[str, ...] = ()
     """Columns of the inputs; [] for all that no other setting names. A column of texts
     becomes one input for each text."""
-    text: str | None = None
-    """Column of texts to classify; their words' frequencies are the inputs then."""
-    words: Count = 1024
-    """Number of places to which the words of `text` are hashed."""
-    tokenizer: str | None = None
-    """Whose tokens of `text` are the inputs instead, as `source` of model=transformer
-    says it."""
-    tokens: Count = 64
-    """Tokens of a text that count."""
     owner: str | None = None
     """Column that says whose a sample is, for `partition=natural`."""
     time: str | None = None
@@ -78,21 +67,13 @@ class TableDataset(IncompleteDataset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = not (self.text and self.features)
-        require(ok, "dataset.features", list(self.features), "[] with dataset.text")
-        columns = [self.text] if self.text else list(self.features)
+        columns = list(self.features)
         others = sorted({self.label, self.owner or "", self.time or ""} - {""})
         ok = len(set(columns)) == len(columns) and not set(columns) & set(others)
         allowed = f"columns without {', '.join(others)}, each once"
         require(ok, "dataset.features", columns, allowed)
         ok = self.periods == 1 or self.time is not None
         require(ok, "dataset.periods", self.periods, "1 without dataset.time")
-
-    def require_below(self, data_dir: str) -> None:
-        """Require that a device's settings name its own files and packages."""
-        super().require_below(data_dir)
-        if self.tokenizer:
-            require_installed(self.tokenizer, "dataset.tokenizer")
 
     @abstractmethod
     def frames(self, data_dir: str) -> Frames:
@@ -146,8 +127,7 @@ class TableDataset(IncompleteDataset):
                 why = f"do not both have the columns {', '.join(differ)}; write them"
                 ours = f"{first} and {where} {why}"
                 raise ConfigError(f"{ours} alike, or name others in dataset.features")
-        one = "image" if self.image else "text"
-        kind = one if self.image or self.text else "features"
+        kind = "image" if self.image else "features"
         for _, where, frame in frames:
             require_columns(frame, dict.fromkeys(inputs, kind), where)
         named = list(dict.fromkeys([*inputs, *keys]))
@@ -160,19 +140,16 @@ class TableDataset(IncompleteDataset):
 
     def _known(self, table: pd.DataFrame) -> tuple[NDArray[np.bool_], list[str]]:
         """Return which rows lack nothing but numbers that have a mean, now NaN."""
-        # A sentence may be a dash or a question mark.
-        signs = {name: () if name == self.text else self.signs for name in table}
-        found = {name: is_absent(table[name], signs[name]) for name in table}
+        found = {name: is_absent(table[name], self.signs) for name in table}
         absent = pd.DataFrame(found, table.index)
-        one = self.text or self.image
-        keep, notes = self.kept(absent, [] if one else self.input_columns(table))
+        keep, notes = self.kept(absent, [] if self.image else self.input_columns(table))
         for name in absent.columns[absent.any()]:
             table[name] = table[name].mask(absent[name])
         return keep, notes
 
     def _times_as_inputs(self, frame: pd.DataFrame) -> list[str]:
         """Return a line about times that are inputs, though no setting says so."""
-        if self.features or self.text or self.image:
+        if self.features or self.image:
             return []
         names = self.input_columns(frame)
         found = ", ".join(name for name in names if looks_like_time(frame[name]))
@@ -185,10 +162,6 @@ class TableDataset(IncompleteDataset):
         if self.image:
             shape = (self.channels, self.size, self.size)
             return images(map(self.crop, frame[self.image]), shape)
-        if self.text and self.tokenizer:
-            return token_numbers(frame[self.text], self.tokenizer, self.tokens)
-        if self.text:
-            return word_frequencies(frame[self.text], self.words)
         commas = getattr(self, "decimal", "") == "point"
         return encode(frame[self.input_columns(frame)], self.called, commas)
 
@@ -197,9 +170,7 @@ class TableDataset(IncompleteDataset):
         return Crop(Path(cell))
 
     def scaled(self, parts: Parts) -> Parts:
-        """Return the parts with their inputs shifted and scaled, but for words."""
-        if self.text:
-            return parts
+        """Return the parts with their inputs shifted and scaled."""
         if self.standardise:
             return standardised_by_training(parts, self.periods)
         return super().scaled(parts)
@@ -211,9 +182,8 @@ class TableDataset(IncompleteDataset):
 
     def input_columns(self, frame: pd.DataFrame) -> list[str]:
         """Return the columns of the inputs."""
-        one = self.image or self.text
-        if one:
-            return [one]
+        if self.image:
+            return [self.image]
         keys = self.keys()
         return list(self.features) or [
             key for key in frame.columns.tolist() if key not in keys
@@ -372,7 +342,7 @@ class Csv(FileTable):
             "decimal": WORDS[self.decimal],
             "dtype": dict.fromkeys([self.label, self.owner, self.time], str),
             # What is missing shall not make texts of a column's numbers.
-            "na_values": {name: self.signs for name in names if name != self.text},
+            "na_values": dict.fromkeys(names, self.signs),
             "low_memory": False,
             "index_col": False,
         }

@@ -109,9 +109,8 @@ NAMES = (
 
 WHOLE: dict[str, Json] = {
     "label": "label",
-    "text": "text",
     "features": [],
-    "shape": [1024],
+    "shape": [1],
     "classes": 2,
     "path": "table",
 }
@@ -185,7 +184,7 @@ def device(
     monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
     data = tmp_path / "data"
     data.mkdir()
-    rows = {"label": [0, 1] * 20, "text": [f"word {i}" for i in range(40)]}
+    rows = {"label": [0, 1] * 20, "number": [*range(40)]}
     pd.DataFrame(rows).to_csv(data / "data.csv", index=False)
     Dataset.from_dict(rows).save_to_disk(str(data / "table"))
     np.savez(data / "data.npz", x=np.zeros((40, 6), np.float32), y=[0, 1] * 20)
@@ -194,10 +193,6 @@ def device(
         for number in range(5):
             path = data / "images" / name / f"{number}.png"
             Image.new("RGB", (8, 8)).save(path)
-    # As if it were there: what it reads is fetched first.
-    (tmp_path / "packages" / "transformers").mkdir(parents=True)
-    (tmp_path / "packages" / "transformers" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(str(tmp_path / "packages"))
     return Device(tmp_path, request.param)
 
 
@@ -251,7 +246,7 @@ def test_no_function_of_this_project_is_called_as_a_network() -> None:
         for name, each in vars(module).items()
         if isfunction(each)
     ]
-    assert "cfl_flower.models.transformer.import_module" in functions
+    assert "cfl_flower.building.import_module" in functions
     for path in functions:
         with pytest.raises(ConfigError, match="has no settings"):
             settings_class(path)

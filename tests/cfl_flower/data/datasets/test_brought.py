@@ -250,15 +250,6 @@ def test_a_name_may_be_what_stands_for_no_value_elsewhere(tmp_path: Path) -> Non
     assert "a in 1 of" in line
 
 
-def test_a_sentence_may_be_a_dash_but_not_nothing(tmp_path: Path) -> None:
-    frame = table(says=["-", "?", "NA", "fine"] * (ROWS // 4))
-    known, *_ = loaded(as_csv(tmp_path, frame, text="says"), tmp_path)
-    assert known.classes == 2
-    frame = table(says=["", "fine"] * (ROWS // 2))
-    line = refusal(as_csv(tmp_path, frame, text="says", missing="mean"), tmp_path)
-    assert "says in 12 of 24 rows" in line
-
-
 @pytest.mark.parametrize(
     ("cells", "settings"),
     [

@@ -12,7 +12,7 @@ from PIL import Image
 
 import conf
 from cfl_flower.building import build
-from cfl_flower.data.datasets.columns import seconds, word_frequencies
+from cfl_flower.data.datasets.columns import seconds
 from cfl_flower.data.datasets.tables import Csv, Parquet
 from cfl_flower.errors import ConfigError
 
@@ -81,16 +81,6 @@ def test_other_separators_and_chosen_columns(tmp_path: Path) -> None:
     assert train.x.shape[1] == 1
 
 
-def test_texts_become_frequencies_of_words(tmp_path: Path) -> None:
-    lines = ["text,label", *['"a good, good film",1', '"a bad film",0'] * 4]
-    folder = write(tmp_path, "\n".join(lines))
-    train, _ = Csv(text="text", words=64, standardise=True).load(folder)
-    assert train.x.shape[1] == 64
-    assert train.x.norm(dim=1).tolist() == pytest.approx([1.0] * len(train.x))
-    frequencies = word_frequencies(pd.Series(["good good film"]), 64)
-    assert sorted(frequencies[frequencies > 0] * np.sqrt(5)) == pytest.approx([1, 2])
-
-
 def test_times_are_integers_or_dates() -> None:
     def times(*cells: str) -> pd.Series:
         return pd.concat([pd.Series(cells, name="day")], keys=["it"])
@@ -144,7 +134,7 @@ def test_what_does_not_fit_is_one_line(
 
 def test_a_column_of_sentences_is_no_category(tmp_path: Path) -> None:
     lines = [f"sentence {i},{i % 2}" for i in range(200)]
-    remedies = r"dataset\.time.*dataset\.owner.*dataset\.text"
+    remedies = r"dataset\.time.*dataset\.owner.*dataset\.features"
     with pytest.raises(ConfigError, match=rf"200 different texts; .*{remedies}"):
         Csv().load(write(tmp_path, "\n".join(["says,label", *lines])))
 
@@ -152,11 +142,6 @@ def test_a_column_of_sentences_is_no_category(tmp_path: Path) -> None:
 def test_a_space_after_the_separator_is_none_of_a_name(tmp_path: Path) -> None:
     train, _ = Csv(test_fraction=0.5).load(write(tmp_path, PETS.replace(",", ", ")))
     assert train.x.shape[1] == 4
-
-
-def test_text_and_features_exclude_each_other() -> None:
-    with pytest.raises(ConfigError, match=r"dataset.features=\['a'\] is not allowed"):
-        Csv(text="says", features=("a",))
 
 
 def test_a_missing_file_says_where_to_look(tmp_path: Path) -> None:
