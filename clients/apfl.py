@@ -67,11 +67,10 @@ class APFLClient(ClusteredClient):
             step_shared()
             step_own()
         shared.passes += 2 * TRAINING_PASSES * local.count_samples(len(y), least)
-        self.keep_buffers(mixed.to_vector(), start)
         mixed.weights.copy_(own)
         state = {"model": mixed.to_vector(), "alpha": np.array([alpha])}
         context.state.save(context.round, state)
-        return [self.without_own_buffers(shared.to_vector(), start)], len(y), {}
+        return [shared.to_vector()], len(y), {}
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return alpha v + (1 - alpha) w; w if this client has not trained yet."""

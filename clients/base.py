@@ -4,7 +4,7 @@ Computes: local SGD (proximal if mu > 0) on its data of the round; a test of the
 it is served; its label histogram when the server requests it and does not hold it.
 Sends: the trained model (d floats); the histogram (L floats) after a drift, with noise
 if `strategy/privacy` is set.
-Keeps: nothing; with ``strategy.local.buffers=local`` its running statistics.
+Keeps: nothing.
 """
 
 from __future__ import annotations
@@ -95,13 +95,9 @@ class ClusteredClient(NumPyClient):
         now = context.round if server_round is None else server_round
         return generator(context.seed, purpose, now, context.client)
 
-    def load(self, model: Vector, before: int | None = None) -> FlatModel:
-        """Load a model, with this client's own running statistics, if any.
-
-        They are those from before a round, by default the task's.
-        """
-        before = self.context.round if before is None else before
-        return self.context.model.load(self.with_own_buffers(model, before))
+    def load(self, model: Vector) -> FlatModel:
+        """Load a model into the network."""
+        return self.context.model.load(model)
 
     def data(self, server_round: int) -> View:
         """Return this client's data of a round."""
@@ -176,24 +172,20 @@ class ClusteredClient(NumPyClient):
         """Return the model trained from given weights, (d,), and the number of samples.
 
         It is trained on the data of the task's round, unless another round or
-        ``samples`` are given, and starts with this client's own running statistics, if
-        any. The proximal term holds the weights near the ``anchor``, by default the
-        start. ``purpose`` seeds the draws of the batches: with another than the default
-        the training is a trial, after which the statistics are not kept. ``terms`` are
+        ``samples`` are given. The proximal term holds the weights near the ``anchor``,
+        by default the start. ``purpose`` seeds the draws of the batches. ``terms`` are
         further arguments of `learning.training.train`.
         """
         context = self.context
         server_round = context.round if server_round is None else server_round
         x, y = self.samples(server_round) if samples is None else samples
-        model = self.load(start, before=server_round)
+        model = self.load(start)
         rng = self.rng(purpose, server_round)
         near = None
         if anchor is not None:
             near = torch.from_numpy(anchor[: len(model.weights)]).to(x.device)
         train(model, x, y, local or self.local, rng, anchor=near, **terms)
-        trained = model.to_vector()
-        trial = purpose != "batches"
-        return trained if trial else self.keep_buffers(trained, start), len(y)
+        return model.to_vector(), len(y)
 
     def losses(self, models: Sequence[Vector], samples: Samples) -> FloatArray:
         """Return the mean loss of each model on samples, shape (K,).
@@ -204,12 +196,6 @@ class ClusteredClient(NumPyClient):
         if len(y) == 0:
             return np.zeros(len(models))
         return np.array([evaluate(self.load(m), x, y)[0] for m in models])
-
-    @property
-    def keeps_buffers(self) -> bool:
-        """Whether the network has running statistics, and this client its own."""
-        model = self.context.model
-        return self.local.buffers == "local" and len(model.weights) < len(model.vector)
 
     def saved_model(self, state: ClientState, before: int) -> Vector | None:
         """Return the model that this client saved before a round, if it did.
@@ -224,33 +210,6 @@ class ClusteredClient(NumPyClient):
                 "damaged, or of another run; remove it"
             )
         return model
-
-    def with_own_buffers(self, model: Vector, before: int) -> Vector:
-        """Return a model with this client's own statistics as of before a round.
-
-        Without any, the received ones stay.
-        """
-        if not self.keeps_buffers:
-            return model
-        own = self.context.state.part("buffers").load(before).get("buffers")
-        if own is None:
-            return model
-        return np.concatenate([model[: -len(own)], own])
-
-    def keep_buffers(self, trained: Vector, received: Vector) -> Vector:
-        """Save the trained statistics; return the model with the received ones."""
-        if not self.keeps_buffers:
-            return trained
-        context = self.context
-        count = len(self.context.model.weights)
-        context.state.part("buffers").save(context.round, {"buffers": trained[count:]})
-        return self.without_own_buffers(trained, received)
-
-    def without_own_buffers(self, trained: Vector, received: Vector) -> Vector:
-        """Return a trained model with the received statistics, if own ones are kept."""
-        count = len(self.context.model.weights)
-        own = self.keeps_buffers
-        return np.concatenate([trained[:count], received[count:]]) if own else trained
 
     def evaluate(
         self, parameters: list[Vector], config: Config
@@ -297,15 +256,15 @@ class ClusteredClient(NumPyClient):
 
     def make_test(self, parameters: list[Vector]) -> Test:
         """Return a function that tests this client's predictions on a view."""
-        served = self.with_own_buffers(self.served(parameters), self.context.upcoming)
-        return partial(self.context.evaluator.evaluate, self.fine_tuned(served))
+        served = self.fine_tuned(self.served(parameters))
+        return partial(self.context.evaluator.evaluate, served)
 
     def fine_tuned(self, model: Vector) -> Vector:
         """Return a model after the epochs before a test, if any; nothing is saved."""
         context = self.context
         if not context.settings.fine_tuning:
             return model
-        loaded = self.load(model, context.upcoming)
+        loaded = self.load(model)
         local = self.fine_tuning_of(self.local)
         samples = self.samples(context.round)
         train(loaded, *samples, local, self.rng("fine-tuning"))

@@ -58,7 +58,7 @@ class FedCCFAClient(DecoupledClient):
         arrays = [extractor, own]
         remembered: dict[str, np.ndarray] = {"classifier": own}
         if settings.alignment != "none":
-            model = self.load(self.split.join(extractor, own), server_round + 1)
+            model = self.load(self.split.join(extractor, own))
             z = represent(model, x)
             means = class_means(z, y, context.stream.classes)
             arrays.append(means.points.ravel())

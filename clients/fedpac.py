@@ -58,7 +58,7 @@ class FedPACClient(DecoupledClient):
             loss = AlignedLoss(alignment, weight, self.local.label_smoothing)
         extractor = self.fit_extractor(received, own, (x, y), loss)
         context.state.save(context.round, {"classifier": own})
-        model = self.load(self.split.join(extractor, own), context.round + 1)
+        model = self.load(self.split.join(extractor, own))
         points = class_means(represent(model, x), y, len(counts)).points.ravel()
         known: Metrics = {
             "variance": variance,

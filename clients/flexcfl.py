@@ -50,8 +50,7 @@ class FlexCFLClient(ChoosingClient):
         start = self.context.initial()
         local = replace(self.local, steps=settings.pretraining)
         trained, _ = self.train_from(start, local, server_round, "pretraining")
-        # Statistics of one's own stay here.
-        update = self.without_own_buffers(trained, start) - start
+        update = trained - start
         if settings.sketch:
             return sketch(update, settings.sketch, self.context.seed)
         return update

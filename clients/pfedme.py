@@ -49,7 +49,7 @@ class PFedMeClient(ClusteredClient):
         local = model.to_vector()
         kept = local if settings.tested == "local" else personal
         context.state.save(context.round, {"model": kept})
-        return [self.keep_buffers(local, start)], len(y), {}
+        return [local], len(y), {}
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of this round."""

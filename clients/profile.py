@@ -149,6 +149,6 @@ class ProfileClient(ClusteredClient):
         ranges = landmarks[:LABEL_FREE]
         known = landmarks[LABEL_FREE:].reshape(len(models), -1)
         nearest = int(profile_distances(profile[None], known, ranges).argmin())
-        chosen = self.load(models[nearest], before=self.context.upcoming)
+        chosen = self.load(models[nearest])
         correct = evaluate(chosen, x, y)[1]
         return {"unlabelled_correct": correct, "unlabelled_tested": len(y)}

@@ -34,12 +34,6 @@ class FedEMSettings(StrategySettings):
     components: Count = 3
     """M, the number of components."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        buffers = self.local.buffers
-        allowed = "average: each component has running statistics of its own"
-        require(buffers == "average", "strategy.local.buffers", buffers, allowed)
-
     def check_privacy(self) -> None:
         """Require as many components as the account is kept for."""
         count = self.components

@@ -131,18 +131,13 @@ class SavedRun:
 
         A `ConfigError` says what they lack for use, as it stays at the clients.
         """
-        settings, dataset, model = self.build("strategy", "dataset", "model")
-        network = model.build(dataset.shape, dataset.classes)
-        statistics = any(buffer.is_floating_point() for buffer in network.buffers())
+        (settings,) = self.build("strategy")
         published = self.method.published
-        reason = published.incomplete
-        if not reason and statistics and settings.local.buffers == "local":
-            reason = "strategy.local.buffers=local keeps statistics at the clients"
-        if reason:
+        if published.incomplete:
             raise ConfigError(
                 f"a run of strategy={self.strategy} has no common model that can be "
-                f"served: {reason}; name a run with common models, such as one of "
-                "strategy=fielding or fedavg"
+                f"served: {published.incomplete}; name a run with common models, such "
+                "as one of strategy=fielding or fedavg"
             )
         if settings.fine_tuning:
             return f"{published.models}, which each client fine-tunes"

@@ -35,9 +35,6 @@ class AsynchronousSettings(StrategySettings):
         ok = self.stream == "rounds" or self.arrival == "shuffled"
         allowed = "rounds, or cycles with strategy.arrival=shuffled"
         require(ok, "strategy.stream", self.stream, allowed)
-        ok = self.local.buffers == "average"
-        allowed = "average: clients keep no statistics without common rounds"
-        require(ok, "strategy.local.buffers", self.local.buffers, allowed)
 
 
 @dataclass

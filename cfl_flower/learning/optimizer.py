@@ -66,9 +66,6 @@ class LocalTraining:
     `{name: settings}`."""
     mu: NonNegative = 0.0
     """Strength of the proximal term (FedProx)."""
-    buffers: Literal["average", "local"] = "average"
-    """BatchNorm's running means and variances are averaged with the weights; or each
-    client keeps its own, and returns those that it received."""
 
     def __post_init__(self) -> None:
         if self.optimizer == "sgd" and not self.optimizer_settings:

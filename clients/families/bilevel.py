@@ -17,7 +17,7 @@ class BilevelClient(ClusteredClient):
     def train_global(self, omega: Vector, server_round: int | None = None) -> Vector:
         """Return the global model, trained on this client's data of a round."""
         trained, _ = self.train_from(omega, server_round=server_round, purpose="global")
-        return self.without_own_buffers(trained, omega)
+        return trained
 
     def train_near(self, theta: Vector, omega: Vector) -> tuple[Vector, int]:
         """Return theta, trained near the received omega, and the number of samples."""

@@ -119,15 +119,10 @@ class DecoupledClient(ClusteredClient):
 
     def make_test(self, parameters: list[Vector]) -> Test:
         """Return the test of the fresh extractor with this client's classifier."""
-        after = self.context.upcoming
         extractor = parameters[0]
-        classifier = self.classifier(after)
+        classifier = self.classifier(self.context.upcoming)
         if self.context.settings.fine_tuning:
             classifier = self.fine_tune(extractor, classifier)
-        if self.keeps_buffers:
-            model = self.split.join(extractor, classifier)
-            own = self.with_own_buffers(model, after)
-            return partial(self.context.evaluator.evaluate, own)
         return partial(self.context.evaluator.evaluate_split, extractor, classifier)
 
     def fine_tune(self, extractor: Vector, classifier: Vector) -> Vector:
@@ -137,6 +132,6 @@ class DecoupledClient(ClusteredClient):
         x, y = self.samples(context.round)
         if len(y) == 0:
             return classifier
-        model = self.load(self.split.join(extractor, classifier), context.upcoming)
+        model = self.load(self.split.join(extractor, classifier))
         z = represent(model, x)
         return self.fit_classifier(classifier, z, y, "fine-tuning", local)

@@ -14,18 +14,12 @@ from cfl_flower.clustering.representations import digest, label_histogram
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.engine.method import StrategySettings
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.learning.testing import evaluate
 from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel, Mclr, initial_vector
 from cfl_flower.privacy.report_noise import LaplaceNoise, NoNoise
 from cfl_flower.seeding import generator
-from cfl_flower.types import Vector
-from clients.adapfedavg import AdapFedAvgClient
 from clients.base import ClusteredClient
-from clients.ditto import DittoClient
 from clients.pfedme import PFedMeClient
-from strategies.adapfedavg import AdapFedAvgSettings
-from strategies.ditto import Ditto
 from strategies.fielding import FieldingSettings
 from strategies.pfedme import PFedMeSettings
 from tests.clients.conftest import MakeContext
@@ -163,12 +157,12 @@ Equip = Callable[..., ClientContext]
 
 @pytest.fixture
 def equip(make_context: MakeContext, normalised: FlatModel) -> Equip:
-    """Return what surrounds client 2, with a policy for statistics."""
+    """Return what surrounds client 2, with a network that has statistics."""
 
-    def make(round: int, buffers: str) -> ClientContext:
-        local = LocalTraining(epochs=1, buffers=buffers)
+    def make(round: int) -> ClientContext:
+        local = LocalTraining(epochs=1)
         return replace(
-            make_context(round, buffers),
+            make_context(round),
             model=normalised,
             evaluator=Evaluator(normalised, {}),
             settings=StrategySettings(local=local),
@@ -181,126 +175,9 @@ def test_averaged_statistics_travel_with_the_model(
     equip: Equip, normalised: FlatModel
 ) -> None:
     received, weights = normalised.to_vector(), len(normalised.weights)
-    context = equip(1, "average")
+    context = equip(1)
     (trained,), _, _ = ClusteredClient(context).fit([received], {})
     assert (trained[weights:] != received[weights:]).sum() > 100
-    assert context.state.load(9) == {}
-
-
-def test_client_keeps_its_own_statistics_and_sends_those_it_received(
-    equip: Equip, normalised: FlatModel, stream: Stream
-) -> None:
-    first, weights = normalised.to_vector(), len(normalised.weights)
-    assert len(first) - weights == 128
-
-    def trained(start: Vector, round: int) -> Vector:
-        x, y = stream.view(2, round).train()
-        rng = generator(0, "batches", round, 2)
-        train(normalised.load(start), x, y, LocalTraining(epochs=1), rng)
-        return normalised.to_vector()
-
-    one = trained(first, 1)
-    context = equip(1, "local")
-    (sent,), _, _ = ClusteredClient(context).fit([first], {})
-    assert np.array_equal(sent, np.concatenate([one[:weights], first[weights:]]))
-    assert np.array_equal(
-        context.state.part("buffers").load(2)["buffers"], one[weights:]
-    )
-    # The next model comes with the statistics of others, which are of no effect.
-    received = np.concatenate([first[:weights] * 0.9, first[weights:] + 5])
-    two = trained(np.concatenate([received[:weights], one[weights:]]), 2)
-    context = equip(2, "local")
-    (sent,), _, _ = ClusteredClient(context).fit([received], {})
-    assert np.array_equal(sent, np.concatenate([two[:weights], received[weights:]]))
-    assert np.array_equal(
-        context.state.part("buffers").load(3)["buffers"], two[weights:]
-    )
-    assert np.array_equal(
-        context.state.part("buffers").load(2)["buffers"], one[weights:]
-    )
-
-
-def test_methods_with_a_training_of_their_own_keep_statistics_alike(
-    equip: Equip, normalised: FlatModel
-) -> None:
-    received, weights = normalised.to_vector(), len(normalised.weights)
-    local = LocalTraining(epochs=1, buffers="local")
-    for number, (client, settings, config) in enumerate(
-        [
-            (AdapFedAvgClient, AdapFedAvgSettings(local=local), {"learning_rate": 0.1}),
-            (DittoClient, Ditto.Settings(local=local), {}),
-            (PFedMeClient, PFedMeSettings(local=local), {}),
-        ]
-    ):
-        context = replace(equip(1, "local"), settings=settings)
-        context = replace(context, state=context.state.part(str(number)))
-        (sent,), _, _ = client(context).fit([received], config)
-        kept = context.state.part("buffers").load(2)["buffers"]
-        assert np.array_equal(sent[weights:], received[weights:])
-        assert not np.array_equal(sent[:weights], received[:weights])
-        assert (kept != received[weights:]).sum() > 100
-
-
-def test_trial_has_the_statistics_from_before_the_round_whose_data_it_takes(
-    equip: Equip, normalised: FlatModel
-) -> None:
-    # As in StoCFL's sequential omega, asked in the round before that of the data.
-    received, weights = normalised.to_vector(), len(normalised.weights)
-    state = equip(2, "local").state.part("buffers")
-    for round in (1, 2):
-        own = np.full(128, 0.5 * round, np.float32)
-        state.save(round, {"buffers": own})
-    asked = ClusteredClient(equip(1, "local")).train_from(
-        received, server_round=2, purpose="global"
-    )
-    beside = ClusteredClient(equip(2, "local")).train_from(received, purpose="global")
-    assert np.array_equal(asked[0], beside[0])
-    other = ClusteredClient(equip(1, "local")).train_from(received, purpose="global")
-    assert not np.array_equal(other[0][weights:], beside[0][weights:])
-
-
-def test_client_chooses_by_losses_with_its_own_statistics(
-    equip: Equip, normalised: FlatModel, stream: Stream
-) -> None:
-    received, weights = normalised.to_vector(), len(normalised.weights)
-    client = ClusteredClient(equip(2, "local"))
-    own = np.full(128, 0.5, np.float32)
-    client.context.state.part("buffers").save(1, {"buffers": own})
-    model = np.concatenate([received[:weights], own])
-    expected, _ = evaluate(normalised.load(model), *stream.view(2, 2).train())
-    assert client.losses([received], client.samples(2)).tolist() == [expected]
-
-
-@pytest.mark.parametrize("sharers", [1, 10**6])
-def test_client_tests_with_its_own_statistics_however_many_share_the_model(
-    sharers: int, equip: Equip, normalised: FlatModel, stream: Stream
-) -> None:
-    served, weights = normalised.to_vector(), len(normalised.weights)
-
-    def tested(context: ClientContext) -> float:
-        counted = Evaluator(normalised, {id(served): sharers})
-        context = replace(context, evaluator=counted)
-        return ClusteredClient(context).evaluate([served], {})[0]
-
-    def expected(vector: Vector) -> float:
-        return evaluate(normalised.load(vector), *stream.view(2, 1).test())[0]
-
-    # Without any of its own yet it takes the model's.
-    assert tested(equip(1, "local")) == pytest.approx(expected(served), rel=1e-5)
-    own = served[weights:] + 0.5
-    equip(1, "local").state.part("buffers").save(1, {"buffers": own})
-    mine = expected(np.concatenate([served[:weights], own]))
-    assert tested(equip(1, "local")) == pytest.approx(mine, rel=1e-5)
-    assert mine != pytest.approx(expected(served), rel=1e-3)
-    assert tested(equip(1, "average")) == pytest.approx(expected(served), rel=1e-5)
-
-
-def test_networks_without_statistics_keep_nothing(make_context: MakeContext) -> None:
-    local = LocalTraining(epochs=1, buffers="local")
-    context = replace(make_context(1), settings=StrategySettings(local=local))
-    (trained,), _, _ = ClusteredClient(context).fit([INITIAL], {})
-    (plain,), _, _ = ClusteredClient(make_context(1)).fit([INITIAL], {})
-    assert np.array_equal(trained, plain)
     assert context.state.load(9) == {}
 
 

@@ -166,22 +166,6 @@ def test_running_statistics_are_averaged_whatever_the_step(
         assert stepped[:NORMALISED].tobytes() != mean[:NORMALISED].tobytes()
 
 
-METHODS = """adapfedavg apfl auxo cfl ditto fedavg fedbabu fedccfa feddrift fedfm fedpac
-fedprox fedrep feroma fesem fielding flash flexcfl flux ifca pfedme scaffold stocfl"""
-
-
-@pytest.mark.parametrize("method", METHODS.split())
-def test_statistics_of_ones_own_never_leave_a_client(
-    method: str, run_small: Runner
-) -> None:
-    own = ["strategy.local.buffers=local", "model._target_=own_networks.Normalised"]
-    run = run_small(f"strategy={method}", *own, "rounds=2", "drift=none")
-    assert run.failures == []
-    first = np.repeat(np.float32([0, 1]), 8)
-    for model in run.state.models:
-        assert model[NORMALISED:].tolist() == first.tolist()
-
-
 def test_batch_norm_loses_no_client(run_small: Runner) -> None:
     batches = [f"strategy.local.batch_size={size}" for size in (7, 8, 9, 10)]
     for size in batches:

@@ -439,33 +439,6 @@ def test_who_has_no_samples_takes_no_place(strategy: str, tmp_path: Path) -> Non
         assert sum(row["cluster_sizes"]) == sum(c <= round for c in COMING)
 
 
-NORMALISED = [
-    *("model=shufflenet_v2", "dataset.size=9", "strategy.local.buffers=local"),
-    *("clients=4", "participants=2", "rounds=3", "drift.rounds=[3]"),
-    *("partition.groups=2", "partition.samples=6", "partition.test_samples=4"),
-    *("strategy.local.epochs=1", "strategy.local.learning_rate=0.01"),
-]
-"""A network with BatchNorm, whose running statistics each client keeps."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["strategy=fedavg", "strategy=local"])
-def test_statistics_of_ones_own_are_the_same_on_any_nodes_and_after_a_kill(
-    strategy: str, run_small: Runner, undisturbed: Runner
-) -> None:
-    whole = undisturbed(strategy, *NORMALISED)
-    averaged = [*NORMALISED, "strategy.local.buffers=average"]
-    # Who trains alone has them anyway.
-    alone = strategy == "strategy=local"
-    assert (whole.numbers == undisturbed(strategy, *averaged).numbers) == alone
-    killed = InProcessGrid([{}], _killing_app(at_call=6))
-    with pytest.raises(_KilledError):
-        run_small(strategy, *NORMALISED, grid=killed)
-    three = InProcessGrid([{}, {}, {}])
-    resumed = run_small(strategy, *NORMALISED, "resume=true", grid=three)
-    assert resumed.numbers == whole.numbers
-
-
 DEEP = ["model=mlp", "model.hidden=8", "partition.tests=whole"]
 """A network with an extractor, and features of the whole test set that tests share."""
 

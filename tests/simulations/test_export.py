@@ -12,9 +12,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from cfl_flower.analysis.saved import SavedRun, load_run
+from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError
 from cfl_flower.models import FlatModel, initial_vector
 from simulations import assign
 from simulations.assign import find
@@ -186,20 +185,6 @@ def test_export_says_what_is_served(
     assert all(np.array_equal(named[name], t.numpy()) for name, t in expected.items())
     first = initial_vector(config.model, (1, 8, 8), 10, config.seed)
     assert not np.array_equal(state.models[0], first)
-
-
-@pytest.mark.parametrize(("model", "fit"), [("shufflenet_v2", False), ("mlp", True)])
-def test_a_network_whose_statistics_stay_at_the_clients_is_none(
-    model: str, fit: bool, tmp_path: Path
-) -> None:
-    options = ["strategy=fedavg", "strategy.local.buffers=local", "dataset.size=9"]
-    config = compose_config([*options, f"model={model}"])
-    saved = SavedRun(tmp_path, [], config.resolved, [], [])
-    if fit:
-        assert saved.common_models() == "each cluster's model"
-    else:
-        with pytest.raises(ConfigError, match="buffers=local"):
-            saved.common_models()
 
 
 def test_an_output_that_cannot_be_written_is_one_line(

@@ -54,7 +54,6 @@ def test_each_concept_finds_a_component_of_its_own(run_small: Runner) -> None:
     ("option", "part"),
     [
         ("strategy.components=0", "at least 1"),
-        ("strategy.local.buffers=local", "statistics of its own"),
     ],
 )
 def test_what_it_cannot_do_is_one_line(option: str, part: str) -> None:

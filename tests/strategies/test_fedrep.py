@@ -41,12 +41,3 @@ def test_personal_classifiers_outlive_a_drift_of_labels(run_small: Runner) -> No
     avg = run_small(*REP[1:-1], *options, "strategy=fedavg", folder="avg").rounds
     loss = [rows[3]["accuracy"] - rows[-1]["accuracy"] for rows in (rep, avg)]
     assert loss[0] < 0.05 < loss[1]
-
-
-def test_statistics_of_ones_own_stay_with_the_extractor(run_small: Runner) -> None:
-    options = ["strategy=fedrep", "model=shufflenet_v2", "dataset.size=9", "clients=4"]
-    options += ["participants=2", "rounds=2", "partition.samples=6", "drift.rounds=[]"]
-    options += ["partition.test_samples=4", "partition.groups=2"]
-    averaged = run_small(*options, folder="averaged").rounds
-    local = run_small(*options, "strategy.local.buffers=local", folder="local").rounds
-    assert averaged[-1]["loss"] != local[-1]["loss"]

@@ -40,9 +40,9 @@ def test_file_names_are_synced_on_devices_only(
     monkeypatch.setattr(files, "sync_folder", synced.append)
     state = ClientState(tmp_path, "site-a", alone=alone)
     state.save(1, {"x": np.float32([1])})
-    state.part("buffers").save(1, {"x": np.float32([1])})
+    state.part("classifier").save(1, {"x": np.float32([1])})
     own = tmp_path / "site-a"
-    assert synced == ([own, own / "buffers"] if alone else [])
+    assert synced == ([own, own / "classifier"] if alone else [])
 
 
 def test_the_checkpointed_version_is_kept(tmp_path: Path) -> None:

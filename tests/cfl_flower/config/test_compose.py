@@ -94,8 +94,8 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
             ["cannot be rotated", "without rotations"],
         ),
         (
-            "strategy.local.buffers=mine",
-            ["strategy.local.buffers=mine", "average or local"],
+            "strategy.local.last_batch=mine",
+            ["strategy.local.last_batch=mine", "keep or "],
         ),
         ("drift=concept_half drift.fraction=1.5", ["drift.fraction=1.5"]),
         ("drift=sudden ~drift.steps.first._target_", ["drift.steps.first", "_target_"]),
