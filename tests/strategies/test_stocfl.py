@@ -325,14 +325,3 @@ def test_a_late_clients_own_cluster_starts_from_the_nearest_model(
         for cluster, model in enumerate(old.models)
         if cluster != nearest
     )
-
-
-@pytest.mark.parametrize("omega", ["parallel", "sequential"])
-def test_a_round_without_anybody_keeps_the_models(
-    run_small: Runner, tmp_path: Path, omega: str
-) -> None:
-    trace = tmp_path / "trace.csv"
-    trace.write_text("client,first,last\n0,1,1\n1,1,1\n0,3,3\n")
-    overrides = [f"devices.presence={trace}", f"strategy.omega={omega}", "rounds=3"]
-    run = run_small(*STO, *overrides)
-    assert [each["participants"] for each in run.rounds] == [2, 0, 1]
