@@ -365,7 +365,7 @@ class Csv(FileTable):
             if len(marked):
                 mark = "a mark between thousands, which files must not have"
                 raise ValueError(f"{marked.iloc[0]} has {mark}")
-            # Beside a text, numbers are texts.
+            # Beside texts, numbers are texts.
             found = found.replace({r"^([-+]?\d*),(\d+)$": r"\1.\2"}, regex=True)
         return found
 
