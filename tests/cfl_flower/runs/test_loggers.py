@@ -155,3 +155,5 @@ def test_other_loggers_may_continue_a_run(tmp_path: Path) -> None:
     )
     (tmp_path / "rounds.jsonl").write_text('{"round": 1}\n')
     refuse_other_settings(composed(tmp_path, "tensorboard"))
+    with pytest.raises(ConfigError, match=r"another run \(seed"):
+        refuse_other_settings(composed(tmp_path, "tensorboard", "seed=9"))

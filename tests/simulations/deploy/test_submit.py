@@ -12,8 +12,8 @@ from simulations.deploy import submit
 UNKNOWN = """\
 ╭─ Error ──────────────────────────────────────────────────────────────────────╮
 │ An unexpected error occurred while reading the Flower configuration file     │
-│ (/home/op/.flwr/config.toml). SuperLink connection 'prodd' not found in the  │
-│ Flower configuration file (/home/op/.flwr/config.toml).                      │
+│ (/var/lib/.flwr/config.toml). SuperLink connection 'prodd' not found in the  │
+│ Flower configuration file (/var/lib/.flwr/config.toml).                      │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """
 NOBODY = """\
