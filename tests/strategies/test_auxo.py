@@ -118,6 +118,10 @@ def test_cohorts_count_their_own_rounds_and_make_new_sides(tmp_path: Path) -> No
     assert len(state.models) == 2
     assert state.learned.tolist() == [2, 2]
     assert state.begun.tolist() == [False, False]
+    # Sides have become rewards for the two cohorts, and there are none.
+    assert not state.sides.any()
+    assert state.rewards.argmax(axis=1).tolist() == state.clusters.tolist()
+    assert np.ptp(state.rewards, axis=1).all()
     # A cohort in which too few took part learned nothing, and does not split.
     auxo.split([])
     assert len(state.models) == 2

@@ -23,7 +23,7 @@ from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
 from clients.stocfl import StoCFLClient
 from simulations.engines.inprocess import InProcessGrid
-from strategies.stocfl import check_direction
+from strategies.stocfl import StoCFLState, check_direction
 from tests.conftest import Runner, open_method
 
 STO = ["strategy=stocfl", "drift.rounds=[]"]
@@ -54,6 +54,19 @@ def test_psi_of_another_length_or_norm_is_refused() -> None:
     ):
         with pytest.raises(InvalidResultError, match=words):
             read(data)
+
+
+def test_clusters_without_members_go_with_all_that_belongs_to_them() -> None:
+    values = [np.float32([number]) for number in range(5)]
+    trained = np.array([False, True, False, False, True])
+    state = StoCFLState(
+        [*range(3)], np.array([1, 3, 4]), values, sums=values, trained=trained
+    )
+    state.drop_empty()
+    assert state.clusters.tolist() == [1, 2, 3]
+    assert [int(model[0]) for model in state.models] == [0, 1, 3, 4]
+    assert [int(total[0]) for total in state.sums] == [0, 1, 3, 4]
+    assert state.trained.tolist() == [False, True, False, True]
 
 
 def test_a_chain_of_merges_weighs_every_member_once(tmp_path: Path) -> None:

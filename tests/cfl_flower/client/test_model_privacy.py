@@ -15,6 +15,7 @@ from cfl_flower.privacy.report_noise import ClientNoise
 from cfl_flower.privacy.settings import CentralPrivacy, LocalPrivacy
 from cfl_flower.state import StrategySettings
 from cfl_flower.types import Scalar, Vector
+from strategies.fielding.method import FieldingSettings
 
 LONG = 20_000
 RECEIVED = [np.full(LONG, 5, np.float32), np.zeros(LONG, np.float32)]
@@ -66,16 +67,28 @@ def test_the_same_task_has_the_same_noise_and_no_other_has(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("privacy", [LocalPrivacy(), CentralPrivacy()])
-def test_a_device_sends_one_upload_per_round(
+def test_a_device_sends_one_answer_per_phase_and_round(
     tmp_path: Path, privacy: LocalPrivacy
 ) -> None:
-    model = np.linspace(0, 1, LONG).astype(np.float32)
-    device = tmp_path / "one"
-    first = sent(privacy, context(device, own=True), model)
-    again = sent(privacy, context(device, own=True), model * 2)
-    assert again.tolist() == first.tolist()
-    later = sent(privacy, context(device, round=2, own=True), model[::-1])
-    assert later.tolist() != first.tolist()
+    numbers = np.linspace(0, 1, LONG).astype(np.float32)
+
+    def answer(phase: str, round: int, told: Vector) -> tuple[list[bytes], Any]:
+        where = context(tmp_path, round, own=True)
+        where.settings = FieldingSettings(privacy=ClientNoise())
+        report = {"representation": told.tobytes(), "samples": round}
+        asked: tuple[Any, ...] = phase, RECEIVED, {"bases": "1"}
+        honest: tuple[Any, Any] = ([], report) if phase == "evaluate" else ([told], {})
+        arrays, more = protect_answer(privacy, where, *asked, *honest)
+        return [array.tobytes() for array in arrays], more
+
+    seen = list[Any]()
+    # In each round another one, and a phase does not repeat another's.
+    for round in (1, 2):
+        for phase in ("train", "query", "evaluate"):
+            first = answer(phase, round, numbers**round)
+            assert answer(phase, round, numbers[::-1]) == first
+            assert first not in seen
+            seen.append(first)
 
 
 def test_a_devices_noise_does_not_follow_from_the_seed(tmp_path: Path) -> None:

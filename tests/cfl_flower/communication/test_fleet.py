@@ -92,8 +92,11 @@ def test_device_is_one_client_whatever_its_node_id(two: RunConfig) -> None:
     assert [r.client for r in train(fleet, plan(two, [1]))] == [1]
 
 
+@pytest.mark.parametrize(
+    ("works", "valid", "failed"), [(app, [1], [0]), (failing(1001), [], [0, 1])]
+)
 def test_message_that_flower_cannot_take_costs_only_that_device(
-    two: RunConfig,
+    two: RunConfig, works: ClientApp, valid: list[int], failed: list[int]
 ) -> None:
     class Unregistered(InProcessGrid):
         def push_messages(self, messages: Any) -> list[str]:
@@ -103,11 +106,13 @@ def test_message_that_flower_cannot_take_costs_only_that_device(
             gone = zip(ids, lost, trained, strict=True)
             return ["" if a and b else key for key, a, b in gone]
 
-    fleet = Fleet(Unregistered([{"client-id": 0}, {"client-id": 1}]), two, TOKEN)
+    devices = [{"client-id": 0}, {"client-id": 1}]
+    fleet = Fleet(Unregistered(devices, works), two, TOKEN)
     fleet.discover()
     outcome = train(fleet, plan(two, [0, 1]))
-    assert [result.client for result in outcome] == [1]
-    assert [failure.client for failure in outcome.failures] == [0]
+    assert [result.client for result in outcome] == valid
+    # In the order of clients, too, though one is known to be lost only at the end.
+    assert [failure.client for failure in outcome.failures] == failed
 
 
 def test_lost_worker_of_a_simulation_ends_the_run(config: RunConfig) -> None:

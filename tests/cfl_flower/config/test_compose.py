@@ -50,6 +50,22 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        (["drift=[rotate,noise]", "drift=[noise,swap_all]"], "noise+swap_all"),
+        (["drift=[rotate,noise]", "drift=none"], "none"),
+        (["drift=none", "drift=[rotate,noise]"], "rotate+noise"),
+        (["drift=rotate", "drift=noise"], "noise"),
+    ],
+)
+def test_of_an_override_that_is_given_twice_the_last_one_counts(
+    overrides: list[str], name: str
+) -> None:
+    config = compose_config([*overrides, "rounds=3", "rounds=9"])
+    assert (config.names["drift"], config.rounds) == (name, 9)
+
+
+@pytest.mark.parametrize(
     ("override", "words"),
     [
         ("seed=-1", ["seed=-1", "at least 0"]),

@@ -19,6 +19,7 @@ from cfl_flower.engine.uploads import STAMP_BYTES
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.server_app import open_stream
+from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
 from strategies.ccfl import CCFL
 from strategies.fedasync import FedAsync
@@ -135,6 +136,20 @@ def test_asynchronous_run_ends_when_nobody_uploads(
     # Whoever may hold an upload is waited for as much longer.
     with pytest.raises(NoValidResultError, match=f"no client uploaded in {1 + wait} s"):
         run_small(*SMALL, *options, grid=grid)
+
+
+@pytest.mark.parametrize(("name", "stamp"), [("ccfl", 2), ("fedsoft", 5)])
+def test_a_model_that_is_sent_again_has_the_stamp_of_its_epoch(
+    name: str, stamp: int, tmp_path: Path
+) -> None:
+    strategy = open_method(tmp_path, f"strategy={name}", "strategy.public=30")
+    strategy.engine.welcome([Result(0, 5)])
+    state = strategy.state
+    state.epoch, state.stamps = 5, np.array([2])
+    sent = strategy.engine._resend(0)
+    # Whoever mixes the models itself is sent those of now.
+    assert state.stamps.tolist() == [stamp]
+    assert len(sent) == (1 if name == "ccfl" else len(state.models))
 
 
 class _Broken(InProcessGrid):

@@ -147,9 +147,10 @@ def test_adagrad_and_adam_start_as_computed_by_hand() -> None:
 
 def test_running_statistics_are_averaged_whatever_the_optimiser() -> None:
     model, mean = np.float32([1, 5, 5]), np.float32([2, 7, 9])
-    fresh, memory = FedYogi().step(model, mean, 1, [])
-    assert fresh[1:].tolist() == [7, 9]
-    assert [len(moment) for moment in memory] == [1, 1]
+    for optimiser in (Average(), FedAvgM(), FedAdagrad(), FedAdam(), FedYogi()):
+        fresh, memory = optimiser.step(model, mean, 1, [])
+        assert fresh[1:].tolist() == [7, 9]
+        assert [len(moment) for moment in memory] == [1] * len(memory)
     fair = QFedAvg().combine(model, [mean, mean + 2], np.array([1.0, 2.0]), 1)
     assert fair[1:].tolist() == [8, 10]
 

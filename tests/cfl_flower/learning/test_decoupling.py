@@ -97,7 +97,9 @@ def test_training_a_classifier_equals_training_with_a_frozen_extractor() -> None
     _, classifier = split.divide(model.to_vector())
     x, y = torch.rand(30, 1, 8, 8), torch.arange(30) % 10
     z = represent(model, x)
-    found = train_classifier(split, classifier, z, y, local, np.random.default_rng(0))
+    # What changes images is for images alone.
+    flipped = replace(local, augment=["random_horizontal_flip"])
+    found = train_classifier(split, classifier, z, y, flipped, np.random.default_rng(0))
     last = slice(split.start, split.stop)
     train(model, x, y, local, np.random.default_rng(0), part=last)
     assert found == pytest.approx(split.divide(model.to_vector())[1], abs=1e-6)

@@ -14,7 +14,7 @@ from rich.console import Console
 from cfl_flower.config.compose import compose_config
 from cfl_flower.environment.code_version import ROOT, code_digest, commit
 from cfl_flower.errors import ConfigError
-from cfl_flower.runs.provenance import PROVENANCE, read_provenance
+from cfl_flower.runs.provenance import PROVENANCE, read_provenance, record_provenance
 from cfl_flower.server_app import execute
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import SMALL, Run
@@ -74,6 +74,21 @@ def test_going_on_with_changed_code_of_ones_own_is_told_and_marked(
     assert changed.summary["code_changed_after"] == [3]
     first, second = read_provenance(changed.folder)
     assert first["own_code"] != second["own_code"]
+
+
+def test_code_of_rounds_that_are_done_again_is_not_that_of_the_run(
+    tmp_path: Path, module: Path
+) -> None:
+    own = ["strategy=fedavg", "strategy._target_=mine_of_provenance.Mine"]
+    resolved = compose_config([*SMALL, *own]).resolved
+    said = []
+    # By another code each time: from the start, once more, after rounds 4, 2 and 2.
+    for line, done in enumerate((0, 0, 4, 2, 2)):
+        module.write_text(METHOD.format(line=line))
+        told = record_provenance(tmp_path, resolved, done)
+        said.append(told and told.partition("since ")[2][:7])
+    assert said == [None, None, "round 4", "round 2", "round 2"]
+    assert [each["after_round"] for each in read_provenance(tmp_path)] == [0, 2]
 
 
 def test_a_damaged_provenance_is_one_line(tmp_path: Path, module: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.learning.decoupling import (
@@ -25,13 +26,16 @@ from cfl_flower.learning.decoupling import (
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel, Mlp, initial_vector
+from cfl_flower.models.base import Network
 from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
 from clients.families.decoupled import DecoupledClient
 from clients.fedbabu import FedBABUClient
+from clients.fedccfa import FedCCFAClient
 from clients.fedfm import FedFMClient
 from clients.fedpac import FedPACClient, statistics
 from strategies.fedbabu import FedBABUSettings
+from strategies.fedccfa import FedCCFASettings
 from strategies.fedfm import FedFMSettings
 from strategies.fedpac import FedPACSettings
 from strategies.fedrep import FedRepSettings
@@ -123,6 +127,35 @@ def test_fedpac_measures_before_and_aligns_after_its_classifier(equip: Equip) ->
     assert all(map(np.array_equal, arrays, expected))
     assert metrics["variance"] == variance
     assert metrics["classes"] == counts.astype(np.float32).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (FedPACClient, FedPACSettings),
+        (FedCCFAClient, FedCCFASettings),
+        (FedFMClient, FedFMSettings),
+    ],
+)
+def test_means_are_by_the_statistics_that_the_client_has_after_its_training(
+    kind: type[DecoupledClient], settings: type[Any], make_context: MakeContext
+) -> None:
+    body = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.BatchNorm1d(6))
+    model = FlatModel(Network(body, nn.Linear(6, 10)))
+    initial, local = model.to_vector(), replace(LOCAL, buffers="local")
+    own = {"model": model, "settings": settings(local=local)}
+    context = replace(make_context(1), initial=initial.copy, **own)
+    start = initial if kind is FedFMClient else model.split.divide(initial)[0]
+    sent, config = [start, POINTS.ravel()], presence_config(ANCHORS)
+    first, *others = kind(context).fit(sent, config)[0]
+    # FedFM sends a whole model and the means, others a classifier in between.
+    whole = model.split.join(first, others[0]) if kind is not FedFMClient else first
+    kept = context.state.part("buffers").load(2)["buffers"]
+    now = np.concatenate([whole[: -len(kept)], kept])
+    x, y = context.stream.view(2, 1).train()
+    means = class_means(represent(model.load(now), x), y, 10).points.ravel()
+    assert np.array_equal(others[0 if kind is FedFMClient else 1], means)
+    assert not np.array_equal(kept, initial[-len(kept) :])
 
 
 @pytest.mark.parametrize(("round", "aligned"), [(3, False), (4, True)])

@@ -50,10 +50,16 @@ def test_numbers_stay_and_texts_become_one_input_each(tmp_path: Path) -> None:
 def test_a_test_file_is_taken_as_it_is(tmp_path: Path) -> None:
     write(tmp_path, "age,kind,label\n9,dog,good\n", "test.csv")
     folder = write(tmp_path, PETS)
-    train, test = Csv(test_file="test.csv", standardise=False).load(folder)
+    table = Csv(test_file="test.csv", standardise=False, time="row")
+    train, test = table.load(folder)
     # The kind that only the test set has is an input of both.
     assert train.x.shape == (6, 5)
     assert test.x.tolist() == [[9, 0, 0, 0, 1]]
+    # Rows are counted in each table.
+    assert [np.asarray(each.times).tolist() for each in (train, test)] == [
+        [*range(6)],
+        [0],
+    ]
 
 
 def test_a_pattern_reads_several_files_as_one(tmp_path: Path) -> None:
@@ -269,6 +275,27 @@ WILD: dict[str, Any] = {
     **{"file": "wild/metadata.csv", "split": "split", "folder": "train", "size": 4},
     **{"image": "filename", "label": "y", "owner": "where", "time": "datetime"},
 }
+
+
+@pytest.mark.parametrize(
+    ("train_times", "test_times", "first"),
+    [
+        (range(41), range(41), range(21)),
+        (range(20), range(20, 40), range(20)),
+        (range(20, 40), range(10, 20), range(20, 25)),
+    ],
+)
+def test_the_first_of_equal_parts_of_all_the_time_there_is_known(
+    train_times: range, test_times: range, first: range, tmp_path: Path
+) -> None:
+    for name, times in {"train.csv": train_times, "test.csv": test_times}.items():
+        rows = [f"{time},{time**2},{time % 2}" for time in times]
+        write(tmp_path, "\n".join(["t,x,label", *rows]), name)
+    table = Csv(file="train.csv", test_file="test.csv", time="t", periods=2)
+    train, _ = table.load(str(tmp_path))
+    known = train.x[np.isin(train.times, first)].double()
+    assert known.mean().item() == pytest.approx(0, abs=1e-6)
+    assert known.std(correction=0).item() == pytest.approx(1, abs=1e-6)
 
 
 def test_images_that_a_csv_lists_have_owners_and_times(listed: str) -> None:

@@ -19,7 +19,7 @@ from cfl_flower.data.reading.files import (
     numbered,
     table,
 )
-from cfl_flower.data.reading.pool import Arrays, Parts
+from cfl_flower.data.reading.pool import Arrays, Parts, Pool
 from cfl_flower.errors import ConfigError
 
 
@@ -73,6 +73,16 @@ def test_a_dataset_is_read_again_when_its_files_or_settings_change(
 
     (tmp_path / "train.txt").write_text("1\n2\n5\n")
     assert Lines().load(str(tmp_path))[0].labels.tolist() == [1, 2, 5]
+
+
+@pytest.mark.parametrize("changed", ["x", "y", "owner", "time", "domain"])
+def test_samples_have_another_name_if_anything_of_them_changes(changed: str) -> None:
+    arrays = {"x": np.ones((3, 2), np.float32)}
+    arrays |= {name: np.arange(3) for name in ("y", "owner", "time", "domain")}
+    other = {**arrays, changed: arrays[changed].copy()}
+    assert Pool.from_arrays(other).digest() == Pool.from_arrays(arrays).digest()
+    other[changed][2] += 1
+    assert Pool.from_arrays(other).digest() != Pool.from_arrays(arrays).digest()
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from flwr.app import Message, RecordDict
 
 from cfl_flower.client.device_sums import REVEAL, SIGNED
 from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS
+from cfl_flower.communication.partial_sums import add_results, groups_of
 from cfl_flower.communication.records import unpack_answers, unpack_sums
+from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.options import list_options
 from cfl_flower.engine.stages.secure_sums import SecureSums
 from cfl_flower.errors import ConfigError, NoValidResultError
-from cfl_flower.types import LEFT_OUT, OUTCOMES, SumSpec, Task
+from cfl_flower.types import LEFT_OUT, OUTCOMES, Plan, Result, SumSpec, Task, Version
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner
 
@@ -242,6 +245,40 @@ def test_who_is_left_out_of_one_group_is_missing_in_its_others() -> None:
     assert stage._large_enough(tasks, spec) == []
     more = [*tasks, Task(7, (9, 1))]
     assert [task.client for task in stage._large_enough(more, spec)] == [3, 4, 7]
+
+
+@pytest.mark.parametrize(
+    ("unopened", "left"),
+    [
+        ([], range(10)),
+        ([(0, 2)], [8, 9]),
+        ([(1, 0)], [8, 9]),
+        ([(0, 3)], range(8)),
+    ],
+)
+def test_a_sum_that_cannot_be_opened_takes_along_those_it_shares_clients_with(
+    unopened: list[Version], left: Sequence[int]
+) -> None:
+    nobody: Any = None
+    stage = SecureSums(compose_config([SECURE, "privacy.least_members=2"]), nobody)
+    # Two clusters have model 0 in common, which is enough without the small one.
+    models = [*[(1, 0)] * 6, *[(2, 0)] * 2, *[(3, 4)] * 2]
+    tasks = [Task(client, each) for client, each in enumerate(models)]
+    spec = SumSpec((0, 1), by_samples=False)
+    arrays = [np.zeros(1, np.float32)] * 5
+    sent = [(task, Result(int(task.client), 1, arrays[:2])) for task in tasks]
+    results = Results(replace(result, arrays=[]) for _, result in sent)
+    results.sums = add_results(sent, spec).sums
+    for version in unopened:
+        del results.sums[version]
+    plan = Plan(tasks, arrays, {}, (1, 1), replace(spec, masked=True))
+    kept, failures = stage.open_sums(plan, results, None)
+    assert [each.client for each in kept] == list(left)
+    assert {each.client for each in failures} == {*range(10)}.difference(left)
+    # No sum has a result of anybody who is left out.
+    assert (
+        kept.sums.keys() == groups_of([tasks[client] for client in left], spec).keys()
+    )
 
 
 def key_file(device: Path) -> Path:
