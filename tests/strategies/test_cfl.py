@@ -169,6 +169,29 @@ def four_at_odds(
     return cfl, {row: Result(row, 5, [array]) for row, array in enumerate(arrays)}
 
 
+@pytest.mark.parametrize(
+    ("norms", "scale", "opposite", "split"),
+    [
+        # The longest is 1, the mean 0, or 1/2 with one opposite update of four.
+        ("relative", 1.0, 2, True),
+        ("relative", 3.0, 2, False),
+        ("absolute", 3.0, 2, True),
+        ("relative", 1.5, 1, True),
+        ("relative", 0.9, 1, False),
+        ("absolute", 1.5, 1, False),
+    ],
+)
+def test_both_bounds_are_in_the_unit_of_the_norms(
+    norms: str, scale: float, opposite: int, split: bool, tmp_path: Path
+) -> None:
+    cfl, found = four_at_odds(tmp_path, f"strategy.norms={norms}")
+    if opposite == 1:
+        found[2] = found[0]
+    cfl.state.scale = scale
+    cfl.split_if_due(1, 0, found)
+    assert len(cfl.state.models) == 1 + split
+
+
 def test_a_missing_update_postpones_a_split(tmp_path: Path) -> None:
     cfl, found = four_at_odds(tmp_path)
     some = {row: found[row] for row in (0, 1, 2)}
