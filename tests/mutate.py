@@ -52,9 +52,9 @@ def find_modules() -> list[str]:
 def judges(module: str, more: Iterable[str] = ()) -> list[str]:
     """Return the test files of a module.
 
-    The one that mirrors it; or else its strategy's, if it is a client, and those that
-    import it; and ``more``. Or else all in the folder of its mirror, or those of its
-    package's name.
+    The one that mirrors it, and those beside it that import it; or else its strategy's,
+    if it is a client, and those that import it; and ``more``. Or else all in the folder
+    of its mirror, or those of its package's name.
     """
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     mirror = ROOT / Path("tests", module).with_name(f"test_{Path(module).name}")
@@ -62,8 +62,10 @@ def judges(module: str, more: Iterable[str] = ()) -> list[str]:
     words = re.compile(rf"^from {re.escape(name)} import", re.MULTILINE)
     strategy = Path(str(mirror).replace("tests/clients", "tests/strategies"))
     package = f"test_{mirror.parent.name}.py"
-    found = [mirror] if mirror in files else []
-    found = found or [e for e in files if e == strategy or words.search(e.read_text())]
+    found = [e for e in files if e == strategy or words.search(e.read_text())]
+    if mirror in files:
+        beside = [e for e in found if e.parent == mirror.parent]
+        found = list(dict.fromkeys([mirror, *beside]))
     found += [ROOT / each for each in more]
     found = found or [each for each in files if each.parent == mirror.parent]
     found = found or [each for each in files if each.name == package]
