@@ -99,7 +99,7 @@ def work(message: Message, context: Context) -> Message:
     shares: dict[str, list[bytes]] = {}
     if node is not None and sums:
         device = DeviceSums(node, resources.settings)
-        sums, shares = device.hide(sums, batch.plan.tasks[0])
+        sums, shares = device.hide(sums, batch.round, batch.plan.tasks[0])
     content = pack_answers(answers, sums, shares)
     mark(content, resources.settings["run"], batch.phase, batch.round)
     return Message(content, reply_to=message)

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,15 +36,14 @@ from cfl_flower.communication.masks import (
     public_key,
 )
 from cfl_flower.communication.partial_sums import PartialSums
+from cfl_flower.communication.records import TaskBatch
 from cfl_flower.types import (
     LEFT_OUT,
     OUTCOMES,
     TELEMETRY,
     Answer,
-    Plan,
     Scalar,
     Task,
-    Vector,
 )
 
 REVEAL = "reveal"
@@ -136,25 +135,18 @@ class DeviceSums:
         self.required: bool = privacy.secure_sums or node.secure_sums
         """Whether no result may leave without masks."""
 
-    def refuse(
-        self,
-        phase: str,
-        server_round: int,
-        plan: Plan,
-        task: Task,
-        models: Mapping[int, Vector],
-    ) -> Problem | None:
+    def refuse(self, batch: TaskBatch, task: Task) -> Problem | None:
         """Return why the device does not add its result to a sum, if it does not.
 
         In a round it answers to one list of groups: the difference between the sums of
-        two would be the result of those who are in one of them alone. ``models`` are
-        those that the task uses.
+        two would be the result of those who are in one of them alone.
         """
         if not self.required:
             return None
-        if len(plan.tasks) > 1 or task.round not in (None, server_round):
+        plan = batch.plan
+        if len(plan.tasks) > 1 or task.round not in (None, batch.round):
             return "refused", "it is asked for results of several tasks or rounds"
-        if phase != "train" or not any(plan.reply):
+        if batch.phase != "train" or not any(plan.reply):
             asked = plan.sum_spec is not None
             return (
                 ("refused", "it adds up results of training alone") if asked else None
@@ -165,14 +157,14 @@ class DeviceSums:
         secret = self._node.secret(self._run)
         if problem := groups.problem(secret, len(plan.reply), self._least):
             return problem
-        starts = [models[task.models[base]] for base in plan.sum_spec.bases]
+        starts = [batch.models[task.models[base]] for base in plan.sum_spec.bases]
         digests = [hashlib.sha256(start.tobytes()).digest() for start in starts]
         with self._lock:
-            again = self._refuse_again(server_round, groups, digests)
+            again = self._refuse_again(batch.round, groups, digests, _view(batch, task))
         return None if again is None else ("refused", again)
 
     def _refuse_again(
-        self, server_round: int, groups: Groups, models: Sequence[bytes]
+        self, server_round: int, groups: Groups, models: Sequence[bytes], view: bytes
     ) -> str | None:
         """Return why a device does not add its result once more, if it does not.
 
@@ -199,19 +191,18 @@ class DeviceSums:
         rounds = np.array([max(server_round, newest)])
         used.save(len(salts) + 1, {"salts": np.vstack([salts, salt]), "newest": rounds})
         now = {"digest": digest, "salt": salt, "models": _array(b"".join(models))}
-        self._state.save(server_round, known | now)
+        self._state.save(server_round, known | now | {"view": _array(view)})
         return None
 
     def hide(
-        self, sums: PartialSums, task: Task
+        self, sums: PartialSums, server_round: int, task: Task
     ) -> tuple[PartialSums, dict[str, list[bytes]]]:
         """Return sums with masks, and for each array the shares of its own seed."""
         groups = Groups.of_config(task.config)
-        secret = self._node.secret(self._run)
         hidden: dict[tuple[int, int], ExactSum] = {}
         shares: dict[str, list[bytes]] = {}
         for (array, model), total in sums.items():
-            member = GroupMember(secret, groups, array)
+            member = self._member(server_round, groups, array)
             seed = os.urandom(SEED_BYTES)
             hidden[array, model] = member.hide(total, seed)
             shares[str(array)] = member.share_out(seed)
@@ -263,10 +254,9 @@ class DeviceSums:
         """
         groups = Groups.of_config(task.config)
         request = RevealRequest.of_config(task.config)
-        secret = self._node.secret(self._run)
         # An array of no numbers has no senders: there is no sum, and nothing to reveal.
         summed = {
-            array: GroupMember(secret, groups, array)
+            array: self._member(server_round, groups, array)
             for array, senders in enumerate(request.senders)
             if senders
         }
@@ -289,6 +279,12 @@ class DeviceSums:
             for array, senders in enumerate(request.senders)
         ]
         return Answer(task.client, metrics={REVEAL: write_revealed(revealed)})
+
+    def _member(self, server_round: int, groups: Groups, array: int) -> GroupMember:
+        """Return the device as it masks an array in a round: by what it was told."""
+        known = {n: each.tobytes() for n, each in self._state.at(server_round).items()}
+        told = known.get("view", b"") + _model(known.get("models", b""), array)
+        return GroupMember(self._node.secret(self._run), groups, array, told)
 
     @property
     def _state(self) -> ClientState:
@@ -368,8 +364,7 @@ class DeviceSums:
         now = dict(before)
         for array, senders in enumerate(request.senders):
             if senders:
-                start = array * DIGEST_BYTES
-                name = f"{array}-{models[start : start + DIGEST_BYTES].hex()}"
+                name = f"{array}-{_model(models, array).hex()}"
                 keys = b"".join(groups.members[array][place] for place in senders)
                 now[name] = _array(hashlib.sha256(keys).digest())
         if any(now[name].tobytes() != each.tobytes() for name, each in before.items()):
@@ -377,6 +372,24 @@ class DeviceSums:
         if len(now) > len(before):
             part.save(len(now), now)
         return False
+
+
+def _view(batch: TaskBatch, task: Task) -> bytes:
+    """Return 32 bytes for all that a server says of a result, but whose it is.
+
+    The models from which arrays are trained stand apart: members of one group may be in
+    different groups with another array.
+    """
+    spec = batch.plan.sum_spec
+    assert spec is not None
+    config = {k: v for k, v in task.config.items() if k != GROUPS}
+    told = [batch.settings, batch.round, batch.plan.config, config, asdict(spec)]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
+
+
+def _model(digests: bytes, array: int) -> bytes:
+    """Return what stands for the model from which an array is trained."""
+    return digests[array * DIGEST_BYTES : (array + 1) * DIGEST_BYTES]
 
 
 def _array(data: bytes) -> NDArray[np.uint8]:

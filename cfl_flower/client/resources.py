@@ -95,6 +95,8 @@ def _build_resources(
     if node is not None:
         # All that is there is this client's, as it is, and changes by itself.
         settings |= {"data_dir": node.data_dir, "clients": 1}
+        # A server knows what attackers send, and so what others added to their sum.
+        settings["faults"] = replace(settings["faults"], malicious=0.0, attackers=[])
         own = Partition(validation=settings["partition"].validation)
         settings |= {"partition": own, "drift": Regroup(rounds=[])}
         if hasattr(settings["dataset"], "require_below"):

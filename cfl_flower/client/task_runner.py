@@ -205,9 +205,7 @@ class TaskRunner:
         batch = self._batch
         if REVEAL in task.config:
             return device.open_sums(batch.round, task)
-        problem = device.refuse(
-            batch.phase, batch.round, batch.plan, task, batch.models
-        )
+        problem = device.refuse(batch, task)
         return None if problem is None else Answer(task.client, error=problem)
 
     def _sends_direction(self, task: Task) -> bool:

@@ -14,7 +14,9 @@ with others that sent, of a lost one never its own mask, even if its result come
 A server that tells devices different senders would learn both. So each device signs one
 list of senders (section 6), and reveals only what goes with a list that as many have
 signed as must send. Those are more than two thirds of the group, so that two lists
-cannot both have as many.
+cannot both have as many. A server that lets all but one device train with a step of 0,
+or weigh nothing, would know what all but one sent. So masks follow from all that the
+server says of a result: those of devices that are told something else do not cancel.
 
 A group is the list of its devices' public keys, and does not reveal who they are. A
 device is its place in that list. A public key is one to share secrets, and one to
@@ -212,6 +214,8 @@ class GroupMember:
     secret: bytes
     groups: Groups
     array: int
+    view: bytes = b""
+    """Stands for all of which the array is made, but for the device's data."""
 
     @cached_property
     def place(self) -> int:
@@ -288,7 +292,7 @@ class GroupMember:
         # Other keys can have the same secret in common with this device: a key plus a
         # point of low order. Their masks would cancel without the two keys in here.
         keys = sorted([self._keys[self.place], self._keys[other]])
-        return self._derive(other, MASK + self._group + b"".join(keys))
+        return self._derive(other, MASK + self._group + self.view + b"".join(keys))
 
     def _cipher(self, sender: int, receiver: int) -> ChaCha20Poly1305:
         other = receiver if sender == self.place else sender

@@ -28,6 +28,7 @@ from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS, NodeConfig
 from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.masks import GroupMember, Groups, public_key
+from cfl_flower.communication.records import TaskBatch
 from cfl_flower.errors import ConfigError
 from cfl_flower.privacy.settings import NoPrivacy
 from cfl_flower.types import (
@@ -40,11 +41,17 @@ from cfl_flower.types import (
     Scalar,
     SumSpec,
     Task,
+    Vector,
 )
 
 RUN = "a" * 32
 SUMS = SumSpec((0,), by_samples=False, masked=True)
 MODEL = np.ones(4, np.float32)
+
+
+def batch_of(phase: str, round: int, plan: Plan, model: Vector) -> TaskBatch:
+    """Return a message to one device, whose tasks use one model."""
+    return TaskBatch(phase, round, "{}", plan, {0: model}, {0: 1}, [])
 
 
 class Site:
@@ -75,9 +82,8 @@ class Site:
     def refusal(self, sums: DeviceSums, round: int, task: Task, **plan: Any) -> str:
         """Return why the device does not train; empty if it does."""
         asked = Plan([task], [MODEL], reply=(4,), sum_spec=SUMS)
-        problem = sums.refuse(
-            "train", round, replace(asked, **plan), task, {0: self.model}
-        )
+        batch = batch_of("train", round, replace(asked, **plan), self.model)
+        problem = sums.refuse(batch, task)
         return "" if problem is None else problem[1]
 
     def trained(self, round: int = 1) -> DeviceSums:
@@ -86,7 +92,7 @@ class Site:
         assert not self.refusal(sums, round, self.task(salt=round))
         total = ExactSum.empty(4)
         total.add(MODEL, 1)
-        sums.hide({(0, 0): total}, self.task(salt=round))
+        sums.hide({(0, 0): total}, round, self.task(salt=round))
         return sums
 
     def ask(
@@ -271,7 +277,8 @@ def test_masks_are_for_one_result_of_training(
     tasks = [task, task] if "twice" in more else [task]
     plan = Plan(tasks, [MODEL], reply=(4,), sum_spec=SUMS)
     at = more.get("at", 1)
-    problem = site.sums(secure_sums=True).refuse(phase, at, plan, task, {0: MODEL})
+    batch = batch_of(phase, at, plan, MODEL)
+    problem = site.sums(secure_sums=True).refuse(batch, task)
     assert problem is not None
     assert why in problem[1]
 

@@ -154,6 +154,22 @@ def test_a_device_without_samples_costs_its_own_results_only(
     assert set(clusters(run, 3)) == {"site-a", "site-b", "site-c"}
 
 
+@pytest.mark.parametrize("attack", ["noise", "scale", "flip", "count"])
+def test_no_message_makes_an_attacker_of_a_device_with_its_own_data(
+    attack: str, run_small: Runner, tmp_path: Path
+) -> None:
+    def losses(*faults: str) -> list[float]:
+        grid = Sites(tmp_path / str(len(faults)))
+        for place, config in enumerate(grid.node_configs.values()):
+            config["client-id"] = place
+        options = [*SITES, "strategy=fedavg", *faults]
+        run = run_small(*options, grid=grid, folder=f"run-{len(faults)}")
+        return [row["loss"] for row in run.rounds]
+
+    named = ["faults.attackers=[0,1,2]", "faults.malicious=1"]
+    assert losses(*named, f"faults.attack={attack}") == losses()
+
+
 def test_a_device_restarted_as_another_client_is_queried_again(
     run_small: Runner, tmp_path: Path
 ) -> None:

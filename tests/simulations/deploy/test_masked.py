@@ -66,7 +66,7 @@ def test_masked_devices_give_the_numbers_and_a_lost_one_costs_its_own_result(
     wait_for(lambda: deployment.online() == there, "the start of the devices", PATIENCE)
     folder = deployment.root / "run"
     command = ["simulations.deploy.submit", "loopback", *RUN, *SECURE]
-    command += ["system.message_timeout=60", f"output_dir={folder}"]
+    command += ["system.message_timeout=300", f"output_dir={folder}"]
     submitted = deployment.start("submit", *command)
     wait_for(lambda: rounds(folder) == 1, "the first round", PATIENCE)
     assert deployment.kill(f"private-key {deployment.keys}/{LOST}") == 1

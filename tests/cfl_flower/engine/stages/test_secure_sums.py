@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message, RecordDict
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from cfl_flower.client.device_sums import REVEAL, SIGNED
 from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS
@@ -53,12 +53,15 @@ class Devices(InProcessGrid):
         self.asked: list[Message] = []
         self.trained: list[RecordDict] = []
         self.left: list[RecordDict] = []
+        self.tell: Callable[[Message], None] = lambda message: None
         self.change: Callable[[Message], Message] = lambda reply: reply
         self.revealed: list[RecordDict] = []
         self.change_revealed: Callable[[Message], Message] = lambda reply: reply
 
     def answer(self, message: Message) -> Message:
         self.asked.append(message)
+        if message.metadata.message_type == "train":
+            self.tell(message)
         reply = super().answer(message)
         if message.metadata.message_type != "query.identify":
             self.left.append(deepcopy(reply.content))
@@ -220,6 +223,52 @@ def test_sums_of_more_than_the_one_result_are_refused(
     reasons = sorted(each["reason"] for each in run.rounds[0]["failures"])
     assert reasons == ["shape"]
     assert any("not those of its one" in f["detail"] for f in run.rounds[0]["failures"])
+
+
+def rate(header: Any, settings: Any) -> None:
+    settings["strategy"]["local"]["learning_rate"] = 1e-30
+
+
+VIEWS: dict[str, Callable[[Any, Any], None]] = {
+    "another weight": lambda header, _: header["sum_spec"].update(most=2**20),
+    "a request": lambda header, _: header["config"].update(rate=0.0),
+    "a request of one": lambda header, _: header["tasks"][0][2].update(rate=0.0),
+    "a step of nothing": rate,
+    "other labels": lambda _, settings: settings.update(seed=settings["seed"] + 1),
+    "nothing else": lambda header, settings: None,
+}
+"""What a server can say to all devices but one, to know what they send."""
+
+
+@pytest.mark.parametrize("view", [*VIEWS, "another model"])
+def test_sums_of_devices_that_were_told_different_things_stay_closed(
+    view: str, run_small: Runner, tmp_path: Path
+) -> None:
+    grid = Devices(tmp_path, 12)
+    asked: list[int] = []
+
+    def tell(message: Message) -> None:
+        asked.append(message.metadata.dst_node_id)
+        if len(asked) == 1:
+            return
+        batch = message.content.config_records["batch"]
+        header = json.loads(str(batch["header"]))
+        settings = json.loads(str(batch["settings"]))
+        VIEWS.get(view, VIEWS["nothing else"])(header, settings)
+        batch["header"] = json.dumps(header)
+        batch["settings"] = json.dumps(settings)
+        if view == "another model":
+            models = message.content.array_records["models"]
+            other = {n: Array(each.numpy() + 1) for n, each in models.items()}
+            message.content["models"] = ArrayRecord(other)
+
+    grid.tell = tell
+    run = run_small("strategy=fedavg", SECURE, "rounds=1", grid=grid)
+    assert len(asked) == 6
+    reasons = [each["reason"] for each in run.rounds[0]["failures"]]
+    assert reasons == ([] if view == "nothing else" else ["incomplete"] * 6)
+    # They have revealed all that they were asked for: it opens nothing.
+    assert len(grid.revealed) == 6
 
 
 def test_clusters_with_too_few_participants_do_not_train(run_small: Runner) -> None:
