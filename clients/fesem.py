@@ -1,28 +1,39 @@
 """FeSEM's client: trains the model it receives.
 
-Computes and sends what every client does. If clients migrate it keeps its last trained
-model, and sends the number of the model nearest to it when its label counts shifted.
+Computes and sends what every client does. If clients migrate, or choose before they
+train, it keeps its last trained model, and sends the number of the model nearest to it:
+when its label counts shifted, or before each training.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from cfl_flower.client.requests import Request
 from cfl_flower.clustering.similarity import nearest_model
 from cfl_flower.types import Vector
 from clients.base import Config, Reply
 from clients.families.choosing import ChoosingClient
 
 
+@dataclass(frozen=True)
+class KeepRequest(Request):
+    """A request to keep the trained model, for the next choice."""
+
+    keep: bool
+
+
 class FeSEMClient(ChoosingClient):
-    """Saves its last trained model for a migration."""
+    """Saves its last trained model for a choice."""
 
     reports_loss = True
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
-        """Train the received model; save the result if clients migrate."""
+        """Train the received model; save the result for a later choice, if any."""
         arrays, count, metrics = super().fit(parameters, config)
-        if self.context.settings.migration:
+        asked = KeepRequest.from_config(config) is not None
+        if asked or self.context.settings.migration:
             trained = self.context.state.part("trained")
             trained.save(self.context.round, {"model": arrays[0]})
         return arrays, count, metrics

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Literal
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import Disclosure, cluster_plan, with_all_models
+from cfl_flower.engine.method import Disclosure, with_all_models
 from cfl_flower.settings import require, settings
 from cfl_flower.state import Weighting
 from cfl_flower.types import Plan, Result
@@ -53,18 +53,12 @@ class IFCA(ChoosingStrategy):
             self.admit(server_round, newcomers, [0] * len(newcomers))
 
     def plan_train(self, server_round: int) -> Plan:
-        """Sample participants, and send all models to each, or the one that it chose.
-
-        With secure sums who is in a sum must be known before anybody trains.
-        """
-        plan = super().plan_train(server_round)
+        """Sample participants, and send all models to each, or what it chose."""
         if self.choose_in_training:
-            return with_all_models(plan)
+            return with_all_models(super().plan_train(server_round))
         if len(self.state.models) == 1:
-            return plan
-        clients = [task.client for task in plan.tasks]
-        rows = self.move(self.ask_choices(server_round, clients))
-        return cluster_plan(self.state, rows.tolist())
+            return super().plan_train(server_round)
+        return self.plan_after_choices(server_round)
 
     @property
     def choose_in_training(self) -> bool:

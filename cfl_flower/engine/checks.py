@@ -212,12 +212,13 @@ def privacy_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rule]:
         f"none with {method}, whose clients send what is not accounted for: its class "
         "has no `discloses`",
     )
+    in_sums = sent.in_sums if sent and config.privacy.secure_sums else ""
+    uncovered = (sent.uncovered if sent else "") or in_sums
     yield Rule(
-        sent is None or not sent.uncovered,
+        not uncovered,
         "privacy",
         mode,
-        f"none with {method}, whose clients send {sent.uncovered if sent else ''}, "
-        "which no noise covers",
+        f"none with {method}, whose clients send {uncovered}, which no noise covers",
     )
     yield Rule(
         not (central and sent is not None and sent.singly),
@@ -281,7 +282,7 @@ def secure_sums_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Ru
         "that each cluster's sum is enough for its server",
     )
     yield Rule(
-        not (sent is not None and sent.singly),
+        not (sent is not None and sent.singly and not sent.in_sums),
         "privacy.secure_sums",
         "true",
         f"false with strategy={names['strategy']}, whose server needs more than each "

@@ -50,6 +50,9 @@ class Disclosure:
     who trained the same model does not."""
     uncovered: str = ""
     """What clients send besides, which `privacy=` does not cover; empty if nothing."""
+    in_sums: str = ""
+    """What they send with secure sums in the place of single models, which `privacy=`
+    does not cover either; empty if the method compares these all the same."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,12 @@ import numpy as np
 
 from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import ClusteredStrategy, read_number, with_all_models
+from cfl_flower.engine.method import (
+    ClusteredStrategy,
+    cluster_plan,
+    read_number,
+    with_all_models,
+)
 from cfl_flower.settings import Count, require, settings
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import (
@@ -115,6 +120,16 @@ class ChoosingStrategy(ClusteredStrategy):
         plan = with_all_models(Plan(tasks, self.candidates, question))
         answers = self.run.ask(server_round, plan)
         return self.run.read("query", answers, self.read_choice)
+
+    def plan_after_choices(self, server_round: int) -> Plan:
+        """Sample participants and let them choose; each trains what it chose.
+
+        With secure sums who is in a sum must be known before anybody trains.
+        """
+        plan = super().plan_train(server_round)
+        clients = [task.client for task in plan.tasks]
+        rows = self.move(self.ask_choices(server_round, clients))
+        return cluster_plan(self.state, rows.tolist())
 
     def move(self, results: Sequence[Result]) -> IntArray:
         """Move clients to the clusters that they chose; return their rows."""

@@ -94,9 +94,12 @@ def support_of(method: str) -> Support:
         return Support(False, False, False, WHY[method] if rounds else "no rounds")
     noisy = not sent.uncovered
     why = "the server needs single participants' models" if sent.singly else ""
+    if sent.in_sums:
+        why += f", or with secure sums {sent.in_sums}"
     if sent.uncovered:
         why = f"no noise covers {sent.uncovered}{why and f'; {why}'}"
-    return Support(noisy, noisy and not sent.singly, not sent.singly, why)
+    sums = not sent.singly or bool(sent.in_sums)
+    return Support(noisy, noisy and not sent.singly, sums, why)
 
 
 def supporting(option: str, methods: tuple[str, ...] = ()) -> list[str]:

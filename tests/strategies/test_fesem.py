@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cfl_flower.client.state import ClientState
 from cfl_flower.types import Result
 from tests.conftest import Runner, open_method
 
@@ -32,6 +33,23 @@ def test_participants_join_the_nearest_model_from_before_the_average(
     strategy.absorb_train(1, results)
     assert state.clusters.tolist() == [0, 1, 1]
     assert [float(model[0]) for model in state.models] == [4, 7.5, 20]
+
+
+def test_with_secure_sums_participants_choose_by_the_model_that_they_trained_last(
+    run_small: Runner,
+) -> None:
+    options = [*FESEM, "drift=none", "participants=12", "privacy.secure_sums=true"]
+    run = run_small(*options, "rounds=1")
+    (cluster,) = np.flatnonzero(run.rounds[0]["cluster_sizes"])
+    other = (cluster + 1) % 3
+    for client in range(4):
+        trained = ClientState(run.folder / "clients", client).part("trained")
+        assert trained.at(1)["model"].shape == (650,)
+        trained.save(1, {"model": run.state.models[other]})
+    run = run_small(*options, "rounds=2", "resume=true")
+    assert run.rounds[1]["moved"] == 4
+    assert run.rounds[1]["cluster_sizes"][other] == 4
+    assert run.rounds[1]["left_out"] == 0
 
 
 def test_migration_compares_the_last_trained_model_with_all(run_small: Runner) -> None:
