@@ -8,20 +8,11 @@ when its label counts shifted, or before each training.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from cfl_flower.client.requests import Request
 from cfl_flower.clustering.similarity import nearest_model
 from cfl_flower.types import Vector
 from clients.base import Config, Reply
-from clients.families.choosing import ChoosingClient
-
-
-@dataclass(frozen=True)
-class KeepRequest(Request):
-    """A request to keep the trained model, for the next choice."""
-
-    keep: bool
+from clients.families.choosing import ChoosingClient, KeepRequest
 
 
 class FeSEMClient(ChoosingClient):

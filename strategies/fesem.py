@@ -23,7 +23,7 @@ from cfl_flower.engine.method import Disclosure
 from cfl_flower.settings import settings
 from cfl_flower.state import Weighting
 from cfl_flower.types import Plan, Result
-from clients.fesem import KeepRequest
+from clients.families.choosing import KeepRequest
 from strategies.families.choosing import CHOICE, ChoosingSettings, ChoosingStrategy
 
 

@@ -21,20 +21,20 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 BUDGET: dict[str, int] = {
     "cfl_flower": 868,
     "cfl_flower/analysis": 1_089,
-    "cfl_flower/client": 1_224,
+    "cfl_flower/client": 1_226,
     "cfl_flower/clustering": 584,
-    "cfl_flower/communication": 1_555,
+    "cfl_flower/communication": 1_556,
     "cfl_flower/config": 736,
     "cfl_flower/data": 3_489,
-    "cfl_flower/engine": 2_342,
+    "cfl_flower/engine": 2_344,
     "cfl_flower/environment": 212,
     "cfl_flower/learning": 1_112,
     "cfl_flower/models": 814,
     "cfl_flower/privacy": 152,
     "cfl_flower/runs": 1_239,
-    "clients": 1_214,
+    "clients": 1_218,
     "simulations": 5_338,
-    "strategies": 2_574,
+    "strategies": 2_582,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -46,7 +46,7 @@ SINGLE_IMPORTERS = 69
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 44_078
+TESTS = 44_173
 """Lines of all tests."""
 
 

@@ -32,6 +32,13 @@ class MigrationRequest(Request):
     """The round of the last choice that the server received."""
 
 
+@dataclass(frozen=True)
+class KeepRequest(Request):
+    """A request to keep the trained model, for the next choice."""
+
+    keep: bool
+
+
 class ChoosingClient(ClusteredClient):
     """Chooses when it joins, and again when its label counts shifted."""
 
