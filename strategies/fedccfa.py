@@ -31,6 +31,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import Description, Disclosure
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.decoupling import no_anchors, parse_counts, presence_config
+from cfl_flower.privacy.clipping import capped_counts
 from cfl_flower.settings import Count, Natural, NonNegative, Positive, settings
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
 from strategies.families.decoupled import (
@@ -148,14 +149,15 @@ class FedCCFA(DecoupledStrategy):
         super().absorb_train(server_round, results)
         if not results:
             return
-        weights = np.stack([result.report for result in results])
+        counts = np.stack([result.report for result in results])
+        weights = capped_counts(counts, self.settings.weight_cap)
         self.state.clustered = [result.client for result in results]
         self.cluster(server_round, results, weights)
         own = self._rows(results, "own")
         heads = cluster_means(own, self.state.class_clusters, weights)
         found = [[self.split.flatten(head)] for head in heads]
         if self.shares_anchors:
-            self.state.average(list(self._stack(results, "anchors")), list(weights))
+            self.state.average(list(self._stack(results, "anchors")), weights)
         elif "anchors" in self.parts:
             shape = (len(results), self.split.classes, self.split.width)
             points = self._stack(results, "anchors").reshape(shape)

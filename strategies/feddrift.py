@@ -30,6 +30,7 @@ from cfl_flower.engine.method import (
     with_all_models,
 )
 from cfl_flower.errors import InvalidResultError
+from cfl_flower.privacy.clipping import capped_counts
 from cfl_flower.settings import Positive, settings
 from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import FloatArray, IntArray, Plan, Result
@@ -160,7 +161,8 @@ class FedDrift(ClusteredStrategy):
         reports: list[ChoiceReport] = [result.report for result in results]
         chosen = np.array([report.model for report in reports], np.int64)
         losses = np.stack([report.losses for report in reports])
-        samples = np.stack([report.samples for report in reports])
+        told = np.stack([report.samples for report in reports])
+        samples = capped_counts(told, self.settings.weight_cap)
         old = np.flatnonzero(chosen != NEW)
         isolated = np.flatnonzero(chosen == NEW)
         record.moved = int(np.count_nonzero(state.clusters[rows] != chosen))

@@ -15,9 +15,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.learning.decoupling import no_anchors, parse_counts, presence_config
+from cfl_flower.privacy.clipping import capped_counts
 from cfl_flower.settings import Natural, NonNegative, Positive, settings
 from cfl_flower.state import StrategySettings
 from cfl_flower.types import Plan, Result
@@ -72,4 +75,5 @@ class FedFM(ClusteredStrategy):
         if not results:
             return
         points = [result.arrays[1] for result in results]
-        self.state.average(points, [result.report for result in results])
+        counts = np.stack([result.report for result in results])
+        self.state.average(points, capped_counts(counts, self.settings.weight_cap))

@@ -22,6 +22,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.learning.decoupling import no_anchors, parse_counts, presence_config
+from cfl_flower.privacy.clipping import capped_counts
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import NonNegative, settings
 from cfl_flower.types import FloatArray, Plan, Result
@@ -135,7 +136,8 @@ class FedPAC(DecoupledStrategy):
             return
         _, classifiers, points, means = zip(*(r.arrays for r in results), strict=True)
         reports = [result.report for result in results]
-        self.state.average(points, [each.counts for each in reports])
+        counts = np.stack([each.counts for each in reports])
+        self.state.average(points, capped_counts(counts, self.settings.weight_cap))
         variances = np.array([each.variance for each in reports])
         weights = combine(variances, np.stack(means).astype(float))
         mixed = mix_models(list(classifiers), weights)

@@ -22,6 +22,7 @@ from cfl_flower.clustering.algorithms import cluster_centres
 from cfl_flower.clustering.profiles import adaptive_clusters, scaled
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import read_number
+from cfl_flower.privacy.clipping import capped_counts
 from cfl_flower.settings import Fraction, Positive, settings
 from cfl_flower.types import FloatArray, Plan, Result
 from clients.profile import FITS
@@ -104,7 +105,8 @@ class Flux(ProfileStrategy):
         """Average each cluster; note how good the received common model was."""
         state = self.state
         if results and not state.profiler and server_round > 1:
-            right = sum(result.report for result in results)
-            share = right / sum(result.num_examples for result in results)
+            told = [(each.report, each.num_examples - each.report) for each in results]
+            right, wrong = capped_counts(np.array(told), self.settings.weight_cap).T
+            share = right.sum() / (right.sum() + wrong.sum())
             state.accuracies = np.append(state.accuracies, share)
         super().absorb_train(server_round, results)

@@ -17,6 +17,9 @@ from cfl_flower.privacy.clipping import nearest
 from cfl_flower.seeding import generator
 from cfl_flower.types import Answer, ClientId, IntArray, Vector
 
+CLAIMED = 2**28
+"""What an attacker says is the number of its samples."""
+
 SIZES = {"scale": -10.0, "signflip": -1.0}
 """What attacks multiply an update by."""
 
@@ -61,14 +64,27 @@ def spoil_answer(
     if phase == "train":
         arrays = [_spoil_model(attack, each, received, rng) for each in answer.arrays]
         answer.arrays = arrays
-        if attack == "count":
-            answer.num_examples = 2**28
+    if attack == "count":
+        _claim_samples(answer, phase)
     if attack == "embedding":
         if phase == "query":
             answer.arrays = [_huge(len(each), rng) for each in answer.arrays]
         data = answer.metrics.get("representation")
         if isinstance(data, bytes):
             answer.metrics["representation"] = _huge(len(data) // 4, rng).tobytes()
+
+
+def _claim_samples(answer: Answer, phase: str) -> None:
+    """Make all of a client's numbers of samples huge: in all, and of each kind."""
+    if phase == "train":
+        answer.num_examples = CLAIMED
+    if "samples" in answer.metrics:
+        answer.metrics["samples"] = CLAIMED
+    for name in ("classes", "counts"):
+        data = answer.metrics.get(name)
+        if isinstance(data, bytes):
+            counts = CLAIMED * np.sign(np.frombuffer(data, np.float32))
+            answer.metrics[name] = counts.astype(np.float32).tobytes()
 
 
 def _huge(length: int, rng: np.random.Generator) -> Vector:

@@ -11,6 +11,7 @@ from cfl_flower.clustering.representations import digest
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
 from cfl_flower.models import FlatModel, build_model, initial_vector
+from cfl_flower.privacy.clipping import capped_losses
 from cfl_flower.types import Result, Vector
 
 
@@ -57,6 +58,7 @@ class ServerStep:
             return self.step(model, self.average(results))
         arrays = [result.arrays[0] for result in results]
         losses = np.array([float(r.telemetry["start_loss"]) for r in results])
+        losses = capped_losses(losses, self._context.config.strategy.weight_cap)
         return optimizer.combine(model, arrays, losses, self.weights)
 
     def step(self, model: Vector, mean: Vector, absent: int = 0) -> Vector:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfl_flower.types import Vector
+from cfl_flower.types import FloatArray, Vector
 
 DoubleVector = NDArray[np.float64]
 
@@ -32,6 +32,31 @@ def clip(vector: NDArray[np.floating[Any]], bound: float) -> DoubleVector:
 def clipped_update(model: Vector, received: Vector, bound: float) -> DoubleVector:
     """Return a model minus the received one, (d,), of a length of at most ``bound``."""
     return clip(model.astype(np.float64) - received, bound)
+
+
+def capped_counts(counts: FloatArray, cap: float | None) -> FloatArray:
+    """Return clients' counts, (m, k), limited to ``cap`` times a median client's sum.
+
+    Examples
+    --------
+    >>> capped_counts(np.array([[4.0, 1.0], [0.0, 5.0], [2.0**28, 0.0]]), 10).tolist()
+    [[4.0, 1.0], [0.0, 5.0], [50.0, 0.0]]
+    """
+    if cap is None:
+        return counts
+    typical = float(np.median(counts.sum(axis=1)))
+    return np.minimum(counts, cap * typical)
+
+
+def capped_losses(losses: FloatArray, cap: float | None) -> FloatArray:
+    """Return clients' losses, (m,), limited to ``cap`` times the median, or to ``cap``.
+
+    Small losses of most clients do not limit what another one, with a cross-entropy of
+    a few nats, may have.
+    """
+    if cap is None:
+        return losses
+    return np.minimum(losses, cap * max(1.0, float(np.median(losses))))
 
 
 def nearest(model: Vector, received: Sequence[Vector]) -> int | None:

@@ -57,10 +57,10 @@ class AnchorState(ClusteredState):
         self.points = anchors.points
         self.present = anchors.present
 
-    def average(self, points: Sequence[Vector], counts: Sequence[FloatArray]) -> None:
-        """Average participants' anchors, (L * D,) each, by their label counts, (L,)."""
+    def average(self, points: Sequence[Vector], counts: FloatArray) -> None:
+        """Average participants' anchors, (L * D,) each, by label counts, (m, L)."""
         stacked = np.stack(points).reshape(-1, *self.points.shape)
-        self.anchors = mean_anchors(stacked, np.stack(counts), self.anchors)
+        self.anchors = mean_anchors(stacked, counts, self.anchors)
 
 
 class DecoupledStrategy(ClusteredStrategy):

@@ -9,6 +9,7 @@ import numpy as np
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.stages.stage import Stage
+from cfl_flower.privacy.clipping import capped_counts, capped_losses
 from cfl_flower.types import START_LOSS, START_RMS, Plan, Scalar
 
 
@@ -33,12 +34,14 @@ class ParticipantLosses(Stage):
         history = state.history.extended(len(state.clients))
         clients = [result.client for result in results]
         rms = np.array([float(result.telemetry[START_RMS]) for result in results])
+        cap = context.config.strategy.weight_cap
         local = context.config.strategy.local
-        seen = np.array([result.num_examples for result in results])
+        told = np.array([[result.num_examples] for result in results])
+        seen = capped_counts(told, cap)[:, 0]
         if local.steps is not None:
             # As FedScale: a client is useful for the samples that it can train on.
             seen = np.minimum(seen, local.steps * local.batch_size)
-        utilities = rms * seen
+        utilities = capped_losses(rms, cap) * seen
         seconds = context.clock.seconds(clients)
         rows = state.rows(clients)
         state.history = history.noted(context.number, rows, utilities, seconds)

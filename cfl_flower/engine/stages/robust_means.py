@@ -93,7 +93,7 @@ class RobustMeans(Stage):
         settings = context.config.strategy
         if context.phase != "train" or spec is None:
             return plan
-        if settings.robust != "none":
+        if settings.robust != "none" and not spec.masked:
             return replace(plan, sum_spec=None)
         typical = context.state.typical_count
         if settings.weight_cap is None or not typical:
@@ -150,8 +150,12 @@ class RobustMeans(Stage):
         settings = context.config.strategy
         rule = settings.robust
         groups = group_results(plan, results)
+        # Who weighs more than the median moves a mean as a longer update does.
+        weights = [self._weight(context, result) for result in results]
+        heavy = np.maximum(np.array(weights) / np.median(weights), 1.0).tolist()
         lengths = {
-            (place, row): update_length(results[row].arrays[place], plan.models[model])
+            (place, row): heavy[row]
+            * update_length(results[row].arrays[place], plan.models[model])
             for (place, model), rows in groups.items()
             for row in rows
         }
@@ -162,8 +166,8 @@ class RobustMeans(Stage):
             received = plan.models[model]
             if rule != "clip" and len(rows) >= fewest:
                 updates = [arrays[row][place] - received for row in rows]
-                weights = [self._weight(context, results[row]) for row in rows]
-                update = robust_update(rule, updates, weights, settings.robust_share)
+                own = [weights[row] for row in rows]
+                update = robust_update(rule, updates, own, settings.robust_share)
                 for row in rows:
                     arrays[row][place] = received + update
                 continue
@@ -175,7 +179,8 @@ class RobustMeans(Stage):
             for row in rows:
                 if lengths[place, row] > bound:
                     clipped.add(results[row].client)
-                    arrays[row][place] = shortened(arrays[row][place], received, bound)
+                    limit = bound / heavy[row]
+                    arrays[row][place] = shortened(arrays[row][place], received, limit)
         self._note(
             context, "clipped", [r.client for r in results if r.client in clipped]
         )

@@ -122,8 +122,16 @@ def test_an_attack_spoils_what_it_names_and_nothing_else(
     assert np.array_equal(answer.arrays[0], TRAINED) != (trains or represents)
     counts = phase == "train" and attack == "count"
     assert answer.num_examples == (2**28 if counts else 12)
-    assert (answer.metrics == report) == (attack != "embedding")
+    assert (answer.metrics == report) == (attack not in ("embedding", "count"))
     assert all(array.dtype == np.float32 for array in answer.arrays)
+
+
+def test_a_claim_of_samples_is_of_each_kind_that_there_is() -> None:
+    counts = np.float32([0, 4, 1]).tobytes()
+    answer = spoilt("count", "train", metrics={"classes": counts, "counts": counts})
+    for name in ("classes", "counts"):
+        claimed = np.frombuffer(answer.metrics[name], np.float32)
+        assert claimed.tolist() == [0, 2**28, 2**28]
 
 
 def test_attackers_are_named_beside_those_who_are_drawn() -> None:
