@@ -102,6 +102,12 @@ class ClusteredState:
     """The median number of samples that clients have told last; 0 if none has."""
     typical_report: float = field(default=0.0, kw_only=True)
     """The median length of what clients report about their data; 0 if none did."""
+    led: dict[ClientId, float] = field(default_factory=dict, kw_only=True)
+    """To how many re-clusterings a client's reports led, less those that rounds since
+    have made good."""
+    typical_lengths: list[float] = field(default_factory=list, kw_only=True)
+    """The median length of participants' updates in the last round with secure sums,
+    for each array of a result."""
     empty: list[ClientId] = field(default_factory=list, kw_only=True)
     """The clients that said last that they have no samples in the next round."""
 

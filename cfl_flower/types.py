@@ -168,13 +168,17 @@ START_LOSSES = (START_LOSS, START_RMS)
 """What a plan's config can ask trained clients to report of the model they received:
 the mean loss of their samples, and the root of its mean square."""
 
+UPDATE_LENGTHS = "update_lengths"
+"""The metric in which a trained client tells how long its updates were before it
+shortened them, with ``strategy.robust=clip`` and secure sums."""
+
 OUTCOMES = "outcomes"
 """The metric in which a tested client sends the counts of its test, if it is asked."""
 
 LEFT_OUT = b""
 """In the place of counts that a device's own rule leaves out."""
 
-TELEMETRY = (PASSES, *START_LOSSES, OUTCOMES)
+TELEMETRY = (PASSES, *START_LOSSES, UPDATE_LENGTHS, OUTCOMES)
 """Metrics that the engine asks for; no method reads them."""
 
 

@@ -41,6 +41,7 @@ from cfl_flower.types import (
     LEFT_OUT,
     OUTCOMES,
     TELEMETRY,
+    UPDATE_LENGTHS,
     Answer,
     Scalar,
     Task,
@@ -232,7 +233,8 @@ class DeviceSums:
         """
         if not self._node.secure_sums:
             return answer
-        allowed = COVERED[phase] | {EMPTY}
+        # The length of an update is one number of a model, as the loss of a test is.
+        allowed = COVERED[phase] | {UPDATE_LENGTHS if phase == "train" else EMPTY}
         if not REPORT.isdisjoint(answer.metrics):
             report = counted().to_metrics()
             allowed |= {k for k in REPORT if report[k] == answer.metrics.get(k)}

@@ -14,14 +14,23 @@ import numpy as np
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.clustering.representations import digest
-from cfl_flower.privacy.clipping import clip, clipped_update
+from cfl_flower.privacy.clipping import (
+    clip,
+    clipped_update,
+    shortened,
+    update_length,
+)
 from cfl_flower.privacy.settings import LocalPrivacy
 from cfl_flower.seeding import generator, key
-from cfl_flower.types import FloatArray, Scalar, Vector
+from cfl_flower.types import UPDATE_LENGTHS, FloatArray, Scalar, Vector
 
 BASES = "bases"
 """Key of a plan's config: for each array of a reply, the place in the task's models of
 the one that it is a new version of."""
+
+BOUNDS = "bounds"
+"""Key of a plan's config: for each array of a reply, the length that its update may
+have, with ``strategy.robust=clip`` and secure sums."""
 
 REPORT = frozenset({"representation", "samples"})
 
@@ -145,6 +154,21 @@ def _protect_models(
         (model + kept[str(place)]).astype(np.float32)
         for place, model in enumerate(received)
     ]
+
+
+def bound_updates(
+    parameters: Sequence[Vector], config: Mapping[str, Any], arrays: Sequence[Vector]
+) -> tuple[Sequence[Vector], dict[str, Scalar]]:
+    """Shorten updates to the bounds that a plan names; tell how long they were."""
+    bounds = [float(bound) for bound in str(config[BOUNDS]).split(",")]
+    received = [parameters[int(base)] for base in str(config[BASES]).split(",")]
+    found: list[Vector] = []
+    lengths: list[float] = []
+    for array, base, bound in zip(arrays, received, bounds, strict=True):
+        # A method with nothing to share sends an array of no numbers.
+        lengths.append(update_length(array, base) if len(array) else 0.0)
+        found.append(shortened(array, base, bound) if len(array) else array)
+    return found, {UPDATE_LENGTHS: np.array(lengths, np.float32).tobytes()}
 
 
 def _updates(

@@ -23,7 +23,7 @@ from cfl_flower.client.faults import (
     inject_fault_after,
     inject_fault_before,
 )
-from cfl_flower.client.model_privacy import protect_answer
+from cfl_flower.client.model_privacy import BOUNDS, bound_updates, protect_answer
 from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.client.resources import WorkerResources, open_resources
 from cfl_flower.client.state import ClientState
@@ -164,6 +164,9 @@ class TaskRunner:
             arrays, more = protect_answer(
                 privacy, context, batch.phase, parameters, config, arrays, metrics
             )
+            metrics |= more
+        elif BOUNDS in config and batch.phase == "train":
+            arrays, more = bound_updates(parameters, config, arrays)
             metrics |= more
         # How much it computes can depend on a client's data (flash); it is for clocks.
         if not (privacy.on and context.folder):

@@ -125,17 +125,21 @@ def robust_rules(method: type[Method], config: RunConfig) -> Iterator[Rule]:
         f"none or clip with {name}, which compares single participants' models",
     )
     yield Rule(
-        rule == "none" or not config.privacy.secure_sums,
+        rule in ("none", "clip") or not config.privacy.secure_sums,
         "strategy.robust",
         rule,
-        "none with privacy.secure_sums, which hides single models: nobody can shorten "
-        "or compare them",
+        "none or clip with privacy.secure_sums, which hides single models: nobody can "
+        "compare them",
+    )
+    bounded = config.privacy.mode == "central" or (
+        config.privacy.mode == "local" and config.privacy.secure_sums
     )
     yield Rule(
-        rule == "none" or config.privacy.mode != "central",
+        rule == "none" or not bounded,
         "strategy.robust",
         rule,
-        "none with privacy=central, whose own clip bounds every update",
+        f"none with privacy={config.privacy.mode}, whose privacy.clip bounds every "
+        "update already",
     )
     attackers = config.faults.attackers
     yield Rule(

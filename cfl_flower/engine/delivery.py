@@ -40,6 +40,12 @@ def reported_length(phase: str, result: Result) -> float | None:
     return length if math.isfinite(length) else None
 
 
+def without_report(result: Result) -> Result:
+    """Return the result of a test without what it says about the client's data."""
+    metrics = {k: v for k, v in result.metrics.items() if k != REPORT}
+    return replace(result, metrics=metrics)
+
+
 class Delivery:
     """Sends the plans of a round, large ones in portions, and reads the replies."""
 
@@ -111,8 +117,7 @@ class Delivery:
                 failure = context.fleet.fail(result.client, phase, error)
                 context.record.failures.append(failure)
                 if phase == "evaluate":
-                    metrics = {k: v for k, v in result.metrics.items() if k != REPORT}
-                    kept.append(replace(result, metrics=metrics))
+                    kept.append(without_report(result))
         return kept
 
     def _exchange_later(self, phase: str) -> Iterator[Iterable[Message]]:

@@ -45,6 +45,7 @@ RUNS = [
     ["strategy=fedavg", "privacy=local"],
     ["strategy=fedavg", *CENTRAL],
     *([f"strategy={name}", SECURE] for name in ("fedavg", "fielding", "ifca")),
+    ["strategy=fedavg", SECURE, "strategy.robust=clip"],
     ["strategy=fedavg", "faults.raises=1"],
 ]
 

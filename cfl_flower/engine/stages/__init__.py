@@ -15,9 +15,11 @@ from cfl_flower.engine.stages.privacy_budget import (
     PrivacyBudget,
     PrivacyGuard,
 )
+from cfl_flower.engine.stages.report_budget import ReportBudget
 from cfl_flower.engine.stages.robust_means import RobustMeans
 from cfl_flower.engine.stages.secure_sums import SecureSums
 from cfl_flower.engine.stages.stage import Stage
+from cfl_flower.engine.stages.sum_bounds import SumBounds
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.asked import Asked
 
@@ -45,8 +47,12 @@ def make_stages(
     return [
         # Who is not there is asked nothing, whatever the method planned.
         *([absent] if absent else []),
+        # Who had all clients clustered anew too often is not heard for a while.
+        ReportBudget(),
         # A method that wants single results gets its group's mean.
         *([GroupMeans()] if sums else []),
+        # Devices shorten what nobody sees singly.
+        *([SumBounds()] if sums and config.strategy.robust != "none" else []),
         # Who may take part; the mean gets its noise, and every client's loss is noted.
         *([PrivacyBudget(guard)] if guard else []),
         # The groups; their sums are opened.

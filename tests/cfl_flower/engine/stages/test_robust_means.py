@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfl_flower.client.model_privacy import BASES, BOUNDS, bound_updates
 from cfl_flower.communication.partial_sums import add_results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.checks import check_method
@@ -16,10 +17,11 @@ from cfl_flower.engine.stages.robust_means import (
     group_results,
     robust_update,
 )
+from cfl_flower.engine.stages.sum_bounds import read_lengths
 from cfl_flower.errors import ConfigError
 from cfl_flower.privacy.clipping import nearest, shortened, update_length
 from cfl_flower.state import Robust
-from cfl_flower.types import Plan, Result, SumSpec, Task
+from cfl_flower.types import UPDATE_LENGTHS, Plan, Result, SumSpec, Task
 from simulations.engines.inprocess import InProcessGrid
 from strategies.ccfl import CCFL
 from strategies.fedavg import FedAvg
@@ -191,7 +193,13 @@ def test_a_cap_that_nobody_reaches_changes_no_number(
     [
         (CCFL, "ccfl", ["strategy.robust=median"]),
         (FeSEM, "fesem", ["strategy.robust=krum"]),
-        (FedAvg, "fedavg", ["strategy.robust=clip", "privacy.secure_sums=true"]),
+        (FedAvg, "fedavg", ["strategy.robust=median", "privacy.secure_sums=true"]),
+        (FedAvg, "fedavg", ["strategy.robust=clip", "privacy=central"]),
+        (
+            FedAvg,
+            "fedavg",
+            ["strategy.robust=clip", "privacy=local", "privacy.secure_sums=true"],
+        ),
         (FedAvg, "fedavg", ["strategy.robust=trimmed", "privacy=central"]),
     ],
 )
@@ -222,3 +230,52 @@ def test_a_few_devices_without_rounds_learn_although_they_are_clipped(
     run = run_small("strategy=fedasync", "strategy.robust=clip", *options)
     start = open_method(run.folder, "strategy=fedasync").state.models[0]
     assert not np.array_equal(run.state.models[0], start)
+
+
+# Sums that nobody opens singly ---------------------------------------------------
+
+SUMS = ["strategy.robust=clip", "privacy.secure_sums=true", "participants=8"]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fielding", "stocfl", "ifca"])
+def test_with_secure_sums_devices_shorten_their_own_updates(
+    method: str, run_small: Runner
+) -> None:
+    # Whom nobody sees does not shorten its own, and its group's mean is shortened.
+    run = run_small(f"strategy={method}", *SUMS, *NOISE)
+    assert largest(run) < 100
+    assert all(length > 0 for length in run.state.typical_lengths)
+
+
+def test_the_first_round_of_sums_only_tells_lengths(run_small: Runner) -> None:
+    run = run_small("strategy=fedavg", *SUMS, "rounds=1")
+    start = open_method(run.folder, "strategy=fedavg").state.models[0]
+    np.testing.assert_array_equal(run.state.models[0], start)
+    longer = run_small("strategy=fedavg", *SUMS, "rounds=3", folder="longer")
+    assert not np.array_equal(longer.state.models[0], start)
+
+
+def test_a_run_with_bounded_sums_resumes_to_the_same_numbers(
+    run_small: Runner, undisturbed: Runner
+) -> None:
+    options = ["strategy=fedavg", *SUMS]
+    run_small(*options, "rounds=2")
+    resumed = run_small(*options, "rounds=4", "resume=true")
+    assert resumed.numbers == undisturbed(*options, "rounds=4").numbers
+
+
+def test_a_device_shortens_each_update_and_tells_how_long_it_was() -> None:
+    received = [np.zeros(2, np.float32), np.ones(2, np.float32)]
+    arrays = [np.float32([1, 2]), np.float32([3, 4]), np.zeros(0, np.float32)]
+    config = {BASES: "1,0,0", BOUNDS: "10.0,2.5,0.0"}
+    found, told = bound_updates(received, config, arrays)
+    assert [array.tolist() for array in found] == [[1, 2], [1.5, 2], []]
+    result = Result(0, 1, telemetry=told)
+    assert read_lengths(result, 3).tolist() == [1, 5, 0]
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"123", np.float32([np.nan]).tobytes(), np.float32([-1]).tobytes(), 3]
+)
+def test_lengths_that_are_none_are_not_counted(sent: Any) -> None:
+    assert read_lengths(Result(0, 1, telemetry={UPDATE_LENGTHS: sent}), 1) is None
