@@ -5,14 +5,17 @@ replied to at once. In a simulation a virtual clock says when each upload arrive
 are computed ahead, on all workers, but uploads are taken in strictly in the order of
 that clock, so a run is deterministic. Real devices decide when they upload.
 
-A round is as many uploads as there are ``participants``. After it the simulated clients
-test the models that they hold; real devices test theirs when they upload next.
+A round is as many valid uploads as there are ``participants``. Whoever uploads much
+more often than others waits until these have had their turns. After a round the
+simulated clients test the models that they hold; real devices test theirs when they
+upload next.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -45,6 +48,11 @@ from cfl_flower.types import (
 STAMP_BYTES = 8
 """Of the time stamp that goes with every model."""
 
+FEWEST_TURNS = 2
+MOST_TURNS = 5
+"""Uploads in a round after which a client waits for others: at least so many, and so
+many times those that it would have if all were equally fast."""
+
 LOOK_AROUND = 10.0
 """Seconds between two looks for new devices."""
 
@@ -63,6 +71,8 @@ class Uploads(Rounds):
         self._tests: list[Result] = []
         self._noted: list[tuple[ClientId, dict[str, Json]]] = []
         self._backoff = Backoff()
+        # The uploads of each client in this round, refused ones and failures included.
+        self._turns = Counter[ClientId]()
         self._since = time.monotonic()
         self._looked = self._since
         self._left = 0
@@ -114,20 +124,14 @@ class Uploads(Rounds):
             self._test_all(timeout)
 
     def _take_all(self, timeout: float) -> None:
-        """Take in the uploads of a round; of real devices, as many valid ones."""
-        wanted = self.config.participants
+        """Take in the uploads of a round, as many valid ones as are wanted."""
         valid = 0
-        tried = 0
-        while (tried if self.fleet.simulated else valid) < wanted:
+        while valid < self.config.participants:
             valid += self._take(*self._next(timeout))
-            tried += 1
-            # Every real device that is there fails again and again.
-            if not self.fleet.simulated and self._backoff.hopeless(
-                self.participants.present()
-            ):
+            # Every client that is there fails again and again.
+            if self._backoff.hopeless(self.participants.present()):
                 self.delivery.require_any([], "train")
-        self.delivery.require_any([None] * valid, "train")
-        self.record.participants = tried
+        self.record.participants = self._turns.total()
 
     def _test_all(self, timeout: float) -> None:
         """Close a round: test, when nobody trains, and run the callbacks."""
@@ -147,6 +151,7 @@ class Uploads(Rounds):
         self.record.participants = self.config.participants
         self._tests = []
         self._noted = []
+        self._turns.clear()
         # The files of the last round, before the state changes.
         self.fleet.grid.finish()
         self.meet_newcomers()
@@ -165,7 +170,8 @@ class Uploads(Rounds):
             row = min(range(len(clients)), key=self._urgency)
             while clients[row] not in answers:
                 self._pump(timeout)
-            self.state.now = float(self.state.due[row])
+            # Whoever waited for the turns of others was due before.
+            self.state.now = max(self.state.now, float(self.state.due[row]))
             return row, answers.pop(clients[row])
         # A device that holds its upload is not late, as long as its policy allows it.
         patience = timeout + self.settings.policy.longest if timeout else math.inf
@@ -194,9 +200,15 @@ class Uploads(Rounds):
         self.meet_newcomers()
         self._receive_all(self._dispatcher.give_up(patience))
 
-    def _urgency(self, row: int) -> tuple[float, Any]:
+    def _urgency(self, row: int) -> tuple[int, float, Any]:
+        client = self.state.clients[row]
         due: float = self.state.due[row].item()
-        return due, client_order(self.state.clients[row])
+        return self._full_turns(client), due, client_order(client)
+
+    def _full_turns(self, client: ClientId) -> int:
+        """Return how often a client has used up its turns in this round."""
+        fair = self.config.participants / len(self.state.clients)
+        return self._turns[client] // max(FEWEST_TURNS, math.ceil(MOST_TURNS * fair))
 
     def _pump(self, timeout: float | None) -> None:
         """Send what waits to free nodes and take what came; None does not wait."""
@@ -238,7 +250,10 @@ class Uploads(Rounds):
         order = [state.clients[row] for row in sorted(rows, key=self._urgency)]
         away = self._dispatcher.busy_clients | state.answers.keys()
         if not self.fleet.simulated:
+            able = set(self.participants.present()) - self._backoff.resting
+            least = min(map(self._full_turns, able), default=0)
             away |= self._backoff.resting
+            away |= {each for each in able if self._full_turns(each) > least}
         # In a simulation, only what can still be taken in before the run ends.
         soon = order[: self._left] if self.fleet.simulated else order
         return [client for client in soon if client not in away]
@@ -293,14 +308,16 @@ class Uploads(Rounds):
 
     def _take(self, row: int, answer: Result | Failure) -> bool:
         """Take in an upload and reply to it; return whether it was valid."""
-        self._left -= 1
+        client = self.state.clients[row]
+        self._turns[client] += 1
         if isinstance(answer, Failure):
             self.record.failures.append(answer)
             valid = False
         else:
             read = self.delivery.read("train", [answer], self.read_upload)
             valid = bool(read) and self._admit(row, answer)
-        self._backoff.note(self.state.clients[row], valid)
+        self._backoff.note(client, valid)
+        self._left -= valid
         if not valid:
             self._hand_out(row, self._resend(row))
         return valid

@@ -15,11 +15,14 @@ from cfl_flower.communication import asynchronous as backoff
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine import uploads as asynchronous
-from cfl_flower.engine.uploads import STAMP_BYTES
+from cfl_flower.engine.uploads import STAMP_BYTES, Uploads
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.server_app import open_stream
 from cfl_flower.types import Result
+from clients.base import Config, Reply
+from clients.families.asynchronous import AsynchronousClient
+from clients.fedsoft import FedSoftClient
 from simulations.engines.inprocess import InProcessGrid
 from strategies.ccfl import CCFL
 from strategies.fedasync import FedAsync
@@ -248,6 +251,168 @@ def test_failed_upload_is_asked_for_again(run_small: Runner) -> None:
     # Whoever failed once is not given up.
     uploads = {(r["round"], r["client"]) for r in run.clients if "shares" in r}
     assert any((round + 1, client) in uploads for round, client in failed)
+
+
+class Lying(AsynchronousClient):
+    """Client 5 is not to be trusted."""
+
+    def fit(self, parameters: list[Any], config: Config) -> Reply:
+        """Spoil an upload of it."""
+        arrays, count, metrics = super().fit(parameters, config)
+        return (
+            self.lie(arrays, count, metrics)
+            if self.context.client == 5
+            else (arrays, count, metrics)
+        )
+
+    def lie(self, arrays: list[Any], count: int, metrics: Any) -> Reply:
+        """Say that there was one sample: such a task takes no time."""
+        return arrays, 1, metrics
+
+
+class Empty(Lying):
+    def lie(self, arrays: list[Any], count: int, metrics: Any) -> Reply:
+        return arrays, 0, metrics
+
+
+class NotANumber(Lying):
+    def lie(self, arrays: list[Any], count: int, metrics: Any) -> Reply:
+        return [np.full_like(array, np.nan) for array in arrays], count, metrics
+
+
+class OtherStamp(Lying):
+    def lie(self, arrays: list[Any], count: int, metrics: Any) -> Reply:
+        return arrays, count, {**metrics, "stamp": -1}
+
+
+class Raising(Lying):
+    def lie(self, arrays: list[Any], count: int, metrics: Any) -> Reply:
+        raise ValueError("broken")
+
+
+class NobodyTrains(AsynchronousClient):
+    def fit(self, parameters: list[Any], config: Config) -> Reply:
+        raise ValueError("broken")
+
+
+class SoftLying(Lying, FedSoftClient):
+    pass
+
+
+class SoftEmpty(Empty, FedSoftClient):
+    pass
+
+
+def own_client(method: str, name: str) -> list[str]:
+    prefix = "Soft" if method == "fedsoft" else ""
+    return [f"strategy={method}", f"strategy.client={__name__}.{prefix}{name}"]
+
+
+# Of all devices that of client 5 is by far the fastest.
+FAST = "client,computation,communication\n" + "".join(
+    f"{client},{0.01 if client == 5 else 40},{1e9 if client == 5 else 5000}\n"
+    for client in range(12)
+)
+METHODS = ["ccfl", "fedasync", "fedbuff", "fedsoft", "local_async"]
+FAILING = [(method, "Empty") for method in METHODS] + [
+    ("fedasync", name) for name in ("NotANumber", "OtherStamp", "Raising")
+]
+
+
+@pytest.mark.parametrize(("method", "name"), FAILING)
+def test_a_simulated_client_that_fails_costs_only_its_own_result(
+    method: str, name: str, run_small: Runner, tmp_path: Path
+) -> None:
+    (tmp_path / "devices.csv").write_text(FAST)
+    devices = f"devices.path={tmp_path / 'devices.csv'}"
+    run = run_small(*own_client(method, name), devices, "drift.rounds=[]")
+    assert {each["client"] for each in run.failures} == {5}
+    for row in run.rounds:
+        failed = [each for each in row["failures"] if each["phase"] == "train"]
+        # It is asked a few times, and six others' uploads are in each round.
+        assert 0 < len(failed) <= 4
+        assert row["participants"] == 6 + len(failed)
+
+
+def test_a_simulation_ends_when_all_clients_fail_again_and_again(
+    run_small: Runner,
+) -> None:
+    with pytest.raises(NoValidResultError, match="none of 36 clients gave a valid"):
+        run_small(*own_client("fedasync", "NobodyTrains"), "drift.rounds=[]")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_client_that_is_done_at_once_has_a_few_turns_in_a_round(
+    method: str, run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "devices.csv").write_text(FAST)
+    devices = f"devices.path={tmp_path / 'devices.csv'}"
+    turns, now = list[Counter[Any]](), list[float]()
+    close = Uploads._test_all
+
+    def watched(engine: Uploads, timeout: float) -> None:
+        turns.append(engine._turns.copy())
+        now.append(engine.state.now)
+        close(engine, timeout)
+
+    monkeypatch.setattr(Uploads, "_test_all", watched)
+    run_small(*own_client(method, "Lying"), devices, "clients=12", "participants=12")
+    assert [each[5] for each in turns] == [5] * 4
+    assert now == sorted(now)
+
+
+def test_a_device_that_answers_at_once_has_a_few_turns_in_a_round(
+    run_small: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(InProcessGrid):
+        """Device 5 answers at once, and all others some looks later."""
+
+        def __init__(self) -> None:
+            super().__init__({"client-id": client} for client in range(12))
+            self.waits: dict[str, int] = {}
+            self.tasks = Counter[int]()
+
+        def push_messages(self, messages: Iterable[Message]) -> list[str]:
+            listed = list(messages)
+            names = super().push_messages(listed)
+            for name, message in zip(names, listed, strict=True):
+                if message.metadata.message_type == "train":
+                    node = message.metadata.dst_node_id
+                    self.tasks[node] += 1
+                    self.waits[name] = 0 if node == 1005 else 40
+            return names
+
+        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+            asked = list(message_ids)
+            for name in asked:
+                self.waits[name] = self.waits.get(name, 0) - 1
+            return super().pull_messages(n for n in asked if self.waits[n] < 0)
+
+        def send_and_receive(
+            self, messages: Iterable[Message], *, timeout: float | None = None
+        ) -> list[Message]:
+            return super().pull_messages(super().push_messages(messages))
+
+    grid = Slow()
+    run_small("strategy=fedasync", "drift.rounds=[]", "participants=12", grid=grid)
+    # The last one is under way when the run ends.
+    assert grid.tasks[1005] <= 4 * 5 + 1
+    assert sum(grid.tasks.values()) >= 4 * 12
+
+
+def test_a_few_devices_go_on_without_those_that_have_left(run_small: Runner) -> None:
+    class Leaving(_LastFirst):
+        def push_messages(self, messages: Iterable[Message]) -> list[str]:
+            listed = list(messages)
+            if len(self._order) > 16:
+                for node in range(1002, 1012):
+                    self.node_configs.pop(node, None)
+            return super().push_messages(listed)
+
+    options = ["system.message_timeout=5", "rounds=3", "participants=12"]
+    grid = Leaving(DEVICES)
+    run = run_small("strategy=fedasync", "drift.rounds=[]", *options, grid=grid)
+    assert len(run.rounds) == 3
 
 
 def test_an_upload_is_due_once_both_ways_and_the_training_have_passed(
