@@ -18,7 +18,14 @@ from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.selection import History
 from cfl_flower.privacy.accounting import PrivacyLoss
 from cfl_flower.settings import Natural, Positive, require, settings
-from cfl_flower.types import ClientId, FloatArray, IntArray, Result, Vector
+from cfl_flower.types import (
+    ClientId,
+    FloatArray,
+    IntArray,
+    Result,
+    Vector,
+    is_client_id,
+)
 
 Weighting: TypeAlias = Literal["samples", "plain"]
 Sampling: TypeAlias = Literal["all", "clusters"]
@@ -110,6 +117,17 @@ class ClusteredState:
     for each array of a result."""
     empty: list[ClientId] = field(default_factory=list, kw_only=True)
     """The clients that said last that they have no samples in the next round."""
+
+    def check(self) -> None:
+        """Raise `ValueError` unless clients and clusters are such."""
+        count = len(self.clients)
+        if not all(map(is_client_id, self.clients)) or len(set(self.clients)) < count:
+            raise ValueError("clients are not the ids of different clients")
+        # A client whose model is its own is a cluster, too.
+        most = max(count, len(self.models))
+        known = self.clusters.shape == (count,) and self.clusters.dtype == np.int64
+        if not known or not set(self.clusters.tolist()) <= set(range(most)):
+            raise ValueError("clusters are not a number for each client")
 
     def snapshot(self) -> Self:
         """Return the state as it is now, whatever is done to this one later.

@@ -16,6 +16,7 @@ import numpy as np
 from cfl_flower.building import build, locate
 from cfl_flower.config.overrides import first_line, quoted
 from cfl_flower.data.datasets.own import Folder
+from cfl_flower.data.reading.files import intact
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.environment.plugins import allowed_packages
@@ -185,13 +186,16 @@ class SavedRun:
         path = self.folder / CONCEPTS
         if not path.is_file():
             return None
-        found = json.loads(path.read_text(encoding="utf-8"))
-        rounds = found["rounds"]
-        concepts = np.array(found["concepts"], np.int64)
-        if concepts.shape != (len(rounds), self.resolved["clients"]):
-            raise ValueError(f"{CONCEPTS} has concepts of shape {concepts.shape}")
-        later = [int(found["next"])] if found["next"] else []
-        return [int(server_round) for server_round in rounds], concepts, later
+        with intact(path, f"repair it, or delete {self.folder} and repeat the run"):
+            found = json.loads(path.read_text(encoding="utf-8"))
+            rounds = [int(server_round) for server_round in found["rounds"]]
+            if rounds != sorted({1, *rounds}):
+                raise ValueError(f"rounds are {rounds}, not from 1 on in order")
+            concepts = np.array(found["concepts"], np.int64)
+            if concepts.shape != (len(rounds), self.resolved["clients"]):
+                raise ValueError(f"concepts are of shape {concepts.shape}")
+            later = [int(found["next"])] if found["next"] else []
+        return rounds, concepts, later
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -289,7 +293,7 @@ def load_run(folder: Path, composed: Timeline | None = None) -> SavedRun:
         cannot be read.
     """
     path = folder / "config.yaml"
-    refuse_links_out(folder, folder / "checkpoint")
+    refuse_links_out(folder)
     rounds = read_rounds(folder)
     failure = one_line(_read(folder / FAILURE).strip())
     if not path.is_file() or not (rounds or failure):

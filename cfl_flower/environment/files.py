@@ -52,13 +52,20 @@ def append_durably(path: Path, text: str) -> None:
 
 
 def link_out(folder: Path) -> Path | None:
-    """Return an entry of a folder that is a link to outside of it, if there is one."""
+    """Return an entry, at any level, that is a link out of a folder; None without.
+
+    Links are not followed.
+    """
     root = os.path.realpath(folder)
-    with os.scandir(folder) as entries:
-        links = [folder / entry.name for entry in entries if entry.is_symlink()]
-    # Path.resolve raises for a link to itself.
-    ends = ((link, Path(os.path.realpath(link))) for link in links)
-    return next((link for link, end in ends if not end.is_relative_to(root)), None)
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            # Path.resolve raises for a link to itself.
+            path = Path(place, name)
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(
+                root
+            ):
+                return path
+    return None
 
 
 def sync_folder(folder: Path) -> None:

@@ -28,9 +28,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from cfl_flower.environment.files import write_atomically
-from cfl_flower.errors import CheckpointError, ConfigError
+from cfl_flower.errors import CheckpointError, ConfigError, one_line
 from cfl_flower.runs import array_files
 from cfl_flower.runs.reading import effective_differences
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import Json
 
 FORMAT = 3
@@ -93,8 +94,16 @@ def unpack(node: Json, arrays: Mapping[str, np.ndarray], annotation: Any = Any) 
 
     The annotation is what is expected; a dataclass is found in it by its name, in
     unions, lists and mappings, too: ``dict[ClientId, Result | Failure]``. Raises
-    `OtherVersionError` if it has no such dataclass, or one of another version.
+    `OtherVersionError` if it has no such dataclass, or one of another version, and
+    TypeError for any other value that is not of the annotation.
     """
+    value = _unpack(node, arrays, annotation)
+    if not any(_is_a(value, each) for each in _alternatives(annotation)):
+        raise TypeError(f"{value!r:.40} is no {annotation}")
+    return value
+
+
+def _unpack(node: Json, arrays: Mapping[str, np.ndarray], annotation: Any) -> Any:
     if isinstance(node, list):
         inner = _element_type(annotation, Sequence)
         return [unpack(item, arrays, inner) for item in node]
@@ -129,6 +138,16 @@ def _restore_dataclass(
         raise OtherVersionError(node["class"]) from error
 
 
+def _is_a(value: Any, annotation: Any) -> bool:
+    """Return whether a value is of an annotation; what it holds was looked at."""
+    kind = get_origin(annotation) or annotation
+    if kind is Any or not isinstance(kind, type):
+        return True  # A Literal, say.
+    # What JSON does not tell apart.
+    others = {float: int, tuple: list}
+    return isinstance(value, (kind, others.get(kind, kind)))
+
+
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
     """Return the members of a union; of any other type, itself."""
     union = get_origin(annotation) in (Union, types.UnionType)
@@ -142,6 +161,10 @@ def _element_type(annotation: Any, container: type) -> Any:
         if isinstance(origin, type) and issubclass(origin, container):
             return get_args(each)[-1 if container is Mapping else 0]
     return Any
+
+
+def _digest(packed: Json) -> str:
+    return hashlib.sha256(json.dumps(packed).encode()).hexdigest()
 
 
 TORN = (
@@ -180,6 +203,7 @@ class Checkpoint:
             "sha256": hashlib.sha256(data).hexdigest(),
             "config": self.resolved,
             "state": packed,
+            "state_sha256": _digest(packed),
         }
         write_atomically(self.folder / name, data)
         write_atomically(self._header, json.dumps(header).encode())
@@ -212,7 +236,11 @@ class Checkpoint:
         arrays = self._read_arrays(header)
         for key, old, new in effective_differences(header["config"], self.resolved):
             raise self._refusal(f"is of another run: {key} was {old}, is {new}")
-        return header["round"], self._unpack(header, arrays, state_class)
+        state = self._unpack(header, arrays, state_class)
+        if isinstance(state, ClusteredState):
+            with self._whole():
+                state.check()
+        return header["round"], state
 
     def _unpack(
         self,
@@ -223,12 +251,15 @@ class Checkpoint:
         try:
             with self._whole():
                 state: State = unpack(header["state"], arrays, state_class)
+                # An earlier version wrote no digest.
+                if header.get("state_sha256") not in (None, _digest(header["state"])):
+                    raise ValueError("the state is not that which was saved")
         except OtherVersionError as error:
             self._refuse_version(f"another version of cfl-flower's {error}")
         return state
 
     def _read_arrays(self, header: Mapping[str, Json]) -> dict[str, np.ndarray]:
-        with self._whole():
+        with self._whole("arrays"):
             # A name, not a path: no file outside of the folder is read.
             data = (self.folder / Path(header["arrays"]).name).read_bytes()
             if hashlib.sha256(data).hexdigest() != header["sha256"]:
@@ -248,12 +279,13 @@ class Checkpoint:
         return header
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
+    def _whole(self, part: str = "checkpoint.json") -> Iterator[None]:
         """Turn what a torn checkpoint makes a reader raise into a `CheckpointError`."""
         try:
             yield
         except TORN as error:
-            raise self._refusal(f"is torn ({type(error).__name__})") from error
+            why = one_line(f"{part}: {type(error).__name__}: {error}")
+            raise self._refusal(f"is torn ({why})") from error
 
     def _refuse_version(self, version: str) -> NoReturn:
         raise ConfigError(

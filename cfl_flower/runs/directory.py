@@ -88,6 +88,11 @@ class RunDirectory:
             self._lock.release()
             raise
         remove_leftovers(self.path)
+        # Before the settings: those of another run never go with this one's token.
+        name = self.path / ".token"
+        if not (self._config.resume and name.exists()):
+            write_atomically(name, uuid4().hex.encode())
+        self.token = name.read_text()
         command = repeat_command(self._config.overrides)
         text = yaml.safe_dump(self._config.resolved, sort_keys=False)
         write_atomically(self.path / "config.yaml", f"# {command}\n{text}".encode())
@@ -95,10 +100,6 @@ class RunDirectory:
         if len(read_lines(self.path / "rounds.jsonl")) < self._config.rounds:
             # An existing summary is of fewer rounds.
             (self.path / "summary.json").unlink(missing_ok=True)
-        name = self.path / ".token"
-        if not (self._config.resume and name.exists()):
-            write_atomically(name, uuid4().hex.encode())
-        self.token = name.read_text()
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         """Write the error of a failed run, and release the lock.
@@ -221,7 +222,7 @@ def check_output_dir(config: RunConfig) -> None:
     path = Path(config.output_dir)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        refuse_links_out(path, path / "checkpoint", path / "clients")
+        refuse_links_out(path)
         probe = path / ".probe"
         probe.touch()
         probe.unlink()

@@ -105,10 +105,10 @@ def changed_settings(config: RunConfig) -> list[str]:
 
 
 def refuse_other_settings(config: RunConfig) -> None:
-    """Refuse an output folder whose finished rounds are not this run's.
+    """Refuse an output folder whose run is not this one.
 
-    Raises `ConfigError` if they have other settings, or are more than
-    ``config.rounds``.
+    Raises `ConfigError` if it has other settings and finished rounds, or is resumed; or
+    if its rounds are more than ``config.rounds``.
     """
     path = Path(config.output_dir)
     changed = changed_settings(config)
@@ -118,27 +118,29 @@ def refuse_other_settings(config: RunConfig) -> None:
             f"rounds={config.rounds} is not allowed; use at least the {len(rounds)} "
             f"that output_dir={path} holds, or another output_dir"
         )
-    if changed and rounds:
+    # Devices may have answered before a round was finished: to who asks again in the
+    # name of the same run they send the same, whatever the settings are now.
+    if changed and (rounds or config.resume):
         listed = "; ".join(changed[:SHOWN])
         more = "; ..." if len(changed) > SHOWN else ""
+        anew = "" if rounds else ", begin anew without resume=true"
         raise ConfigError(
             f"output_dir={path} holds another run ({listed}{more}); use the run's own "
-            "settings, or another output_dir"
+            f"settings{anew}, or another output_dir"
         )
 
 
-def refuse_links_out(*folders: Path) -> None:
-    """Raise a `ConfigError` if an entry of a folder is a link to outside of it.
+def refuse_links_out(folder: Path) -> None:
+    """Raise a `ConfigError` if an entry of a folder, or below, is a link to outside.
 
     A run and what is exported of it name nothing elsewhere: one that somebody else
     packed could have files of one's own read, or overwritten by a resumed run.
     """
-    for folder in filter(Path.is_dir, folders):
-        if link := link_out(folder):
-            raise ConfigError(
-                f"{link} is a link out of its folder; put what it names in its place, "
-                "if it is yours"
-            )
+    if link := link_out(folder):
+        raise ConfigError(
+            f"{link} is a link out of its folder; put what it names in its place, if "
+            "it is yours"
+        )
 
 
 def _read(path: Path, parse: Callable[[str], Json]) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from argparse import Namespace
@@ -14,7 +15,8 @@ from PIL import Image
 
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.errors import CflError, CheckpointError, ConfigError
+from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.server_app import open_stream
 from simulations.assign import assign_from_served, read_served
@@ -114,6 +116,67 @@ def test_a_forged_checkpoint(folder: Path) -> None:
     for path in files:
         refused += try_each(path, lambda: load_run(folder).load_state())[1]
     assert refused >= len(files) * EACH // 2
+
+
+FORGED = [
+    *(("clients", [0, 1, 2, each]) for each in ("../../../evil", -1, True, None, 2)),
+    *(("clients", each) for each in (None, 3, "abc", {"pairs": []})),
+    *(("clusters", each) for each in ([0, 1], None, {"bytes": ".clusters"})),
+    *(("models", each) for each in (7, {"array": ".clusters"}, ["abc"], [None])),
+    *(("typical_count", each) for each in ("9", None, [1])),
+    *(("typical_report", each) for each in ("nan", None)),
+    *(("history", each) for each in (3, [], "abc")),
+    *(("empty", each) for each in (None, 5)),
+]
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(("name", "value"), FORGED)
+def test_a_state_with_forged_fields(
+    name: str, value: object, signed: bool, folder: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(folder, tmp_path / "run")
+    path = copy / "checkpoint" / "checkpoint.json"
+    header = json.loads(path.read_text())
+    header["state"]["fields"][name] = value
+    if signed:
+        text = json.dumps(header["state"])
+        header["state_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    path.write_text(json.dumps(header))
+    with pytest.raises(CheckpointError, match=r"checkpoint\.json: ") as caught:
+        load_run(copy).load_state()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("clusters", [[-1], [2**40], [0, 0], [0.5], [[0]], []])
+def test_a_checkpoint_whose_clusters_fit_no_clients(
+    clusters: list[object], folder: Path, tmp_path: Path
+) -> None:
+    run = load_run(shutil.copytree(folder, tmp_path / "run"))
+    _, state = run.load_state()
+    state.clusters = np.repeat(np.array(clusters), 12, axis=0)
+    Checkpoint(run.folder / "checkpoint", run.resolved).save(4, state)
+    with pytest.raises(CheckpointError, match=r"checkpoint\.json: .*clusters"):
+        run.load_state()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("rounds", each) for each in (["x"], [], [2, 3], [3, 1], [1, 1], None, 3)),
+        *(("concepts", each) for each in (["x"], [], [[0]], None, "abc")),
+        *(("next", each) for each in ("x", [1], {"a": 1})),
+    ],
+)
+def test_forged_concepts_name_their_file(
+    key: str, value: object, folder: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(folder, tmp_path / "run")
+    path = copy / "concepts.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(ConfigError, match=r"concepts\.json cannot be read") as caught:
+        render([load_run(copy)])
+    assert "\n" not in str(caught.value)
 
 
 X, Y = np.random.default_rng(0).random((60, 4)).astype(np.float32), np.arange(60) % 5
@@ -222,7 +285,11 @@ def test_a_served_folder_that_is_no_such(
 
 
 @pytest.mark.parametrize(
-    "name", ["rounds.jsonl", "checkpoint/checkpoint.json", "clients", ".probe"]
+    "name",
+    [
+        *("rounds.jsonl", "checkpoint/checkpoint.json", "clients", ".probe"),
+        *("clients/3/00000001.safetensors", "checkpoint/below/of/it"),
+    ],
 )
 def test_a_run_with_a_link_out_of_it_is_neither_read_nor_resumed(
     name: str, folder: Path, tmp_path: Path
@@ -231,6 +298,7 @@ def test_a_run_with_a_link_out_of_it_is_neither_read_nor_resumed(
     own = tmp_path / "own"
     if (copy / name).exists():
         (copy / name).rename(own)
+    (copy / name).parent.mkdir(parents=True, exist_ok=True)
     (copy / name).symlink_to(own)
     before = own.read_bytes() if own.is_file() else None
     config = compose_config([f"output_dir={copy}", "resume=true"])

@@ -117,5 +117,19 @@ def test_a_link_out_of_a_folder_is_found(tmp_path: Path) -> None:
     (folder / "inside").symlink_to("below")
     (folder / "itself").symlink_to("itself")
     assert link_out(folder) is None
-    (folder / "outside").symlink_to("../elsewhere")
-    assert link_out(folder) == folder / "outside"
+    (folder / "below" / "up").symlink_to("../inside")
+    (folder / "below" / "all").symlink_to("..")
+    assert link_out(folder) is None
+
+
+@pytest.mark.parametrize("name", ["one", "two/one", "three/two/one"])
+@pytest.mark.parametrize("end", ["file", "folder", "nothing"])
+def test_a_link_out_of_a_folder_is_found_at_any_level(
+    name: str, end: str, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere" / "folder").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "file").touch()
+    link = tmp_path / "folder" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "elsewhere" / end)
+    assert link_out(tmp_path / "folder") == link

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,61 @@ def test_a_folder_whose_run_failed_in_its_first_round_is_used_again(
     assert (directory.path / "rounds.jsonl").exists()
     with RunDirectory(config) as again:
         assert not (again.path / FAILURE).exists()
+
+
+def stopped(config: RunConfig) -> str:
+    """Let a run stop before a round is finished; return its token."""
+    with pytest.raises(KeyboardInterrupt), RunDirectory(config) as directory:
+        raise KeyboardInterrupt
+    return directory.token
+
+
+OTHER = [
+    *("seed=1", "clients=39", "participants=9", "model.hidden=9", "privacy=none"),
+    *("privacy.noise_multiplier=100", "privacy.clip=3", "strategy=fedprox"),
+    *("strategy.local.learning_rate=0.3", "partition.groups=3", "drift=none"),
+]
+SAME = ["rounds=9", "workers=2", "engine=inprocess", "system.message_timeout=9"]
+
+
+@pytest.mark.parametrize("other", [*OTHER, *SAME])
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_goes_on_with_its_own_settings_from_its_first_message_on(
+    other: str, resume: bool, tmp_path: Path
+) -> None:
+    options = [f"output_dir={tmp_path}", "strategy=fedavg", "strategy.weighting=plain"]
+    options += ["privacy=local", "model=mlp"]
+    token = stopped(compose_config([*options, "privacy.noise_multiplier=0.01"]))
+    before = {path: path.read_bytes() for path in files_of(tmp_path)}
+    noise = [] if "privacy" in other else ["privacy.noise_multiplier=0.01"]
+    again = compose_config([*options, *noise, other, f"resume={resume}"])
+    if resume and other in OTHER:
+        with pytest.raises(ConfigError, match=r"another run \(.* anew without resume"):
+            RunDirectory(again).__enter__()
+        assert before == {path: path.read_bytes() for path in files_of(tmp_path)}
+    else:
+        # The devices know the run that begins anew by another name.
+        assert (stopped(again) == token) == resume
+
+
+def test_settings_and_token_are_never_of_two_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (compose_config([f"output_dir={tmp_path}", f"seed={s}"]) for s in (1, 2))
+    token = stopped(one)
+    write_atomically = results.write_atomically
+
+    def killed(last: str, path: Path, data: bytes) -> None:
+        write_atomically(path, data)
+        if path.name == last:
+            raise KeyboardInterrupt
+
+    for last in (".token", "config.yaml"):
+        monkeypatch.setattr(results, "write_atomically", partial(killed, last))
+        with pytest.raises(KeyboardInterrupt):
+            RunDirectory(two).__enter__()
+        settings = read_settings(tmp_path / "config.yaml")
+        assert settings["seed"] == 1 or (tmp_path / ".token").read_text() != token
 
 
 def test_fewer_rounds_than_a_folder_holds_are_refused(tmp_path: Path) -> None:

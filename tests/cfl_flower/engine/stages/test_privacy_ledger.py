@@ -15,6 +15,7 @@ from flwr.app import Error, Message
 from cfl_flower.communication.partial_sums import versions
 from cfl_flower.communication.records import unpack_answers, unpack_tasks
 from cfl_flower.engine.stages.private_means import release_means
+from cfl_flower.errors import ConfigError
 from cfl_flower.privacy.accounting import epsilon_of
 from cfl_flower.types import Plan
 from simulations.engines.inprocess import InProcessGrid
@@ -186,6 +187,24 @@ def test_what_does_not_arrive_is_counted(
     # A mean without it tells nothing of it, and was paid for; a report that is sent
     # again, as the server does not hold it, is paid for again.
     compare(grid, run, equal=privacy == "privacy=local" and method != "fielding")
+
+
+@pytest.mark.parametrize("other", ["privacy.noise_multiplier=100", "privacy.clip=9"])
+def test_nobody_goes_on_with_other_noise_once_devices_have_answered(
+    other: str, grid: Ledger, run_small: Runner
+) -> None:
+    options = [*METHODS["fedavg"], *SIZE, "privacy=local"]
+    grid.kill = "train", 1
+    with pytest.raises(KilledError):
+        run_small(*options, "privacy.noise_multiplier=0.01", grid=grid)
+    told = {client: len(each) for client, each in grid.told.items()}
+    assert told
+    with pytest.raises(ConfigError, match=f"holds another run .*{other[8:12]}"):
+        run_small(*options, other, "resume=true", grid=grid)
+    assert told == {client: len(each) for client, each in grid.told.items()}
+    # A run that begins anew is another one to the devices: these draw other noise.
+    run_small(*options, other, "rounds=1", grid=grid)
+    assert all(len(grid.told[client]) > count for client, count in told.items())
 
 
 KILLS = [("query", 1), ("train", 1), ("evaluate", 1), ("train", 3), ("evaluate", 3)]
