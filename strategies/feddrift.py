@@ -135,6 +135,8 @@ class FedDrift(ClusteredStrategy):
         samples = parse_vector(result.metrics.get("counts"), count, "counts")
         if samples.min() < 0 or (chosen != NEW and samples[chosen] == 0):
             raise InvalidResultError("representation", "counts of no samples")
+        if losses.min() < 0:
+            raise InvalidResultError("representation", "losses below 0")
         table = losses.reshape(count, count).astype(float)
         report = ChoiceReport(chosen, step, table, samples.astype(float))
         return replace(result, report=report)

@@ -12,6 +12,7 @@ from cfl_flower.learning.outcomes import read_outcomes
 from cfl_flower.types import (
     LEFT_OUT,
     OUTCOMES,
+    PASSES,
     START_LOSSES,
     TELEMETRY,
     Answer,
@@ -46,8 +47,9 @@ def validate(
     ------
     InvalidResultError
         For arrays of another number, length or type, a count that is no count, a
-        metric that is no scalar, a loss that was asked for and is none, or anything
-        that is not finite or beyond `LARGEST`.
+        metric that is no scalar, a loss that was asked for and is none, a measure of
+        the engine that is no number of at least 0, or anything that is not finite or
+        beyond `LARGEST`.
     """
     if answer.error is not None:
         raise InvalidResultError(*answer.error)
@@ -73,7 +75,7 @@ def validate(
             raise InvalidResultError("shape", f"{name:.40} is a {kind}, no scalar")
         kept = telemetry if name in TELEMETRY else metrics
         kept[name] = value
-    _validate_losses(answer, asked or {})
+    _validate_measured(answer, asked or {})
     if phase == "evaluate":
         _validate_test(answer)
         _validate_outcomes(answer, asked or {})
@@ -115,11 +117,13 @@ def _validate_arrays(arrays: Sequence[Vector], reply: tuple[int, ...]) -> None:
         raise InvalidResultError("non-finite", detail)
 
 
-def _validate_losses(answer: Answer, asked: Mapping[str, Scalar]) -> None:
-    for name in START_LOSSES:
-        loss = answer.metrics.get(name)
-        if name in asked and not (isinstance(loss, float) and loss >= 0):
-            detail = f"{name}={loss!r:.40}, not a number of at least 0"
+def _validate_measured(answer: Answer, asked: Mapping[str, Scalar]) -> None:
+    """Refuse what clocks and weights cannot be made of, whether asked for or not."""
+    for name in (PASSES, *START_LOSSES):
+        told = answer.metrics.get(name, None if name in asked else 0)
+        number = isinstance(told, NUMBERS) and not isinstance(told, bool)
+        if not number or not told >= 0:  # type: ignore[operator]
+            detail = f"{name}={told!r:.40}, not a number of at least 0"
             raise InvalidResultError("representation", detail)
 
 

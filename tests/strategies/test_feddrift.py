@@ -139,6 +139,8 @@ def test_participants_are_told_which_model_their_data_belong_to(
         {"counts": np.array([-1, 1], np.float32).tobytes()},
         {"counts": np.zeros(2, np.float32).tobytes()},
         {"losses": b""},
+        {"losses": np.array([0, 0, -1e-3, 0], np.float32).tobytes()},
+        {"losses": np.array([0, 0, np.nan, 0], np.float32).tobytes()},
     ],
 )
 def test_senseless_reports_are_refused(server: FedDrift, told: dict[str, Any]) -> None:

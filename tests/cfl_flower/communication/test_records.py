@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -258,13 +259,27 @@ def test_valid_test_becomes_a_result(correct: int, own: dict[str, int]) -> None:
     assert validate(tested, "evaluate", reply=()).metrics == metrics
 
 
-@pytest.mark.parametrize("told", [-0.1, 1, "x", None])
-def test_losses_that_were_asked_for_are_numbers_of_at_least_0(told: Any) -> None:
-    metrics = {} if told is None else {"start_loss": told}
-    validate(answer(metrics=metrics), "train", (2,), {"lr": 0.1})
-    with pytest.raises(InvalidResultError, match="start_loss") as caught:
-        validate(answer(metrics=metrics), "train", (2,), {"start_loss": True})
-    assert caught.value.reason == "representation"
+@pytest.mark.parametrize("name", ["passes", "start_loss", "start_rms"])
+@pytest.mark.parametrize("told", [-0.1, -1, "x", "1", b"1", True, nan, inf, 1e30, None])
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("phase", ["train", "evaluate", "query"])
+def test_measures_of_the_engine_are_numbers_of_at_least_0(
+    name: str, told: Any, asked: bool, phase: str
+) -> None:
+    asked &= name != "passes"
+    config = {name: True} if asked else {}
+    metrics = {"correct": 1, name: told}
+    if told is None:
+        del metrics[name]
+        if not asked:
+            validate(answer(metrics=metrics, loss=0.1), phase, (2,), config)
+            return
+    with pytest.raises(InvalidResultError, match=name) as caught:
+        validate(answer(metrics=metrics, loss=0.1), phase, (2,), config)
+    assert caught.value.reason in ("representation", "non-finite", "shape")
+
+
+def test_losses_that_were_asked_for_are_kept_for_the_engine() -> None:
     none_lost = answer(metrics={"start_loss": 0.0})
     assert validate(none_lost, "train", (2,), {"start_loss": True}).telemetry
     assert asks_for_losses({"lr": 0.1, "start_loss": True})
