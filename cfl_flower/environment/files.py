@@ -54,7 +54,8 @@ def append_durably(path: Path, text: str) -> None:
 def link_out(folder: Path) -> Path | None:
     """Return an entry, at any level, that is a link out of a folder; None without.
 
-    Links are not followed.
+    Links are not followed. Nothing of a run is in a hidden folder, such as the `.venv` of
+    a project whose folder is the run's.
     """
     root = os.path.realpath(folder)
     for place, folders, files in os.walk(folder):
@@ -65,6 +66,7 @@ def link_out(folder: Path) -> Path | None:
                 root
             ):
                 return path
+        folders[:] = [name for name in folders if not name.startswith(".")]
     return None
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,7 +120,11 @@ def test_a_link_out_of_a_folder_is_found(tmp_path: Path) -> None:
     assert link_out(folder) is None
     (folder / "below" / "up").symlink_to("../inside")
     (folder / "below" / "all").symlink_to("..")
+    (folder / ".venv").mkdir()
+    (folder / ".venv" / "python").symlink_to(sys.executable)
     assert link_out(folder) is None
+    (folder / ".token").symlink_to(sys.executable)
+    assert link_out(folder) == folder / ".token"
 
 
 @pytest.mark.parametrize("name", ["one", "two/one", "three/two/one"])
