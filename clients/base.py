@@ -53,6 +53,9 @@ Test: TypeAlias = Callable[..., Tested]
 scores and labels (`learning.testing.Note`)."""
 
 
+TESTS = frozenset({"evaluate", "make_test", "served", "report"})
+"""Methods of a client that decide what a test is of, and what it tells."""
+
 Samples: TypeAlias = tuple[Tensor, Tensor]
 """Inputs, (n, ...), and labels, (n,)."""
 
@@ -68,6 +71,12 @@ class ClusteredClient(NumPyClient):
     """Whether tests obey `StrategySettings.fine_tuning`. A subclass that overrides
     `evaluate` or `make_test`, and still does, sets it to true."""
 
+    tests_received: ClassVar[bool] = True
+    """Whether `evaluate` tests the first received model as it is, and reports nothing
+    that follows from models. A device whose owner guards its training samples makes no
+    other test. A subclass that overrides one of `TESTS`, and still does, sets it to
+    true."""
+
     directions: ClassVar[tuple[str, ...]] = ()
     """Keys of queries that are answered with a representation of data, not a model."""
 
@@ -78,6 +87,8 @@ class ClusteredClient(NumPyClient):
         tests_otherwise = not vars(cls).keys().isdisjoint({"evaluate", "make_test"})
         if tests_otherwise and "fine_tunes" not in vars(cls):
             cls.fine_tunes = False
+        if TESTS & vars(cls).keys() and "tests_received" not in vars(cls):
+            cls.tests_received = False
 
     def __init__(self, context: ClientContext) -> None:
         self.context = context

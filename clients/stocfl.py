@@ -51,6 +51,7 @@ class StoCFLClient(BilevelClient):
     """Algorithm 1, ClientProcedure and GetDatasetRepresentation."""
 
     directions = ("represent",)
+    tests_received = True
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer with psi at the anchor parameters[0], or the trained parameters[0]."""

@@ -104,10 +104,14 @@ def _no_power_failure() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_state_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let devices in process that name no folder for their state have one of tests."""
+    """Let devices in process that name no folder for their state have one of tests.
+
+    All runs of a day are in it.
+    """
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("state-of-devices")
         patch.setattr(node_config, "DEFAULT_STATE_DIR", str(folder))
+        patch.setattr(node_config, "RUNS_A_DAY", 10**6)
         yield
 
 

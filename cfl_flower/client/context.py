@@ -42,6 +42,8 @@ class ClientContext:
     """Its number in the stream of data, if that is not its id."""
     folder: Path | None = None
     """A real device's own data."""
+    secret: Callable[[], bytes] | None = None
+    """Returns 256 bits from which a real device draws its noise."""
     look: Callable[[], Stream] | None = None
     """Reads them again, and returns the stream of what is there now."""
 

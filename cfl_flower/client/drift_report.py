@@ -144,7 +144,7 @@ def protect(context: ClientContext, histogram: Vector, samples: int) -> Vector:
     if noise is None or not noise.on:
         return histogram
     purpose = f"privacy/{digest(histogram)}/{samples}"
-    rng = noise_generator(context, purpose)
+    rng = noise_generator(context, purpose, noise)
     protected: Vector = noise.protect(histogram, samples, rng)
     return protected
 

@@ -6,7 +6,6 @@ says what is protected, and how.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,26 +50,20 @@ COVERED: Mapping[str, frozenset[str]] = {
 
 
 def noise_generator(
-    context: ClientContext, purpose: str, server_round: int = 0
+    context: ClientContext, purpose: str, scale: object, server_round: int = 0
 ) -> np.random.Generator:
-    """Return the generator of a client's noise.
+    """Return the generator of a client's noise, of some scale.
 
     Simulated clients draw from the run's seed. Who sets the seed could remove the
-    noise: a real device draws from a secret that it makes and keeps.
+    noise: a real device draws from a secret that it makes and keeps. It is one for all
+    runs, as the mean over runs would have less noise.
     """
-    if context.folder is None:
+    if context.secret is None:
         return generator(context.seed, purpose, server_round, context.client)
-    return np.random.default_rng([*_secret(context), key(purpose), server_round])
-
-
-def _secret(context: ClientContext) -> list[int]:
-    """Return 256 bits that nobody else knows, made once."""
-    state = context.state.part("privacy")
-    if not (kept := state.at(0)):
-        kept = {"secret": np.frombuffer(os.urandom(32), np.uint32)}
-        state.save(0, kept)
-    secret: list[int] = kept["secret"].tolist()
-    return secret
+    secret = np.frombuffer(context.secret(), np.uint32)
+    # One noise at two scales would cancel in their difference.
+    drawn = key(f"{purpose}/{scale}")
+    return np.random.default_rng([*secret.tolist(), drawn, server_round])
 
 
 def protect_answer(
@@ -184,8 +177,9 @@ def _updates(
         if privacy.mode == "local":
             # By the content: one noise on two updates would cancel in their difference.
             purpose = f"privacy/{place}/{digest(update)}"
-            rng = noise_generator(context, purpose, context.round)
-            update += rng.normal(0.0, privacy.scale, len(update))
+            scale = privacy.scale
+            rng = noise_generator(context, purpose, scale, context.round)
+            update += rng.normal(0.0, scale, len(update))
         found[str(place)] = update
     return found
 
@@ -194,8 +188,9 @@ def _protect_direction(
     privacy: LocalPrivacy, context: ClientContext, direction: Vector
 ) -> Vector:
     """Return a reported direction, (k,), with noise, brought to length 1."""
-    rng = noise_generator(context, f"privacy/report/{digest(direction)}")
+    scale = privacy.report_noise
+    rng = noise_generator(context, f"privacy/report/{digest(direction)}", scale)
     noisy = clip(direction, 1.0)
-    noisy += rng.normal(0.0, privacy.report_noise, len(noisy))
+    noisy += rng.normal(0.0, scale, len(noisy))
     unit: Vector = (noisy / np.linalg.norm(noisy)).astype(np.float32)
     return unit

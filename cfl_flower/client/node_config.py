@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cfl_flower.building import build, with_defaults
 from cfl_flower.environment.files import remove_leftovers, write_atomically
 from cfl_flower.settings import require
 from cfl_flower.types import ClientId, is_client_id
@@ -46,8 +47,19 @@ SETTINGS = "settings"
 FOLDER = "cfl_flower.data.datasets.own.Folder"
 """The dataset whose labels are the owner's, and no column of the server's choice."""
 
+FREE = frozenset({"secure_sums", "least_members", "delta", "epsilon_budget"})
+"""Settings of a ``privacy`` with a class that an owner need not name: the node config
+stands above the first two, and the server alone reads the others."""
+
+RUNS_A_DAY = 100
+"""Runs that a device hears of in a day, at most: more than anybody needs, too few to
+fill its disk, or to learn much from what differs between runs."""
+
 TOKEN = re.compile(r"[0-9a-f]{32}")
 """A run's token, which names the folder of its state: a UUID, as the server makes."""
+
+DAY = 86400
+"""In seconds."""
 
 SIGN = ".last-heard-of"
 """File in the folder of each run; only folders with it are ever removed."""
@@ -101,19 +113,43 @@ class NodeConfig(NamedTuple):
     def require_settings(self, sent: Mapping[str, Any]) -> None:
         """Raise `ConfigError` if a run has other settings than the owner lets it have.
 
-        Where a report is of labels, what is a label is not for the server to say.
+        Where a report is of labels, what is a label is not for the server to say. It
+        does not guess what they are called, either: whether a name fits would tell.
         """
         word = json.loads(self.settings)
         require_same(word, sent)
-        if self.secure_sums and self.data_dir and not word.get("dataset"):
-            target = sent["dataset"].get("_target_")
+        least = with_defaults(word.get("privacy", {})).get("report_noise", 0.0)
+        # The noise of label histograms stands in a group of its own.
+        noise = with_defaults(sent.get("strategy", {}).get("privacy", {}))
+        scale = noise.get("noise_multiplier", least)
+        allowed = f"{least} at least, the report_noise of this device's owner"
+        require(scale >= least, "strategy.privacy.noise_multiplier", scale, allowed)
+        own = word.get("dataset", {})
+        if self.secure_sums and self.data_dir and "_target_" not in own:
             allowed = f"{FOLDER} with {SECURE_SUMS}, or what the file {SETTINGS} says"
+            target = sent["dataset"].get("_target_")
             require(target == FOLDER, "dataset._target_", target, allowed)
+            names = sent["dataset"].get("names", [])
+            allowed = f"[] with {SECURE_SUMS}, or what the file {SETTINGS} says"
+            require(names in ([], own.get("names")), "dataset.names", names, allowed)
+
+    @property
+    def guards_training(self) -> bool:
+        """Whether tests may not tell of training samples, whatever a run says."""
+        privacy = build(json.loads(self.settings).get("privacy"))
+        return self.secure_sums or getattr(privacy, "on", False)
 
     def secret(self, run: str) -> bytes:
         """Return 256 bits that nobody else knows, made once for a run."""
+        return self._made_once(self.remembered(run), "key")
+
+    def noise_secret(self) -> bytes:
+        """Return 256 bits that nobody else knows, made once for all runs."""
+        return self._made_once(Path(self.state_dir), "noise")
+
+    def _made_once(self, folder: Path, name: str) -> bytes:
         # Devices on one machine may have one folder.
-        path = self.remembered(run) / f"key-{self.client}"
+        path = folder / f"{name}-{self.client}"
         if not path.exists():
             write_atomically(path, os.urandom(32), mode=0o600)
         return path.read_bytes()
@@ -124,14 +160,19 @@ class NodeConfig(NamedTuple):
         The first message of a run removes the folders of runs without a message for
         `state_days`, so that the disk does not fill up. A later message of such a run
         finds the client as one that just joined. Raises `ConfigError` if the run's
-        token, which the server sends, is none.
+        token, which the server sends, is none, or that of one run too many in a day.
         """
         require(TOKEN.fullmatch(run) is not None, "run", run, "32 hex digits")
         folder = Path(self.state_dir) / run
         if not (folder / SIGN).exists():
+            today = 0
             for sign in Path(self.state_dir).glob(f"*/{SIGN}"):
-                if time.time() - sign.stat().st_mtime > self.state_days * 86400:
+                silent = time.time() - sign.stat().st_mtime
+                today += silent < DAY
+                if silent > self.state_days * DAY:
                     shutil.rmtree(sign.parent, ignore_errors=True)
+            allowed = f"a known run: this device heard of {today} within a day"
+            require(today < RUNS_A_DAY, "run", run, allowed)
             folder.mkdir(parents=True, exist_ok=True)
         (folder / SIGN).touch()
         remove_leftovers(folder)
@@ -142,18 +183,33 @@ def read_settings(path: Path) -> str:
     """Return the owner's settings; raise `ConfigError` if a file has none."""
     try:
         text = path.read_text()
-        found = isinstance(json.loads(text), dict)
+        found = json.loads(text)
     except (OSError, ValueError):
-        found = False
-    require(found, SETTINGS, path, 'a JSON file, as {"model": {"trainable": []}}')
+        found = None
+    valid = isinstance(found, dict) and all(
+        isinstance(found.get(name, {}), dict) for name in ("dataset", "privacy")
+    )
+    require(valid, SETTINGS, path, 'a JSON file, as {"model": {"trainable": []}}')
+    build(found)
+    named = found.get("privacy", {}).keys() - FREE
+    allowed = "a file whose privacy names its class, as _target_"
+    require(not named or "_target_" in named, SETTINGS, path, allowed)
     return text
 
 
 def require_same(word: Any, sent: Any, place: str = "") -> None:
-    """Raise `ConfigError` for a setting that is not as its owner says, if at all."""
+    """Raise `ConfigError` for a setting that is not as its owner says, if at all.
+
+    Where the owner names a class, what is left out has its default: another value
+    might undo what is named.
+    """
     if not isinstance(word, Mapping):
         require(sent == word, place, sent, f"{word}, as this device's owner says")
         return
-    for name, value in word.items():
+    said = with_defaults(word) if "_target_" in word else word
+    free = FREE - word.keys() if place == "privacy" else ()
+    for name, value in said.items():
+        if name in free:
+            continue
         own = sent.get(name) if isinstance(sent, Mapping) else None
         require_same(value, own, f"{place}.{name}".lstrip("."))

@@ -15,7 +15,7 @@ import numpy as np
 from cfl_flower.client.attacks import spoil_answer
 from cfl_flower.client.cohort import run_cohort
 from cfl_flower.client.context import Client, ClientContext
-from cfl_flower.client.device_sums import REVEAL, DeviceSums
+from cfl_flower.client.device_sums import REVEAL, DeviceSums, Problem
 from cfl_flower.client.drift_report import count_labels
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.faults import (
@@ -161,6 +161,9 @@ class TaskRunner:
             loss = plain("loss", result)
         privacy = self._settings["privacy"]
         if privacy.on:
+            if batch.phase == "query" and arrays and not self._sends_direction(task):
+                sent = "this client would send an array in a query that is no direction"
+                raise ValueError(f"{sent}, which privacy={privacy.mode} does not cover")
             arrays, more = protect_answer(
                 privacy, context, batch.phase, parameters, config, arrays, metrics
             )
@@ -208,8 +211,23 @@ class TaskRunner:
         batch = self._batch
         if REVEAL in task.config:
             return device.open_sums(batch.round, task)
-        problem = device.refuse(batch, task)
+        problem = device.refuse(batch, task) or self._refuse_test()
         return None if problem is None else Answer(task.client, error=problem)
+
+    def _refuse_test(self) -> Problem | None:
+        """Return why a device makes no test, if its owner's rules are against it.
+
+        A test of anything but a received model tells of the samples that made it.
+        """
+        node = self._node
+        if node is None or not node.guards_training or self._batch.phase != "evaluate":
+            return None
+        strategy = self._settings["strategy"]
+        received = getattr(self._resources.client_class, "tests_received", False)
+        if received and not strategy.fine_tuning:
+            return None
+        why = "its owner lets it test received models alone, as they are"
+        return "refused", f"{why}; {strategy.client} tests others with these settings"
 
     def _sends_direction(self, task: Task) -> bool:
         """Return whether the array of an answer represents data, and is no model."""
@@ -242,6 +260,7 @@ class TaskRunner:
         if node is not None and node.data_dir:
             context.place = 0
             context.folder = Path(node.data_dir)
+            context.secret = node.noise_secret
             context.look = lambda: open_resources(batch.settings, node).stream
         return context
 

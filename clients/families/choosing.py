@@ -42,6 +42,8 @@ class KeepRequest(Request):
 class ChoosingClient(ClusteredClient):
     """Chooses when it joins, and again when its label counts shifted."""
 
+    tests_received = True
+
     @abstractmethod
     def choose(
         self, received: Sequence[Vector], config: Config, server_round: int

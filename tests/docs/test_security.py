@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
+from cfl_flower.building import locate
 from cfl_flower.client.node_config import SECURE_SUMS
 from cfl_flower.communication.records import unpack_answers
+from cfl_flower.config.compose import compose_config
 from cfl_flower.config.options import list_options
 from cfl_flower.errors import NoValidResultError
 from simulations.engines.inprocess import InProcessGrid
@@ -146,6 +148,16 @@ def test_every_field_that_is_listed_is_sent(sent: dict[str, set[str]]) -> None:
     assert listed() - RARE == sent.keys()
 
 
+def test_the_methods_are_named_whose_tests_are_of_other_models() -> None:
+    text = PAGE.read_text().split("<!-- tested otherwise -->")[1].split(")")[0]
+    clients = {
+        name: compose_config([f"strategy={name}", "output_dir=x"]).strategy.client
+        for name in list_options("strategy")
+    }
+    otherwise = {n for n, each in clients.items() if not locate(each).tests_received}
+    assert set(FIELDS.findall(text)) == otherwise
+
+
 def test_the_settings_of_the_page_are_those_of_a_run(
     run_small: Runner, tmp_path: Path
 ) -> None:
@@ -158,6 +170,7 @@ def test_the_settings_of_the_page_are_those_of_a_run(
     options = ["strategy=fedavg", SECURE, "privacy=local", "model=mlp", "rounds=1"]
     options += ["dataset=folder", "dataset.shape=[8]", "clients=6", "participants=6"]
     options += ["drift=none", "partition.groups=2"]
+    options += ["privacy.report_noise=4"]
     run = run_small(*options, "privacy.noise_multiplier=4", grid=grid)
     assert not run.failures
     with pytest.raises(NoValidResultError, match="ConfigError"):

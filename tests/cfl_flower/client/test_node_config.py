@@ -21,7 +21,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from cfl_flower.client.node_config import FOLDER, NodeConfig
+from cfl_flower.building import with_defaults
+from cfl_flower.client import node_config as node_config_module
+from cfl_flower.client.node_config import FOLDER, FREE, NodeConfig
 from cfl_flower.data import datasets
 from cfl_flower.data.datasets.streams import Stream
 from cfl_flower.data.reading.files import FileDataset
@@ -202,7 +204,27 @@ def test_an_invalid_node_config_is_named(node: dict[str, Any], complaint: str) -
         NodeConfig.of(node)
 
 
-@pytest.mark.parametrize("text", [None, "", "[]", "7", "{", '{"model": '])
+def test_a_device_hears_of_so_many_runs_in_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_config_module, "RUNS_A_DAY", 3)
+    site = NodeConfig.of({"client-id": 3, "state-dir": str(tmp_path)})
+    assert site is not None
+    first, *others = [f"{run:032x}" for run in range(3)]
+    for run in (first, *others):
+        site.remembered(run)
+    with pytest.raises(ConfigError, match=r"run=f+ .* heard of 3 within a day"):
+        site.remembered("f" * 32)
+    assert len(list(tmp_path.iterdir())) == 3
+    site.remembered(first)
+    then = time.time() - 86401
+    os.utime(tmp_path / first / ".last-heard-of", (then, then))
+    site.remembered("f" * 32)
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "[]", "7", "{", '{"model": ', '{"privacy": 7}']
+)
 def test_a_file_of_settings_that_has_none_is_named(
     text: str | None, tmp_path: Path
 ) -> None:
@@ -214,11 +236,16 @@ def test_a_file_of_settings_that_has_none_is_named(
 
 
 CSV = "cfl_flower.data.datasets.tables.Csv"
+LOCAL = "cfl_flower.privacy.settings.LocalPrivacy"
+NOISE = "cfl_flower.privacy.report_noise.ClientNoise"
 SENT: dict[str, dict[str, Any]] = {
-    "dataset": {"_target_": FOLDER, "classes": 10, "shape": [6]},
-    "model": {"_target_": "cfl_flower.models.Mlp", "trainable": [], "hidden": 64},
-    "privacy": {"secure_sums": True, "noise_multiplier": 1.0},
+    "dataset": with_defaults({"_target_": FOLDER, "shape": [6]}),
+    "model": with_defaults({"_target_": "cfl_flower.models.Mlp", "hidden": 64}),
+    "privacy": with_defaults({"_target_": LOCAL, "secure_sums": True}),
+    "strategy": {"fine_tuning": 0, "privacy": with_defaults({"_target_": NOISE})},
 }
+TABLE = with_defaults({"_target_": CSV, "file": "a.csv", "label": "kind"})
+NAMED = {**SENT["dataset"], "classes": 2, "names": ["hiv", "well"]}
 
 
 @pytest.mark.parametrize(
@@ -228,19 +255,23 @@ SENT: dict[str, dict[str, Any]] = {
         (SENT, {}, ""),
         ({"model": {"trainable": []}}, {}, ""),
         ({"dataset": {"classes": 3}}, {}, "dataset.classes=10"),
-        ({"dataset": {"names": ["a"]}}, {}, "dataset.names=None"),
+        ({"dataset": {"names": ["a"]}}, {}, r"dataset.names=\[\]"),
         (SENT, {"model": {**SENT["model"], "hidden": 1}}, "model.hidden=1"),
         (SENT, {"model": {**SENT["model"], "trainable": ["x"]}}, "model.trainable"),
         (SENT, {"model": "mlp"}, "model._target_=None"),
-        (SENT, {"privacy": {"secure_sums": False}}, "privacy.secure_sums=False"),
+        (
+            SENT,
+            {"privacy": SENT["privacy"] | {"secure_sums": False}},
+            "secure_sums=False",
+        ),
         ({}, {"dataset": {"_target_": CSV}}, "dataset._target_"),
         ({"model": SENT["model"]}, {"dataset": {"_target_": CSV}}, "dataset._target_"),
-        ({"dataset": {"label": "kind"}}, {"dataset": {"_target_": CSV}}, "label=None"),
-        (
-            {"dataset": {"label": "kind"}},
-            {"dataset": {"_target_": CSV, "label": "kind"}},
-            "",
-        ),
+        ({"dataset": {"label": "kind"}}, {"dataset": TABLE}, "dataset._target_"),
+        ({"dataset": TABLE}, {"dataset": TABLE}, ""),
+        ({"dataset": TABLE}, {"dataset": {**TABLE, "label": "age"}}, "dataset.label"),
+        ({}, {"dataset": NAMED}, "dataset.names"),
+        ({"dataset": {"names": NAMED["names"]}}, {"dataset": NAMED}, ""),
+        ({"dataset": NAMED}, {"dataset": NAMED}, ""),
     ],
 )
 def test_a_run_has_the_settings_that_its_owner_says(
@@ -255,10 +286,64 @@ def test_a_run_has_the_settings_that_its_owner_says(
     with allowed:
         strict.require_settings({**SENT, **changed})
     if word == {}:
-        # A table's labels are the owner's word where only labels may leave.
+        # What labels are, and are called, is the owner's word where only they leave.
         other = NodeConfig.of(config)
         assert other is not None
         other.require_settings({**SENT, **changed})
+
+
+@pytest.mark.parametrize("group", ["dataset", "model", "privacy"])
+def test_of_a_class_that_the_owner_names_no_run_has_other_settings(
+    group: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.json"
+    own = {"dataset": {"shape": [6]}, "model": {"hidden": 64}, "privacy": {}}[group]
+    path.write_text(json.dumps({group: {"_target_": SENT[group]["_target_"], **own}}))
+    device = NodeConfig.of({"client-id": 1, "settings": str(path)})
+    assert device is not None
+    for name in SENT[group]:
+        other = {**SENT, group: SENT[group] | {name: "another"}}
+        if group == "privacy" and name in FREE:
+            device.require_settings(other)
+            continue
+        with pytest.raises(ConfigError, match=f"{group}.{name}.*=.* is not allowed"):
+            device.require_settings(other)
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "allowed"),
+    [(1.0, 1.0, True), (0.5, 0.7, True), (0.5, 0.4, False), (None, 0.9, False)],
+)
+def test_a_histogram_has_the_noise_of_the_owner_at_least(
+    said: float | None, asked: float, allowed: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.json"
+    own = {} if said is None else {"report_noise": said}
+    path.write_text(json.dumps({"privacy": {"_target_": LOCAL, **own}}))
+    device = NodeConfig.of({"client-id": 1, "settings": str(path)})
+    assert device is not None
+    noise = {"privacy": {"_target_": NOISE, "noise_multiplier": asked}}
+    sent = {**SENT, "privacy": SENT["privacy"] | own, "strategy": noise}
+    less = pytest.raises(ConfigError, match=f"noise_multiplier={asked}")
+    with nullcontext() if allowed else less:
+        device.require_settings(sent)
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ({"privacy": {"clip": 1.0}}, "whose privacy names its class"),
+        ({"privacy": {"_target_": LOCAL, "klip": 1.0}}, "privacy.klip is not"),
+        ({"privacy": {"secure_sums": True}}, ""),
+    ],
+)
+def test_a_file_of_settings_that_says_too_little_is_refused_at_once(
+    word: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(word))
+    with pytest.raises(ConfigError, match=words) if words else nullcontext():
+        NodeConfig.of({"client-id": 1, "settings": str(path)})
 
 
 def test_a_device_takes_part_in_no_run_with_other_settings(
