@@ -233,15 +233,16 @@ class DeviceSums:
         """
         if not self._node.secure_sums:
             return answer
-        # The length of an update is one number of a model, as the loss of a test is.
-        allowed = COVERED[phase] | {UPDATE_LENGTHS if phase == "train" else EMPTY}
+        allowed = COVERED[phase] | {EMPTY}
         # Half of another report would tell that it was made.
         if answer.metrics.keys() >= REPORT and (
             counted().to_metrics().items() <= answer.metrics.items()
         ):
             allowed |= REPORT
-        # What the engine asks for, it can do without.
-        lost = sorted(answer.metrics.keys() - allowed - set(TELEMETRY))
+        # The engine can do without its own measures, but not without lengths. At a
+        # model of a server's making, the length of an update tells of single samples.
+        spared = set(TELEMETRY) - {UPDATE_LENGTHS}
+        lost = sorted(answer.metrics.keys() - allowed - spared)
         if lost and phase != "evaluate":
             why = f"its owner lets no {', '.join(lost)} leave, with secure-sums"
             return Answer(answer.client, error=("refused", why))

@@ -54,8 +54,8 @@ def append_durably(path: Path, text: str) -> None:
 def link_out(folder: Path) -> Path | None:
     """Return an entry, at any level, that is a link out of a folder; None without.
 
-    Links are not followed. Nothing of a run is in a hidden folder, such as the `.venv` of
-    a project whose folder is the run's.
+    Links are not followed. Nothing of a run is in a hidden folder, such as the `.venv`
+    of a project whose folder is the run's.
     """
     root = os.path.realpath(folder)
     for place, folders, files in os.walk(folder):

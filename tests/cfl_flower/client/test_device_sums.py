@@ -178,6 +178,7 @@ OTHERS = {
     "losses": {"losses": bytes(16), "counts": bytes(8)},
     "classes": {"classes": bytes(40)},
     "mistakes": {"right": 3},
+    "length": {"update_lengths": bytes(4)},
 }
 """What no owner lets leave, whatever it is called and however short it is."""
 
