@@ -322,12 +322,14 @@ def _unknown_key(
         cause = error.__cause__
         return first_line(cause if isinstance(cause, Exception) else error)
     parent, _, name = key.rpartition(".")
-    if not parent:
-        # Their settings may be what is meant.
-        _add_defaults(run, GROUPS, own_parts=True)
     plain: Any = OmegaConf.to_container(run)
     there = settings_at(parent, plain)
     hint = known_names(name, sorted(each for each in there if each != "_target_"))
+    if not parent and "did you mean" not in hint:
+        # A setting of a group may be meant; its classes import torch, so look last.
+        _add_defaults(run, GROUPS, own_parts=True)
+        plain = OmegaConf.to_container(run)
+        there = settings_at(parent, plain)
     places = (line.partition("=")[0].lstrip(".") for line in _lines(there, parent))
     deeper = [place for place in places if place.endswith(f".{name}")]
     if deeper:
