@@ -15,7 +15,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from cfl_flower.environment.memory import import_module
+from cfl_flower.environment.machine import import_module
 from cfl_flower.environment.plugins import ALLOWED, PACKAGES, allowed_packages
 from cfl_flower.errors import ConfigError
 from cfl_flower.own_settings import settings_of

@@ -21,7 +21,7 @@ from cfl_flower.config.warnings import find_warnings
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.stream import HALF, Stream, say_empty, say_share
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
-from cfl_flower.environment.memory import keep_free_memory, rare_collections
+from cfl_flower.environment.machine import keep_free_memory, rare_collections
 from cfl_flower.errors import CflError, FailedRunsError, one_line
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress

@@ -34,7 +34,7 @@ from pydantic import ConfigDict, Field, PydanticUserError, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from cfl_flower.environment.memory import total_memory
+from cfl_flower.environment.machine import total_memory
 from cfl_flower.errors import ConfigError
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]

@@ -27,7 +27,7 @@ Json: TypeAlias = Any
 """Whatever `json` can write."""
 
 Counted = Literal["balanced_accuracy", "macro_f1", "auc", "calibration"]
-"""Measures of a test that follow from its counts (`learning.outcomes`)."""
+"""Measures of a test that follow from its counts (`learning.testing`)."""
 
 
 def client_order(client: ClientId) -> tuple[bool, Any]:

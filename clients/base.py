@@ -21,17 +21,15 @@ from flwr.client import NumPyClient
 from torch import Tensor
 
 from cfl_flower.client.attacks import spoil_labels, spoil_report
-from cfl_flower.client.context import ClientContext
+from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.drift_report import DriftReporter, ReportRequest
 from cfl_flower.client.requests import EvaluateRequest
-from cfl_flower.client.state import ClientState
 from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.worlds.view import View
 from cfl_flower.errors import SavedStateError
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.learning.outcomes import Outcomes
-from cfl_flower.learning.testing import evaluate, sample_losses
+from cfl_flower.learning.testing import Outcomes, evaluate, sample_losses
 from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator

@@ -1,14 +1,30 @@
 """Ditto's client: trains the global model, and keeps one of its own near it.
 
-Computes: local SGD on both. Sends: the global model (d floats). Keeps: its own model
-(d floats), which never leaves it.
+Computes: local SGD on both, with independent orders of batches, as StoCFL's client
+does. Sends: the global model (d floats). Keeps: its own model (d floats), which never
+leaves it.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cfl_flower.types import Vector
-from clients.base import Config, Reply
-from clients.families.bilevel import BilevelClient
+from clients.base import ClusteredClient, Config, Reply
+
+
+class BilevelClient(ClusteredClient):
+    """Minimises f(omega), and f(theta) + lambda/2 ||theta - omega||^2."""
+
+    def train_global(self, omega: Vector, server_round: int | None = None) -> Vector:
+        """Return the global model, trained on this client's data of a round."""
+        trained, _ = self.train_from(omega, server_round=server_round, purpose="global")
+        return trained
+
+    def train_near(self, theta: Vector, omega: Vector) -> tuple[Vector, int]:
+        """Return theta, trained near the received omega, and the number of samples."""
+        local = replace(self.local, mu=self.context.settings.regularisation)
+        return self.train_from(theta, local, anchor=omega)
 
 
 class DittoClient(BilevelClient):

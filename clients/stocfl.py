@@ -22,7 +22,7 @@ from cfl_flower.learning.testing import predictions
 from cfl_flower.learning.training import train
 from cfl_flower.types import FloatArray, Vector
 from clients.base import Config, Metrics, Reply
-from clients.families.bilevel import BilevelClient
+from clients.ditto import BilevelClient
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cfl_flower.analysis.saved import load_run
-from cfl_flower.client.context import ClientContext
+from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.resources import open_resources
-from cfl_flower.client.state import ClientState
 from cfl_flower.clustering.similarity import nearest_direction
 from cfl_flower.settings import require
 from clients.base import ClusteredClient

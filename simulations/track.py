@@ -38,11 +38,12 @@ from simulations.batch.jobs import Job, at_once, carry_out
 from simulations.papers.catalogue import compose_here
 from simulations.shell.terminal import Parser, command, make_error_console
 from simulations.tracking.page import show, write_page
-from simulations.tracking.protocol import Protocol, load_protocol
 from simulations.tracking.rows import (
     ROWS,
+    Protocol,
     StreamResult,
     TrackRow,
+    load_protocol,
     read_row,
     read_rows,
     row_path,

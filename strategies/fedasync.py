@@ -11,17 +11,26 @@ of the one that it started from (d floats, 8 bytes).
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Annotated
 
 from pydantic import Field
 
-from cfl_flower.engine.asynchronous import AsynchronousSettings
+from cfl_flower.engine.asynchronous import AsynchronousSettings, AsynchronousStrategy
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.settings import NonNegative, settings
-from cfl_flower.types import Json, Result, Vector
-from strategies.families.common_model import CommonModelStrategy
+from cfl_flower.types import Json, Plan, Result, Vector
+
+
+class CommonModelStrategy(AsynchronousStrategy):
+    """One model, which is what counts: it is tested, whatever clients hold."""
+
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
+        """Let every simulated client test the newest model."""
+        plan = super().plan_evaluate(server_round, test)
+        tasks = [replace(task, models=(0,)) for task in plan.tasks]
+        return replace(plan, tasks=tasks, models=self.state.models[: len(tasks)])
 
 
 @settings("strategy")

@@ -26,7 +26,7 @@ from cfl_flower.engine.asynchronous import (
 from cfl_flower.engine.method import no_clusters
 from cfl_flower.settings import Count, Positive, settings
 from cfl_flower.types import IntArray, Json, Result, Vector
-from strategies.families.common_model import CommonModelStrategy
+from strategies.fedasync import CommonModelStrategy
 
 
 @settings("strategy")

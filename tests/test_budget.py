@@ -19,34 +19,34 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 868,
-    "cfl_flower/analysis": 1_089,
-    "cfl_flower/client": 1_226,
-    "cfl_flower/clustering": 584,
-    "cfl_flower/communication": 1_556,
-    "cfl_flower/config": 736,
-    "cfl_flower/data": 3_489,
-    "cfl_flower/engine": 2_344,
-    "cfl_flower/environment": 212,
-    "cfl_flower/learning": 1_112,
-    "cfl_flower/models": 814,
+    "cfl_flower": 875,
+    "cfl_flower/analysis": 1_084,
+    "cfl_flower/client": 1_291,
+    "cfl_flower/clustering": 531,
+    "cfl_flower/communication": 1_557,
+    "cfl_flower/config": 738,
+    "cfl_flower/data": 3_417,
+    "cfl_flower/engine": 2_275,
+    "cfl_flower/environment": 201,
+    "cfl_flower/learning": 1_097,
+    "cfl_flower/models": 779,
     "cfl_flower/privacy": 152,
-    "cfl_flower/runs": 1_239,
-    "clients": 1_218,
-    "simulations": 5_338,
-    "strategies": 2_582,
+    "cfl_flower/runs": 1_256,
+    "clients": 1_160,
+    "simulations": 5_337,
+    "strategies": 2_637,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
-LONGEST_FILE = 449
+LONGEST_FILE = 446
 LONGEST_FUNCTION = 59
-LONG_FILES = 52
+LONG_FILES = 55
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 69
+SINGLE_IMPORTERS = 60
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 44_173
+TESTS = 44_641
 """Lines of all tests."""
 
 

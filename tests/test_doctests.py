@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 ASKED = [
     "cfl_flower/errors.py",
-    "cfl_flower/models/convolutional.py",
+    "cfl_flower/models/networks.py",
     "cfl_flower/engine/stages/private_means.py",
     "strategies/fielding/threshold.py",
 ]

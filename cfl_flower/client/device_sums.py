@@ -21,10 +21,10 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
+from cfl_flower.client.context import ClientState
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.client.model_privacy import COVERED, REPORT
 from cfl_flower.client.node_config import NodeConfig
-from cfl_flower.client.state import ClientState
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.masks import (
     GROUPS,

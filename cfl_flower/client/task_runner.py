@@ -14,7 +14,7 @@ import numpy as np
 
 from cfl_flower.client.attacks import spoil_answer
 from cfl_flower.client.cohort import run_cohort
-from cfl_flower.client.context import Client, ClientContext
+from cfl_flower.client.context import Client, ClientContext, ClientState
 from cfl_flower.client.device_sums import REVEAL, DeviceSums, Problem
 from cfl_flower.client.drift_report import count_labels
 from cfl_flower.client.evaluation import Evaluator
@@ -26,7 +26,6 @@ from cfl_flower.client.faults import (
 from cfl_flower.client.model_privacy import BOUNDS, bound_updates, protect_answer
 from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.client.resources import WorkerResources, open_resources
-from cfl_flower.client.state import ClientState
 from cfl_flower.client.time_limit import time_limit
 from cfl_flower.communication.records import TaskBatch
 from cfl_flower.communication.validation import asks_for_losses

@@ -15,8 +15,7 @@ from pathlib import Path
 from flwr.app import Array, Message
 from flwr.serverapp import Grid
 
-from cfl_flower.communication.first_keys import FirstKeys
-from cfl_flower.communication.identity import last_sentence
+from cfl_flower.communication.identity import FirstKeys, last_sentence
 from cfl_flower.communication.nodes import NodeRegistry
 from cfl_flower.communication.outstanding import Outstanding, PendingMessage
 from cfl_flower.communication.partial_sums import versions_of_node

@@ -1,14 +1,20 @@
-"""The question who a node is, and its answer."""
+"""Who a node is: the question, its answer, and the public key that it keeps in a run.
+
+The key that a client announces first in a run stays its key.
+"""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import NamedTuple
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from cfl_flower.communication.masks import is_public_key
+from cfl_flower.communication.masks import any_in_common, is_public_key
 from cfl_flower.environment.code_version import code_digest
-from cfl_flower.errors import InvalidResultError
+from cfl_flower.environment.files import write_atomically
+from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.types import ClientId, is_client_id
 
 IDENTITY = "identity"
@@ -92,3 +98,48 @@ def last_sentence(reply: Message) -> str:
         if raised:
             return said.removesuffix("'>")[:200]
     return last.split(". ")[0][:200]
+
+
+FIRST_KEYS = ".first-keys.json"
+"""The file in a run's folder."""
+
+
+class FirstKeys:
+    """First keys, on disk, so that they are the same after the server was restarted.
+
+    ``run`` is the run's token: the keys of another run in the folder are forgotten.
+    Raises `ConfigError` if the file is damaged.
+    """
+
+    def __init__(self, folder: Path, run: str) -> None:
+        self._path = folder / FIRST_KEYS
+        self.run = run
+        self._keys: dict[ClientId, bytes] = {}
+        if not self._path.exists():
+            return
+        try:
+            known, rows = json.loads(self._path.read_text())
+            keys = {client: bytes.fromhex(key) for client, key in rows}
+        except (ValueError, TypeError) as error:
+            raise ConfigError(
+                f"{self._path} is damaged; remove it, and each device's next key is "
+                "taken for its first"
+            ) from error
+        if known == run:
+            self._keys = keys
+
+    def is_first(self, client: ClientId, key: bytes) -> bool:
+        """Return whether a client announced this key first."""
+        return self._keys.get(client) == key
+
+    def take(self, client: ClientId, key: bytes) -> str | None:
+        """Take a client's first key, or return why another one is not its key."""
+        others = [each for name, each in self._keys.items() if name != client]
+        taken = any(any_in_common([key, each]) for each in others)
+        if client not in self._keys and not taken:
+            self._keys[client] = key
+            rows = [[each, known.hex()] for each, known in self._keys.items()]
+            write_atomically(self._path, json.dumps([self.run, rows]).encode())
+        if self.is_first(client, key):
+            return None
+        return "another's" if taken else "not its first one"

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from cfl_flower.communication.first_keys import FirstKeys
 from cfl_flower.communication.grid import PatientGrid
 from cfl_flower.communication.identity import (
     OTHER_CODE,
+    FirstKeys,
     Identity,
     ask_identity,
     read_identity,

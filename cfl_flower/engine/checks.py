@@ -12,7 +12,7 @@ from cfl_flower.engine.uploads_state import AsynchronousState
 from cfl_flower.errors import NoConceptsError
 from cfl_flower.learning.by_name import check_parts
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.learning.outcomes import COUNTED
+from cfl_flower.learning.testing import COUNTED
 from cfl_flower.models import build_model
 from cfl_flower.privacy.accounting import epsilon_of, require_accountant
 from cfl_flower.privacy.settings import LocalPrivacy

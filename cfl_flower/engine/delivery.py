@@ -15,7 +15,7 @@ from cfl_flower.communication.partial_sums import add_result, portions
 from cfl_flower.communication.results import Results
 from cfl_flower.communication.validation import is_bounded
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.environment.memory import return_free_memory
+from cfl_flower.environment.machine import return_free_memory
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.privacy.clipping import FEWEST
 from cfl_flower.types import ClientId, Plan, Result

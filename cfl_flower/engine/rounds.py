@@ -17,16 +17,15 @@ from cfl_flower.communication.partial_sums import portions
 from cfl_flower.communication.results import Results
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.engine.declarations import Method
+from cfl_flower.engine.declarations import Method, check_plan
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
-from cfl_flower.engine.plans import check_plan
 from cfl_flower.engine.round_measures import RoundMeasures
 from cfl_flower.engine.server_step import ServerStep
 from cfl_flower.engine.services import RunServices
 from cfl_flower.engine.stages import make_stages
-from cfl_flower.environment.memory import return_free_memory
-from cfl_flower.learning.outcomes import COUNTED
+from cfl_flower.environment.machine import return_free_memory
+from cfl_flower.learning.testing import COUNTED
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.record import ClientRow, RoundRecord

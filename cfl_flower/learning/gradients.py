@@ -1,19 +1,100 @@
-"""The gradient of a loss on a batch, and over all samples of a client."""
+"""The gradient of a loss, on a batch and over all samples of a client.
+
+Autograd records and dispatches a graph in every step; for networks whose layers take
+microseconds, that is most of a step's time. Dense ReLU networks have a closed form.
+With activations h_0 = x and h_l = relu(h_{l-1} W_l^T + b_l), and logits z of the last
+layer without a ReLU, the gradient of the mean cross-entropy over n samples is, from the
+last layer back,
+
+    delta_L = (softmax(z) - onehot(y)) / n,  delta_{l-1} = (delta_l W_l) 1[h_{l-1} > 0]
+    dW_l = delta_l^T h_{l-1},                db_l = sum over the samples of delta_l
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from cfl_flower.learning.dense_gradients import dense_gradient_writer, dense_layers
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.testing import BLOCK, switch_mode
-from cfl_flower.models import FlatModel
+from cfl_flower.models import FlatModel, Network, SoftmaxRegression
+
+
+def dense_layers(module: nn.Module) -> list[nn.Linear] | None:
+    """Return the linear layers of a network that is nothing but these and ReLUs.
+
+    That is, flattened inputs, layers with biases, and a ReLU between two of them. None
+    for any other network, and for one with frozen parameters.
+    """
+    if type(module) not in (Network, SoftmaxRegression):
+        return None
+    assert isinstance(module, Network)
+    extractor = module.extractor
+    parts = [*extractor] if type(extractor) is nn.Sequential else [extractor]
+    layers: list[Any] = [*parts[1::2], module.classifier]
+    kinds = [nn.Flatten, *[nn.Linear, nn.ReLU] * (len(layers) - 1)]
+    if list(map(type, parts)) != kinds or any(layer.bias is None for layer in layers):
+        return None
+    return layers if all(each.requires_grad for each in module.parameters()) else None
+
+
+def dense_gradient_writer(
+    layers: list[nn.Linear], rate: float | None = None
+) -> Callable[[Tensor, Tensor], None]:
+    """Return the function of a batch that writes a network's gradient.
+
+    Inputs have shape (n, ...), labels (n,); the gradient of the mean cross-entropy goes
+    into the ``grad`` of the layers' parameters, which has to be there. With a ``rate``
+    it is a step of SGD instead: the gradient times ``rate`` is subtracted from the
+    parameters, and kept nowhere.
+    """
+    hidden = [(layer.bias, layer.weight.t()) for layer in layers[:-1]]
+    last_bias = layers[-1].bias
+    last_weight = layers[-1].weight.t()
+    back: list[tuple[Tensor, Any, Any]]
+    if rate is None:
+        back = [(each.weight, each.weight.grad, each.bias.grad) for each in layers]
+        kept = 0.0
+        factor = 1.0
+    else:
+        # Memory is what a wide layer's step takes: this writes and reads it once.
+        back = [(each.weight, each.weight, each.bias) for each in layers]
+        kept = 1.0
+        factor = -rate
+    back.reverse()
+    constants: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def write(x: Tensor, y: Tensor) -> None:
+        size = len(y)
+        if size not in constants:
+            constants[size] = (x.new_ones(size), x.new_full((size, 1), -1.0))
+        ones, minus = constants[size]
+        below = x.flatten(1)
+        activations = [below]
+        for bias, weight in hidden:
+            below = torch.addmm(bias, below, weight).relu_()
+            activations.append(below)
+        # The gradient of the sum of losses; that of their mean is the products' scale.
+        delta = torch.addmm(last_bias, below, last_weight).softmax(1)
+        delta.scatter_add_(1, y.unsqueeze(1), minus)
+        scale = factor / size
+        for layer, of_weight, of_bias in back:
+            below = activations.pop()
+            above = delta.t()
+            if activations:
+                # Where a ReLU gave 0, nothing comes from above.
+                delta = torch.mm(delta, layer).mul_(below.sign())
+            of_weight.addmm_(above, below, beta=kept, alpha=scale)
+            of_bias.addmv_(above, ones, beta=kept, alpha=scale)
+
+    return write
+
 
 TRAINING_PASSES = 3
 """Cost of a training step per sample, in forward passes."""

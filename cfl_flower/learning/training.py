@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from cfl_flower.learning import by_name
-from cfl_flower.learning.dense_gradients import dense_gradient_writer
 from cfl_flower.learning.gradients import (
     TRAINING_PASSES,
     Loss,
     closed_form,
+    dense_gradient_writer,
     gradient_writer,
 )
 from cfl_flower.learning.optimizer import LocalTraining, add_penalties, stepper

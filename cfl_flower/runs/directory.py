@@ -25,14 +25,13 @@ from cfl_flower.environment.files import (
 from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.runs.lines import check_stamp
 from cfl_flower.runs.provenance import code_changes, library_versions
 from cfl_flower.runs.reading import (
     read_lines,
     refuse_links_out,
     refuse_other_settings,
 )
-from cfl_flower.runs.record import ClientRow, RoundRecord, device_seconds
+from cfl_flower.runs.record import ClientRow, RoundRecord, check_stamp, device_seconds
 from cfl_flower.types import Json
 
 LOCK_TIMEOUT = 15.0

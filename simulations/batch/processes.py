@@ -20,7 +20,7 @@ from typing import Any
 
 from cfl_flower.config.overrides import split
 from cfl_flower.environment import plugins
-from cfl_flower.environment.process import (
+from cfl_flower.environment.machine import (
     PATH,
     SAFE_PATH,
     as_imported_here,

@@ -28,8 +28,11 @@ from flwr.app import Message
 from cfl_flower.client.resources import open_resources
 from cfl_flower.client_app import app
 from cfl_flower.communication.records import pack_answers, unpack_tasks
-from cfl_flower.environment.memory import keep_free_memory
-from cfl_flower.environment.process import as_imported_here, end_with_parent
+from cfl_flower.environment.machine import (
+    as_imported_here,
+    end_with_parent,
+    keep_free_memory,
+)
 from cfl_flower.types import Answer
 from simulations.engines.choice import VISIBLE, gpu_of
 from simulations.engines.inprocess import InProcessGrid

@@ -10,14 +10,18 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from cfl_flower.analysis.leads import Lead, find_lead, find_leads
-from cfl_flower.analysis.ranks import average_ranks, critical_difference
+from cfl_flower.analysis.leads import (
+    Lead,
+    average_ranks,
+    critical_difference,
+    find_lead,
+    find_leads,
+)
 from cfl_flower.analysis.tables import new_table
 from cfl_flower.config.options import list_options
 from cfl_flower.environment.files import write_atomically
 from simulations.tracking.pictures import rank_chart
-from simulations.tracking.protocol import Protocol
-from simulations.tracking.rows import StreamResult, TrackRow
+from simulations.tracking.rows import Protocol, StreamResult, TrackRow
 
 REFERENCES = ("local", "local_async", "oracle")
 """Rows that are no rivals: clients alone, by rounds or not, and the true clusters."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cfl_flower.analysis.ranks import indistinct
+from cfl_flower.analysis.leads import indistinct
 from simulations.reporting.charts import GREY, Chart, layer, number
 
 COLOURS = ("#332288", GREY)

@@ -1,20 +1,72 @@
-"""The rows of the track: a JSON file for each method, with its provenance."""
+"""The track's protocol (protocol.yaml), and its rows.
+
+A row is a JSON file for each method, with its provenance.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, field, replace
+from functools import cache
 from pathlib import Path
 from statistics import fmean
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import Fraction, NonNegative, Positive
-from simulations.papers.published import KNOWN_KEYS
-from simulations.tracking.protocol import Protocol
+from cfl_flower.settings import Count, Fraction, NonNegative, Positive
+from simulations.papers.published import KNOWN_KEYS, Overrides
+
+PROTOCOL = Path(__file__).with_name("protocol.yaml")
+SHARED = ("images", "twice", "tables")
+"""Keys of overrides that several streams name."""
+
+Measure = Annotated[str, Field(pattern="^(accuracy|balanced_accuracy)$")]
+
+
+@dataclass(frozen=True, config=KNOWN_KEYS)
+class TrackStream:
+    """Data that change, the same for all methods of a seed."""
+
+    title: str
+    overrides: Overrides
+    measure: Measure = "accuracy"
+    """Its mean over the tested rounds is a run's score."""
+    needs: str = ""
+    """The package that has its data, if it is not a dataset of torchvision's."""
+    control: bool = False
+    """Whether nothing drifts: it does not count in the ranks."""
+
+
+@dataclass(frozen=True, config=KNOWN_KEYS)
+class Protocol:
+    """How every method is run."""
+
+    version: Count
+    rates: list[Positive]
+    """The learning rates of which each method has its best on each stream."""
+    tuning_seed: int
+    seeds: Count
+    overrides: Overrides
+    streams: dict[str, TrackStream] = field(default_factory=dict)
+
+    @property
+    def ranked(self) -> list[str]:
+        """The streams that count in the ranks."""
+        return [name for name, each in self.streams.items() if not each.control]
+
+
+@cache
+def load_protocol() -> Protocol:
+    """Read the track's protocol."""
+    raw: dict[str, Any] = yaml.safe_load(PROTOCOL.read_text(encoding="utf-8"))
+    parts = {key: raw[key] for key in raw if key not in SHARED}
+    return Protocol(**parts)
+
 
 ROWS = Path(__file__).with_name("rows")
 """The rows that come with the project."""

@@ -6,7 +6,7 @@ from strategies.fielding.method import (
     cluster_clients,
     set_centres,
 )
-from strategies.fielding.state import FieldingState
+from strategies.fielding.reclustering import FieldingState
 
 __all__ = [
     "Fielding",

@@ -29,12 +29,6 @@ from cfl_flower.clustering.algorithms import (
     choose_clusters,
     put_stragglers_together,
 )
-from cfl_flower.clustering.centres import (
-    find_centres,
-    move_drifted,
-    own_centre_distances,
-    recompute_centres,
-)
 from cfl_flower.clustering.representations import (
     Distance,
     chance_explains,
@@ -58,15 +52,24 @@ from cfl_flower.state import (
     no_clusters,
 )
 from cfl_flower.types import ClientId, IntArray, Plan, Result, Task, Vector
+from strategies.fielding.reclustering import (
+    CentreTrigger,
+    FieldingState,
+    PairwiseTrigger,
+    PlainMeans,
+    Robustness,
+    Trigger,
+    find_centres,
+    move_drifted,
+    own_centre_distances,
+    recompute_centres,
+)
 from strategies.fielding.representations import LabelHistogram, Representation
-from strategies.fielding.robustness import PlainMeans, Robustness
-from strategies.fielding.state import FieldingState
 from strategies.fielding.threshold import (
     FixedThreshold,
     LearnedThreshold,
     ThresholdLearning,
 )
-from strategies.fielding.triggers import CentreTrigger, PairwiseTrigger, Trigger
 
 
 @settings("strategy")

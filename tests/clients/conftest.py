@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cfl_flower.client.context import ClientContext
+from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.evaluation import Evaluator
-from cfl_flower.client.state import ClientState
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.worlds.drift import Regroup
 from cfl_flower.data.worlds.partition import LabelGroups

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from torch import nn
 
+from cfl_flower.client.context import ClientState
 from cfl_flower.client.drift_report import DriftReport
-from cfl_flower.client.state import ClientState
 from cfl_flower.clustering.similarity import normalise, sketch
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.worlds.drift import Regroup

@@ -32,8 +32,7 @@ from simulations.tracking.page import (
     leads_on,
     ranks_of,
 )
-from simulations.tracking.protocol import load_protocol
-from simulations.tracking.rows import TrackRow, read_rows
+from simulations.tracking.rows import TrackRow, load_protocol, read_rows
 
 ROOT = CONF.parent
 

@@ -11,13 +11,14 @@ import pytest
 
 from cfl_flower.errors import ConfigError
 from simulations import track
-from simulations.tracking import protocol as protocols
+from simulations.tracking import rows
 from simulations.tracking.page import ranks_of, write_page
-from simulations.tracking.protocol import Protocol, load_protocol
 from simulations.tracking.rows import (
     ROWS,
+    Protocol,
     StreamResult,
     TrackRow,
+    load_protocol,
     read_row,
     read_rows,
 )
@@ -48,7 +49,7 @@ streams:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "protocol.yaml"
     path.write_text(SMALL)
-    monkeypatch.setattr(protocols, "PROTOCOL", path)
+    monkeypatch.setattr(rows, "PROTOCOL", path)
     monkeypatch.setattr(track, "ROWS", tmp_path / "none")
     load_protocol.cache_clear()
     yield tmp_path / "out"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cfl_flower.client.state import ClientState
+from cfl_flower.client.context import ClientState
 from cfl_flower.types import Result
 from tests.conftest import Runner, open_method
 

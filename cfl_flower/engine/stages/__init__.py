@@ -7,9 +7,6 @@ from pathlib import Path
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
-from cfl_flower.engine.stages.absent_clients import AbsentClients
-from cfl_flower.engine.stages.group_means import GroupMeans
-from cfl_flower.engine.stages.participant_losses import ParticipantLosses
 from cfl_flower.engine.stages.privacy_budget import (
     AskedClients,
     PrivacyBudget,
@@ -18,7 +15,12 @@ from cfl_flower.engine.stages.privacy_budget import (
 from cfl_flower.engine.stages.report_budget import ReportBudget
 from cfl_flower.engine.stages.robust_means import RobustMeans
 from cfl_flower.engine.stages.secure_sums import SecureSums
-from cfl_flower.engine.stages.stage import Stage
+from cfl_flower.engine.stages.stage import (
+    AbsentClients,
+    GroupMeans,
+    ParticipantLosses,
+    Stage,
+)
 from cfl_flower.engine.stages.sum_bounds import SumBounds
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.asked import Asked

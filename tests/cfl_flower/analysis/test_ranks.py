@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.analysis.ranks import average_ranks, critical_difference, indistinct
+from cfl_flower.analysis.leads import average_ranks, critical_difference, indistinct
 
 
 def test_the_best_on_each_stream_has_rank_one() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.client.context import ClientContext
+from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.model_privacy import protect_answer
-from cfl_flower.client.state import ClientState
 from cfl_flower.privacy.report_noise import ClientNoise
 from cfl_flower.privacy.settings import CentralPrivacy, LocalPrivacy
 from cfl_flower.state import StrategySettings

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfl_flower.client.state import ClientState
+from cfl_flower.client.context import ClientState
 from cfl_flower.environment import files
 from cfl_flower.errors import ConfigError, SavedStateError
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.clustering.centres import (
+from strategies.fielding.reclustering import (
     adapt_delta,
     find_centres,
     largest_shift,

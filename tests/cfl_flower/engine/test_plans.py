@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.engine.plans import check_plan
+from cfl_flower.engine.declarations import check_plan
 from cfl_flower.types import Plan, Task
 
 MODEL = np.zeros(3, np.float32)

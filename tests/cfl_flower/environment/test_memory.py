@@ -13,7 +13,7 @@ from subprocess import run
 import numpy as np
 import pytest
 
-from cfl_flower.environment.memory import (
+from cfl_flower.environment.machine import (
     import_module,
     rare_collections,
     return_free_memory,
@@ -96,7 +96,7 @@ def test_memory_between_what_is_in_use_is_returned() -> None:
 ROUNDS = """
 import resource
 import numpy as np
-from cfl_flower.environment.memory import keep_free_memory
+from cfl_flower.environment.machine import keep_free_memory
 
 def new_pages():
     models = [np.ones(2**20, np.float32) for _ in range(10)]

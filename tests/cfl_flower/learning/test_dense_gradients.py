@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from cfl_flower.learning.dense_gradients import dense_gradient_writer, dense_layers
+from cfl_flower.learning.gradients import dense_gradient_writer, dense_layers
 from cfl_flower.models import FlatModel, Mclr, Mlp, Network
 
 

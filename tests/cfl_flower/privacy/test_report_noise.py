@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from cfl_flower.client.context import ClientContext
+from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.drift_report import protect
-from cfl_flower.client.state import ClientState
 from cfl_flower.clustering.representations import chance_explains, check_histogram
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError

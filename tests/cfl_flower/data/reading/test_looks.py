@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cfl_flower.data.reading.looks import IMAGES, blur, colour, contrast
+from cfl_flower.data.worlds.appearance import IMAGES, blur, colour, contrast
 
 
 def images(channels: int = 3) -> torch.Tensor:

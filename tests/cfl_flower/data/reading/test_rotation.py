@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cfl_flower.data.reading.rotation import rotate
+from cfl_flower.data.worlds.view import rotate
 
 
 def images(size: int = 9) -> torch.Tensor:

@@ -10,13 +10,13 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.reading.pool import Pool
-from cfl_flower.data.reading.rotation import rotate
 from cfl_flower.data.worlds.public import (
     Distribution,
     distributions,
     public_sets,
     sets_in_folders,
 )
+from cfl_flower.data.worlds.view import rotate
 from cfl_flower.errors import ConfigError
 
 

@@ -11,7 +11,6 @@ import torch
 
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.reading.pool import Pool
-from cfl_flower.data.reading.rotation import rotate
 from cfl_flower.data.worlds.appearance import Corrupt
 from cfl_flower.data.worlds.drift import (
     Drift,
@@ -32,6 +31,7 @@ from cfl_flower.data.worlds.partition import (
     Partition,
 )
 from cfl_flower.data.worlds.stream import Stream
+from cfl_flower.data.worlds.view import rotate
 from cfl_flower.errors import ConfigError
 
 CLIENTS = 12

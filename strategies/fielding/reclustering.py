@@ -1,0 +1,249 @@
+"""What Fielding's server remembers, centres and moves, and the re-clustering trigger.
+
+Li et al., "Fielding: Clustered Federated Learning with Data Drift", Algorithm 2 and
+Appendix F. A representation is a row of L numbers, a centre the mean of a cluster's.
+`strategy/trigger`: a centre moved far (Algorithm 2, lines 4 and 5), or a cluster became
+wide (Algorithm 4, line 9, with the Delta of Appendix F.2). `strategy/robustness`,
+beyond the paper: trimmed means as centres, and one common cluster of the clients whose
+clusters are too small, so that forged representations neither move centres nor open
+clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from pydantic import Field
+
+from cfl_flower.clustering.algorithms import (
+    cluster_centres,
+    nearest_centre,
+    trimmed_centres,
+)
+from cfl_flower.clustering.representations import (
+    Distance,
+    distances,
+    largest_pairwise_distance,
+)
+from cfl_flower.settings import Count, Positive, settings
+from cfl_flower.state import ClusteredState
+from cfl_flower.types import FloatArray, IntArray
+from strategies.fielding.threshold import Trials
+
+
+def move_drifted(
+    drifted: IntArray,
+    representations: FloatArray,
+    clusters: IntArray,
+    centres: FloatArray,
+    distance: Distance,
+) -> IntArray:
+    """Assign each drifted client to the nearest centre: Algorithm 2, lines 1 and 2.
+
+    The centres stay frozen (section 2.2), so that the order of clients has no effect.
+    ``drifted`` are rows of the n representations; the centres have shape (K, L).
+    """
+    moved = clusters.copy()
+    moved[drifted] = nearest_centre(representations[drifted], centres, distance)
+    return moved
+
+
+def find_centres(
+    representations: FloatArray, clusters: IntArray, count: int, trim: float = 0.0
+) -> FloatArray:
+    """Return the mean or trimmed mean of each cluster's members; NaN without members.
+
+    The trimmed mean of vectors without negative numbers is scaled to the mean's sum, so
+    that the centre of histograms is a histogram. Representations have shape (n, L).
+    """
+    means = cluster_centres(representations, clusters, count)
+    if not trim:
+        return means
+    trimmed = trimmed_centres(representations, clusters, count, trim)
+    sums = trimmed.sum(axis=1, keepdims=True)
+    shares = (representations >= 0).all()
+    # Where no label is held by enough members the trimmed mean is 0.
+    scaled = trimmed * means.sum(axis=1, keepdims=True) / np.where(sums, sums, 1)
+    return np.where(sums == 0, means, scaled) if shares else trimmed
+
+
+def recompute_centres(
+    representations: FloatArray,
+    clusters: IntArray,
+    centres: FloatArray,
+    trim: float = 0.0,
+) -> FloatArray:
+    """Return the mean of each cluster's members: Algorithm 2, line 3.
+
+    An empty cluster keeps its centre.
+    """
+    fresh = find_centres(representations, clusters, len(centres), trim)
+    return np.where(np.isnan(fresh), centres, fresh)
+
+
+def mean_centre_distance(centres: FloatArray, distance: Distance) -> float:
+    """Return theta, the mean distance over pairs of centres: Algorithm 2, line 4.
+
+    0 for a single centre.
+    """
+    count = len(centres)
+    if count < 2:
+        return 0.0
+    return float(distances(centres, centres, distance).sum()) / (count * (count - 1))
+
+
+def largest_shift(old: FloatArray, new: FloatArray, distance: Distance) -> float:
+    """Return the largest distance that a centre has moved."""
+    return float(np.diagonal(distances(old, new, distance)).max())
+
+
+def needs_reclustering(shift: float, theta: float, threshold: float) -> bool:
+    """Return whether a shift triggers global re-clustering: Algorithm 2, line 5."""
+    return shift > 0 and shift >= threshold * theta
+
+
+def adapt_delta(delta: float, step: float, consecutive: int) -> float:
+    """Return Delta after a drift event: Appendix F.2.
+
+    ``step`` is c, which Delta never goes below; ``consecutive`` counts the events in a
+    row that led to re-clustering, this one included.
+    """
+    return 2 * delta if consecutive >= 2 else max(step, delta - step)
+
+
+def own_centre_distances(
+    representations: FloatArray,
+    clusters: IntArray,
+    centres: FloatArray,
+    distance: Distance,
+) -> FloatArray:
+    """Return the distance of each client to its cluster's centre, shape (n,)."""
+    gaps = np.zeros(len(clusters))
+    for cluster in np.unique(clusters):
+        members = np.flatnonzero(clusters == cluster)
+        points = representations[members]
+        centre = centres[[cluster]]
+        gaps[members] = distances(points, centre, distance)[:, 0]
+    return gaps
+
+
+@dataclass
+class FieldingState(ClusteredState):
+    """Fielding's state; L is the length of a representation."""
+
+    representations: FloatArray
+    """The latest representation of each client, shape (n, L)."""
+    counts: IntArray
+    """The number of samples behind it, shape (n,)."""
+    reports: IntArray
+    """The number of each client's reports so far, shape (n,)."""
+    centres: FloatArray
+    """The centre of each cluster, shape (K, L)."""
+    reference: FloatArray
+    """The centres at the last re-clustering, shape (K, L)."""
+    heterogeneity: float | None = None
+    """The mean client distance, as of the last change of clusters or reports."""
+    delta: float | None = None
+    """Delta of Appendix F.2; None before the first drift event."""
+    consecutive: int = 0
+    """Drift events in a row that led to re-clustering (Appendix F.2)."""
+    trials: Trials = field(default_factory=Trials)
+    """What was observed of the thresholds (Appendix F.1)."""
+
+
+@settings("strategy.trigger")
+class CentreTrigger:
+    """A centre moved by at least `threshold` times the mean distance of centres."""
+
+    name: ClassVar[str] = "centre"
+
+    reference: Literal["event", "recluster"] = "event"
+    """A centre's shift is measured from before this drift event, or from the last
+    re-clustering, with which slow drift accumulates."""
+
+    def fires(
+        self,
+        state: FieldingState,
+        before: FloatArray,
+        threshold: float,
+        distance: Distance,
+        parts: Sequence[slice],
+    ) -> bool:
+        """Return whether a centre shifted far: Algorithm 2, lines 4 and 5.
+
+        The drifted clients have moved in ``state``; ``before`` has the centres until
+        then, (K, L). Any part of a representation may have shifted.
+        """
+        old = state.reference if self.reference == "recluster" else before
+        members = state.sizes > 0
+        for part in parts:
+            centres = state.centres[:, part]
+            theta = mean_centre_distance(centres[members], distance)
+            shift = largest_shift(old[:, part], centres, distance)
+            if needs_reclustering(shift, theta, threshold):
+                return True
+        return False
+
+
+@settings("strategy.trigger")
+class PairwiseTrigger:
+    """Two clients of one cluster are farther apart than Delta, which adapts itself."""
+
+    name: ClassVar[str] = "pairwise"
+
+    delta: Positive = 0.1
+    """c of Appendix F.2, where Delta starts."""
+
+    def fires(
+        self,
+        state: FieldingState,
+        before: FloatArray,
+        threshold: float,
+        distance: Distance,
+        parts: Sequence[slice],
+    ) -> bool:
+        """Return whether the farthest pair exceeds Delta; adapt Delta in the state.
+
+        Centres and the threshold are not used.
+        """
+        delta = self.current(state)
+        points = state.representations
+        wide = bool(largest_pairwise_distance(points, state.clusters, distance) > delta)
+        state.consecutive = state.consecutive + 1 if wide else 0
+        state.delta = adapt_delta(delta, self.delta, state.consecutive)
+        return wide
+
+    def current(self, state: FieldingState) -> float:
+        """Return Delta as it is before a drift event."""
+        return self.delta if state.delta is None else state.delta
+
+
+Trigger: TypeAlias = CentreTrigger | PairwiseTrigger
+
+
+@settings("strategy.robustness")
+class PlainMeans:
+    """Centres are means and clusters may be of any size, as in the paper."""
+
+    name: ClassVar[str] = "none"
+    trim: ClassVar[float] = 0.0
+    least_members: ClassVar[int] = 1
+
+
+@settings("strategy.robustness")
+class TrimmedMeans:
+    """Centres are trimmed means, and small clusters are put together."""
+
+    name: ClassVar[str] = "trimmed"
+
+    trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.25
+    """Share of a cluster's members that is ignored in each coordinate of its centre, at
+    either end."""
+    least_members: Count = 2
+    """Clusters of fewer clients are put together."""
+
+
+Robustness: TypeAlias = PlainMeans | TrimmedMeans
