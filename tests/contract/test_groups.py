@@ -138,7 +138,7 @@ def test_every_client_reports_the_loss_that_it_is_selected_by(
 @pytest.mark.parametrize(
     ("overrides", "part"),
     [
-        (["strategy=flash", "server_optimizer=yogi"], "a step of its own"),
+        (["strategy=flash", "server_optimizer=yogi"], "its own step or none"),
         (["strategy=stocfl", "server_optimizer=qfedavg"], "the loss of one received"),
         (["strategy=fedrep", "server_optimizer=qfedavg"], "the loss of one received"),
         (["strategy=ccfl", "selection=oort"], "which selects nobody"),

@@ -520,8 +520,6 @@ def test_figures_are_kept_by_seed_and_written_into_pages_as_they_were(
     assert len(kept["runs"]) == 4
     run = kept["runs"]["gain/digits/local-s0-x0.5"]
     assert run["rounds"] == 2
-    other = kept["runs"]["gain/digits/local-s1-x0.5"]
-    assert run["settings"] != other["settings"]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from scipy.stats import norm
 
 from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.drift_report import protect
+from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.clustering.representations import chance_explains, check_histogram
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
@@ -100,9 +101,11 @@ def device(root: Path, folder: Path | None, seed: int = 0) -> ClusteredClient:
     nothing: Any = None
     settings = FieldingSettings(privacy=LaplaceNoise(epsilon=1))
     state = ClientState(root, "a")
+    node = NodeConfig("a", "", str(root), state_days=1)
     context = ClientContext(
         "a", 1, seed, nothing, nothing, nothing, settings, state, nothing, folder=folder
     )
+    context.secret = node.noise_secret if folder else None
     return ClusteredClient(context)
 
 

@@ -92,8 +92,10 @@ def test_drift_asks_for_an_upload(
     def drift() -> None:
         sides.reverse()
         for name in "abc":
-            (tmp_path / f"site-{name}" / "first.npz").unlink(missing_ok=True)
-            add_samples(tmp_path / f"site-{name}", "first", sides[0])
+            # In one step: a device that looks in between would have no samples.
+            add_samples(tmp_path / f"new-{name}", "first", sides[0])
+            site = tmp_path / f"site-{name}"
+            (tmp_path / f"new-{name}" / "first.npz").replace(site / "first.npz")
         time.sleep(0.3)
 
     options = ["strategy.policy.drift=0.5", "strategy.policy.wait=600", "rounds=3"]

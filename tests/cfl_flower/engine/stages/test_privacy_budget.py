@@ -200,7 +200,7 @@ def test_secrets_are_for_nobody_else(tmp_path: Path, run_small: Runner) -> None:
             run_small(*options, folder=more[0], grid=Sites(tmp_path))
     finally:
         os.umask(usual)
-    names = ("key-*", ".noise-secret", "privacy/00000000.safetensors")
+    names = ("key-*", "noise-*", ".noise-secret", "privacy/00000000.safetensors")
     found = [path for name in names for path in tmp_path.rglob(name)]
     assert len(found) == 3 + 1 + 3
     assert {oct(path.stat().st_mode)[-3:] for path in found} == {"600"}
