@@ -37,7 +37,8 @@ class AliasFinder(MetaPathFinder, Loader):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return how to import an alias; None for any other name."""
-        if name in IMPORTED:
+        # An app that Flower bundled has no `simulations`: anybody else's is found.
+        if name in IMPORTED and (HOME / name).is_dir():
             return _own_package(name)
         real = name.removeprefix(ALIAS)
         if real == name or real.partition(".")[0] not in BESIDE or not find_spec(real):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import subprocess
 import sys
 from importlib.resources import files
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cfl_flower.aliases import HOME
 from cfl_flower.building import locate
 from cfl_flower.environment.plugins import CONF
 
@@ -58,6 +60,26 @@ def test_modules_in_a_folder_of_that_name_are_found_beside_ours(
     (tmp_path / "conf").mkdir()
     code = f"import cfl_flower, {name}.mine, clients.base; print({name}.mine.VALUE)"
     done = python(tmp_path, "-c", code)
+    assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+@pytest.mark.parametrize("name", ["strategies", "clients", "simulations"])
+def test_where_ours_is_not_bundled_the_other_one_is_found(
+    name: str, tmp_path: Path
+) -> None:
+    # As on a device, where Flower puts an app's folder first.
+    app = tmp_path / "app"
+    (app / "cfl_flower" / "environment").mkdir(parents=True)
+    for module in ("aliases", "errors", "environment/__init__"):
+        shutil.copy(
+            HOME / "cfl_flower" / f"{module}.py", app / "cfl_flower" / f"{module}.py"
+        )
+    (app / "cfl_flower" / "__init__.py").touch()
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("VALUE = 3")
+    code = f"from cfl_flower import aliases; aliases.install(); import {name} as other"
+    path = f"import sys; sys.path[:0] = [{str(app)!r}]"
+    done = python(tmp_path, "-c", f"{path}; {code}; print(other.VALUE)")
     assert (done.stdout, done.stderr) == ("3\n", "")
 
 
