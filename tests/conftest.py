@@ -115,6 +115,13 @@ def _no_state_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         yield
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a server look for devices at once, and ask those that failed again."""
+    monkeypatch.setattr("cfl_flower.communication.asynchronous.REST", 1e-3)
+    monkeypatch.setattr("cfl_flower.engine.uploads.LOOK_AROUND", 1e-3)
+
+
 @pytest.fixture(autouse=True)
 def _no_own_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget what earlier tests' commands allowed."""

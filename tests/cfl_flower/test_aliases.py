@@ -68,18 +68,12 @@ def test_where_ours_is_not_bundled_the_other_one_is_found(
     name: str, tmp_path: Path
 ) -> None:
     # As on a device, where Flower puts an app's folder first.
-    app = tmp_path / "app"
-    (app / "cfl_flower" / "environment").mkdir(parents=True)
-    for module in ("aliases", "errors", "environment/__init__"):
-        shutil.copy(
-            HOME / "cfl_flower" / f"{module}.py", app / "cfl_flower" / f"{module}.py"
-        )
-    (app / "cfl_flower" / "__init__.py").touch()
+    shutil.copytree(HOME / "cfl_flower", tmp_path / "app" / "cfl_flower")
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("VALUE = 3")
-    code = f"from cfl_flower import aliases; aliases.install(); import {name} as other"
-    path = f"import sys; sys.path[:0] = [{str(app)!r}]"
-    done = python(tmp_path, "-c", f"{path}; {code}; print(other.VALUE)")
+    first = f"import sys; sys.path.insert(0, {str(tmp_path / 'app')!r})"
+    code = f"{first}; import cfl_flower, {name}; print({name}.VALUE)"
+    done = python(tmp_path, "-c", code)
     assert (done.stdout, done.stderr) == ("3\n", "")
 
 

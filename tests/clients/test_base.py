@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -8,8 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from cfl_flower.client.context import ClientContext
-from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.clustering.representations import digest, label_histogram
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.engine.method import StrategySettings
@@ -152,30 +149,12 @@ def normalised() -> FlatModel:
     return FlatModel(nn.Sequential(*layers))
 
 
-Equip = Callable[..., ClientContext]
-
-
-@pytest.fixture
-def equip(make_context: MakeContext, normalised: FlatModel) -> Equip:
-    """Return what surrounds client 2, with a network that has statistics."""
-
-    def make(round: int) -> ClientContext:
-        local = LocalTraining(epochs=1)
-        return replace(
-            make_context(round),
-            model=normalised,
-            evaluator=Evaluator(normalised, {}),
-            settings=StrategySettings(local=local),
-        )
-
-    return make
-
-
 def test_averaged_statistics_travel_with_the_model(
-    equip: Equip, normalised: FlatModel
+    make_context: MakeContext, normalised: FlatModel
 ) -> None:
     received, weights = normalised.to_vector(), len(normalised.weights)
-    context = equip(1)
+    settings = StrategySettings(local=LocalTraining(epochs=1))
+    context = replace(make_context(1), model=normalised, settings=settings)
     (trained,), _, _ = ClusteredClient(context).fit([received], {})
     assert (trained[weights:] != received[weights:]).sum() > 100
     assert context.state.load(9) == {}

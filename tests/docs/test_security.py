@@ -95,16 +95,14 @@ def sent() -> dict[str, set[str]]:
     return defaultdict(set)
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("options", RUNS, ids=" ".join)
 def test_devices_send_no_field_that_is_not_listed(
     options: list[str],
     sent: dict[str, set[str]],
     run_small: Runner,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("cfl_flower.communication.asynchronous.REST", 1e-3)
-    monkeypatch.setattr("cfl_flower.engine.uploads.LOOK_AROUND", 1e-3)
     grid = Listening(tmp_path, 2 if "dataset.classes=2" in options else 10)
     more = ["model=mlp", "rounds=8" if "strategy=feroma" in options else "rounds=3"]
     if "strategy/representation=gradient" in options:

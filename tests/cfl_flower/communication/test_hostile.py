@@ -15,10 +15,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from cfl_flower.client_app import app
-from cfl_flower.communication import asynchronous as backoff
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
-from cfl_flower.engine import uploads as asynchronous
 from cfl_flower.errors import WorkerLostError
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner, app_of
@@ -359,6 +357,7 @@ def losses(reason: str, **told: Any) -> Attacks:
     return [(reason, with_metrics(**told))] * 3
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("options", "tried"),
     [
@@ -375,12 +374,8 @@ def test_metrics_that_a_method_or_an_option_reads_are_checked(
     options: list[str],
     tried: Attacks,
     run_small: Runner,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # Who sends uploads is asked again at once.
-    monkeypatch.setattr(asynchronous, "LOOK_AROUND", 1e-3)
-    monkeypatch.setattr(backoff, "REST", 1e-3)
     asked = [*RUN, "strategy=fedavg", f"rounds={len(tried)}", *options]
     run = run_small(*asked, grid=HostileGrid(tried))
     assert {f["client"] for f in run.failures} == {VILLAIN}

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 from flwr.app import Error, Message
 
-from cfl_flower.communication import asynchronous as backoff
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
-from cfl_flower.engine import uploads as asynchronous
 from cfl_flower.engine.uploads import STAMP_BYTES, Uploads
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.learning.gradients import TRAINING_PASSES
@@ -202,11 +200,10 @@ def test_device_that_says_goodbye_costs_only_its_own_result(
     assert "it has left" in run.failures[0]["detail"]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_run_ends_when_all_devices_fail_again_and_again(
-    run_small: Runner, monkeypatch: pytest.MonkeyPatch
+    run_small: Runner,
 ) -> None:
-    monkeypatch.setattr(asynchronous, "LOOK_AROUND", 0.05)
-    monkeypatch.setattr(backoff, "REST", 0.05)
     grid = _Broken(range(1000, 1012))
     with pytest.raises(
         NoValidResultError, match=r"none of \d+ clients gave a valid train"

@@ -431,16 +431,11 @@ ALLOWED = {
 """Of its data, beside losses and numbers of samples."""
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("options", STRICT, ids=" ".join)
 def test_devices_with_masks_of_their_own_accord_send_nothing_else_to_any_server(
-    options: list[str],
-    run_small: Runner,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    options: list[str], run_small: Runner, tmp_path: Path
 ) -> None:
-    # A device whose upload was refused rests.
-    monkeypatch.setattr("cfl_flower.communication.asynchronous.REST", 1e-3)
-    monkeypatch.setattr("cfl_flower.engine.uploads.LOOK_AROUND", 1e-3)
     grid = Devices(tmp_path, 12, **{SECURE_SUMS: True})
     shared = []
     if any("embedding" in each or "gradient" in each for each in options):
