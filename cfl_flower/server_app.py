@@ -117,8 +117,7 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
         elif stream:
             directory.begin(stream.samples())
         directory.rewind(done)
-        changed = record_provenance(directory.path, config.resolved, done)
-        if changed:
+        if changed := record_provenance(directory.path, config.resolved, done):
             warn(f"warning: {changed}")
         timeline = config.timeline if stream else None
         if timeline:

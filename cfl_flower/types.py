@@ -168,6 +168,9 @@ START_LOSSES = (START_LOSS, START_RMS)
 """What a plan's config can ask trained clients to report of the model they received:
 the mean loss of their samples, and the root of its mean square."""
 
+REPORT = "representation"
+"""The metric in which clients report what represents their data."""
+
 UPDATE_LENGTHS = "update_lengths"
 """The metric in which a trained client tells how long its updates were before it
 shortened them, with ``strategy.robust=clip`` and secure sums."""

@@ -15,7 +15,7 @@ from cfl_flower.client.faults import Faults
 from cfl_flower.clustering.representations import digest
 from cfl_flower.privacy.clipping import nearest
 from cfl_flower.seeding import generator
-from cfl_flower.types import Answer, ClientId, IntArray, Vector
+from cfl_flower.types import REPORT, Answer, ClientId, IntArray, Vector
 
 CLAIMED = 2**28
 """What an attacker says is the number of its samples."""
@@ -69,9 +69,9 @@ def spoil_answer(
     if attack == "embedding":
         if phase == "query":
             answer.arrays = [_huge(len(each), rng) for each in answer.arrays]
-        data = answer.metrics.get("representation")
+        data = answer.metrics.get(REPORT)
         if isinstance(data, bytes):
-            answer.metrics["representation"] = _huge(len(data) // 4, rng).tobytes()
+            answer.metrics[REPORT] = _huge(len(data) // 4, rng).tobytes()
 
 
 def _claim_samples(answer: Answer, phase: str) -> None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from cfl_flower.client.context import ClientState
 from cfl_flower.client.drift_report import DriftReport
-from cfl_flower.client.model_privacy import COVERED, REPORT
+from cfl_flower.client.model_privacy import COVERED, REPORTS
 from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.masks import (
@@ -235,10 +235,10 @@ class DeviceSums:
             return answer
         allowed = COVERED[phase] | {EMPTY}
         # Half of another report would tell that it was made.
-        if answer.metrics.keys() >= REPORT and (
+        if answer.metrics.keys() >= REPORTS and (
             counted().to_metrics().items() <= answer.metrics.items()
         ):
-            allowed |= REPORT
+            allowed |= REPORTS
         # The engine can do without its own measures, but not without lengths. At a
         # model of a server's making, the length of an update tells of single samples.
         spared = set(TELEMETRY) - {UPDATE_LENGTHS}

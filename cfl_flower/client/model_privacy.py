@@ -21,7 +21,7 @@ from cfl_flower.privacy.clipping import (
 )
 from cfl_flower.privacy.settings import LocalPrivacy
 from cfl_flower.seeding import generator, key
-from cfl_flower.types import UPDATE_LENGTHS, FloatArray, Scalar, Vector
+from cfl_flower.types import REPORT, UPDATE_LENGTHS, FloatArray, Scalar, Vector
 
 BASES = "bases"
 """Key of a plan's config: for each array of a reply, the place in the task's models of
@@ -31,7 +31,7 @@ BOUNDS = "bounds"
 """Key of a plan's config: for each array of a reply, the length that its update may
 have, with ``strategy.robust=clip`` and secure sums."""
 
-REPORT = frozenset({"representation", "samples"})
+REPORTS = frozenset({REPORT, "samples"})
 
 COVERED: Mapping[str, frozenset[str]] = {
     "query": frozenset(),
@@ -46,7 +46,7 @@ COVERED: Mapping[str, frozenset[str]] = {
         }
     ),
 }
-"""The metrics that a client may send in each phase, beside `REPORT`s with noise."""
+"""The metrics that a client may send in each phase, beside `REPORTS` with noise."""
 
 
 def noise_generator(
@@ -81,7 +81,7 @@ def protect_answer(
     """
     covered = COVERED[phase]
     if getattr(getattr(context.settings, "privacy", None), "whole_client", False):
-        covered |= REPORT
+        covered |= REPORTS
     if others := sorted(metrics.keys() - covered):
         sent = f"this client would send {', '.join(others)} in the {phase} phase"
         raise ValueError(f"{sent}, which privacy={privacy.mode} does not cover")
@@ -102,7 +102,7 @@ def _repeat_report(
     A device that is asked again in one round, as the server died, sends the report that
     it sent, even if its data have changed since.
     """
-    reported = metrics.get("representation")
+    reported = metrics.get(REPORT)
     if context.folder is None or not (arrays or isinstance(reported, bytes)):
         return arrays, {}
     state = context.state.part(f"report-{phase}")
@@ -110,7 +110,7 @@ def _repeat_report(
     if not (kept := state.at(server_round)):
         kept = {str(place): array for place, array in enumerate(arrays)}
         if isinstance(reported, bytes):
-            kept["representation"] = np.frombuffer(reported, np.float32)
+            kept[REPORT] = np.frombuffer(reported, np.float32)
             kept["samples"] = np.array([metrics["samples"]])
         state.save(server_round, kept)
     again = [kept[str(place)] for place in range(len(arrays))]
@@ -118,7 +118,7 @@ def _repeat_report(
         return again, {}
     samples = int(kept["samples"][0])
     return again, {
-        "representation": kept["representation"].tobytes(),
+        REPORT: kept[REPORT].tobytes(),
         "samples": samples,
     }
 

@@ -32,9 +32,11 @@ class Rule(NamedTuple):
 def check_method(method: type[Method], config: RunConfig) -> None:
     """Raise `ConfigError` for settings that a method, or privacy, does not go with."""
     _require(method_rules(method, config))
+    _require(fault_rules(config))
     check_training(config)
     if config.privacy.on:
-        _require(privacy_rules(config, method.discloses))
+        _require(disclosure_rules(config, method.discloses))
+        _require(privacy_rules(config))
         config.strategy.check_privacy()
         require_accountant(config.privacy.mode)
         _require(budget_rules(config, method.discloses))
@@ -110,37 +112,36 @@ def method_rules(method: type[Method], config: RunConfig) -> Iterator[Rule]:
 def robust_rules(method: type[Method], config: RunConfig) -> Iterator[Rule]:
     """Yield what `strategy.robust` requires: single models that are only averaged."""
     rule = config.strategy.robust
+    privacy = config.privacy
     name = f"strategy={config.names['strategy']}"
     sent = method.discloses
-    yield Rule(
-        rule in ("none", "clip") or not issubclass(method.State, AsynchronousState),
-        "strategy.robust",
-        rule,
-        f"none or clip with {name}, which takes in models one by one",
-    )
-    yield Rule(
-        rule in ("none", "clip") or not (sent is not None and sent.singly),
-        "strategy.robust",
-        rule,
-        f"none or clip with {name}, which compares single participants' models",
-    )
-    yield Rule(
-        rule in ("none", "clip") or not config.privacy.secure_sums,
-        "strategy.robust",
-        rule,
-        "none or clip with privacy.secure_sums, which hides single models: nobody can "
-        "compare them",
-    )
-    bounded = config.privacy.mode == "central" or (
-        config.privacy.mode == "local" and config.privacy.secure_sums
+    refused = {
+        f"{name}, which takes in models one by one": issubclass(
+            method.State, AsynchronousState
+        ),
+        f"{name}, which compares single participants' models": sent is not None
+        and sent.singly,
+        "privacy.secure_sums, which hides single models: nobody can compare them": (
+            privacy.secure_sums
+        ),
+    }
+    for why, applies in refused.items():
+        ok = rule in ("none", "clip") or not applies
+        yield Rule(ok, "strategy.robust", rule, f"none or clip with {why}")
+    bounded = privacy.mode == "central" or (
+        privacy.mode == "local" and privacy.secure_sums
     )
     yield Rule(
         rule == "none" or not bounded,
         "strategy.robust",
         rule,
-        f"none with privacy={config.privacy.mode}, whose privacy.clip bounds every "
-        "update already",
+        f"none with privacy={privacy.mode}, whose privacy.clip bounds every update "
+        "already",
     )
+
+
+def fault_rules(config: RunConfig) -> Iterator[Rule]:
+    """Yield what `faults` requires of the number of clients."""
     attackers = config.faults.attackers
     yield Rule(
         all(each < config.clients for each in attackers),
@@ -203,21 +204,15 @@ def measure_rules(config: RunConfig) -> Iterator[Rule]:
     )
 
 
-def privacy_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rule]:
-    """Yield what `privacy=` requires, so that it has a guarantee."""
+def disclosure_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rule]:
+    """Yield what `privacy=` requires of what a method's clients send."""
     mode = config.privacy.mode
-    central = mode == "central"
-    names = config.names
-    method = f"strategy={names['strategy']}"
-    yield Rule(
-        sent is not None,
-        "privacy",
-        mode,
-        f"none with {method}, whose clients send what is not accounted for: its class "
-        "has no `discloses`",
-    )
-    in_sums = sent.in_sums if sent and config.privacy.secure_sums else ""
-    uncovered = (sent.uncovered if sent else "") or in_sums
+    method = f"strategy={config.names['strategy']}"
+    if sent is None:
+        why = f"none with {method}, whose clients send what is not accounted for: its"
+        yield Rule(False, "privacy", mode, f"{why} class has no `discloses`")
+        return
+    uncovered = sent.uncovered or (sent.in_sums if config.privacy.secure_sums else "")
     yield Rule(
         not uncovered,
         "privacy",
@@ -225,13 +220,19 @@ def privacy_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rule]:
         f"none with {method}, whose clients send {uncovered}, which no noise covers",
     )
     yield Rule(
-        not (central and sent is not None and sent.singly),
+        mode != "central" or not sent.singly,
         "privacy",
         mode,
         f"local or none with {method}, which compares single participants' models",
     )
+
+
+def privacy_rules(config: RunConfig) -> Iterator[Rule]:
+    """Yield what `privacy=` requires of other settings, so that it has a guarantee."""
+    mode = config.privacy.mode
+    names = config.names
     yield Rule(
-        not central or config.strategy.weighting == "plain",
+        mode != "central" or config.strategy.weighting == "plain",
         "strategy.weighting",
         config.strategy.weighting,
         "plain with privacy=central, where each participant counts alike",

@@ -18,10 +18,7 @@ from cfl_flower.engine.context import RoundContext
 from cfl_flower.environment.machine import return_free_memory
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.privacy.clipping import FEWEST
-from cfl_flower.types import ClientId, Plan, Result
-
-REPORT = "representation"
-"""The metric in which clients report what represents their data."""
+from cfl_flower.types import REPORT, ClientId, Plan, Result
 
 Reader: TypeAlias = Callable[[Result], Result]
 """Returns a result with its report, or raises `InvalidResultError`."""

@@ -88,7 +88,7 @@ def require_columns(
 
 def looks_like_time(column: pd.Series) -> bool:
     """Return whether a column of inputs has dates or times, by its name or values."""
-    # The first tell.
+    # A column is of one kind, so its first values suffice.
     texts = column.dropna().iloc[:20].astype(str)
     dated = all(DATE.fullmatch(text) or COMPACT.fullmatch(text) for text in texts)
     return dated or OF_TIME.fullmatch(str(column.name)) is not None

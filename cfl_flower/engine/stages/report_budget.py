@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.engine.delivery import REPORT, without_report
+from cfl_flower.engine.delivery import without_report
 from cfl_flower.engine.stages.stage import Stage
 from cfl_flower.runs.record import ClientRow
-from cfl_flower.types import ClientId, Plan
+from cfl_flower.types import REPORT, ClientId, Plan
 
 MOST = 3.0
 """Re-clusterings in a row that the reports of a few clients may lead to."""

@@ -134,10 +134,13 @@ class RobustMeans(Stage):
             return results
         most = {}
         for (place, _), rows in group_results(context.sent, results).items():
+            # A result has one number of samples, however many arrays it has.
+            if place > 0:
+                continue
             # A few cannot be outvoted: they are compared with all participants.
             among = counts[rows] if len(rows) >= FEWEST else counts
             limit = max(1, int(cap * float(np.median(among))))
-            most.update(dict.fromkeys(rows, limit) if place == 0 else {})
+            most.update(dict.fromkeys(rows, limit))
         over = [row for row in most if counts[row] > most[row]]
         self._note(context, "capped", [results[row].client for row in sorted(over)])
         for row in over:
