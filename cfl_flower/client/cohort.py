@@ -9,6 +9,7 @@ in the order of the tasks, so nothing that they share needs a lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ import torch
 from greenlet import getcurrent, greenlet
 
 from cfl_flower.client.time_limit import time_limit, without_limit
+from cfl_flower.learning.cohort_layers import draws
 from cfl_flower.learning.cohort_training import train_cohort
 from cfl_flower.learning.training import TRAINER, TrainingJob
 from cfl_flower.models import FlatModel
@@ -71,6 +73,8 @@ def _wait(job: TrainingJob) -> None:
     """Hand a job to the cohort, and go on when it is done."""
     hub = getcurrent().parent
     assert hub is not None
+    if draws(job.model.module):
+        job = replace(job, seed=int(torch.randint(2**31, ())))
     # What this client draws next, and its time, are not those of the others.
     with without_limit(), torch.random.fork_rng():
         hub.switch(job)

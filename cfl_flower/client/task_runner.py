@@ -83,7 +83,7 @@ class TaskRunner:
                 partial(self.do, task, member)
                 for member, task in zip(members, part, strict=False)
             ]
-            alone = len(calls) == 1
+            alone = len(members) == 1
             answers = [calls[0]()] if alone else run_cohort(calls, limit)
             yield from zip(part, answers, strict=True)
 

@@ -199,7 +199,8 @@ class AlignedLoss(SampleLoss):
     def alike(self) -> Hashable:
         """What clients of one cohort have in common."""
         temperature = getattr(self.alignment, "temperature", None)
-        return type(self.alignment), temperature, self.alignment.points.shape
+        points = self.alignment.points
+        return type(self.alignment), temperature, points.shape, self.smoothing
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -214,7 +215,10 @@ class AlignedLoss(SampleLoss):
         points, present, weight = own
         z = module.extractor(x)  # type: ignore[operator]
         logits = module.classifier(z)  # type: ignore[operator]
-        likelihood = cross_entropy(logits, y, reduction="none")
+        smoothing = self.smoothing
+        likelihood = cross_entropy(
+            logits, y, reduction="none", label_smoothing=smoothing
+        )
         alignment = self.alignment.of_samples(z, y, points, present)
         return likelihood + weight * alignment
 

@@ -175,6 +175,9 @@ def make_optimizer(
     # The whole network as one tensor: one operation per step, not one per layer.
     weights.grad = gradient
     cls = by_name.look_up(by_name.OPTIMIZERS, settings.optimizer, "strategy.optimizer")
+    if weights.is_cuda and "capturable" in signature(cls).parameters:
+        # Its counter stays on the GPU, so that a graph can repeat its step.
+        options["capturable"] = True
     rate = settings.learning_rate
     made: torch.optim.Optimizer = cls(
         [weights], rate, **options, **settings.optimizer_settings

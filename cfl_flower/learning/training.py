@@ -44,6 +44,8 @@ class TrainingJob:
     loss: Loss | None
     part: slice
     correction: Tensor | None
+    seed: int = 0
+    """Of what the network's layers draw in a cohort."""
 
     def centre(self) -> Tensor | None:
         """Return the centre of the proximal term, shape (p,) of ``part``, if any."""

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cfl_flower.learning import cohort_training
+from cfl_flower.learning import cohort_layers, cohort_training
 from cfl_flower.learning.by_name import OPTIMIZERS
+from cfl_flower.learning.cohort_step import PADDING
 from cfl_flower.learning.cohort_training import (
     can_train_together,
     cohort_batches,
@@ -21,9 +22,8 @@ from cfl_flower.learning.cohort_training import (
 )
 from cfl_flower.learning.decoupling import AlignedLoss, Anchors, contrast, distance
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.learning.training import WHOLE, TrainingJob, train_alone
+from cfl_flower.learning.training import WHOLE, TrainingJob, batches, train_alone
 from cfl_flower.models import (
-    CcflCnn,
     FedCcfaCnn,
     FlatModel,
     FlexCflFemnistCnn,
@@ -156,20 +156,143 @@ def test_what_is_frozen_stays_in_a_cohort_as_well() -> None:
         assert job.model.module.extractor[1].bias.tolist() == [0.5] * 16
 
 
-def test_batch_norm_without_statistics_trains_one_by_one() -> None:
-    # A cohort fills up smaller batches, which would be in the mean of the batch.
-    norm = nn.BatchNorm1d(784, track_running_stats=False)
-    module = nn.Sequential(nn.Flatten(), norm, nn.Linear(784, CLASSES))
-    assert not can_train_together(FlatModel(module), SHAPE)
+class Normed(nn.Module):
+    """BatchNorm, with and without statistics, and GroupNorm between layers."""
+
+    def __init__(self, last: nn.Module) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(1, 4, 5, 4), nn.BatchNorm2d(4), nn.ReLU())
+        self.second = nn.Sequential(nn.GroupNorm(2, 4), nn.Flatten())
+        self.third = nn.BatchNorm1d(144, affine=False, track_running_stats=False)
+        self.last = last
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.last(self.third(self.second(self.first(x))))
+        return logits
 
 
-def test_networks_that_draw_or_keep_statistics_train_one_by_one() -> None:
-    shapes = {Recurrent(): (25, 300), ResNet18(): (3, 32, 32)}
-    shapes[FlexCflFemnistCnn()] = SHAPE  # dropout
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"epochs": 2, "batch_size": 8},
+        {"epochs": 3, "momentum": 0.9, "label_smoothing": 0.1},
+        {"steps": 5, "weight_decay": 0.1, "last_batch": "drop", "mu": 0.1},
+    ],
+)
+def test_norms_leave_out_what_fills_a_batch_up(options: dict) -> None:
+    """Running statistics, too, end where they would have; a batch of 1 is left out."""
+    torch.manual_seed(0)
+    model = FlatModel(Normed(nn.Linear(144, CLASSES)).double())
+    assert can_train_together(model, SHAPE)
+    local = LocalTraining(**({"learning_rate": 0.05} | options))
+    jobs = make_jobs(model, [23, 40, 11, 2], local)
+    expected = alone(jobs)
+    train_cohort(jobs)
+    assert_same(jobs, expected)
+
+
+def test_precision_is_the_settings() -> None:
+    model = network(Mlp(hidden=16))
+    low = LocalTraining(steps=3, precision="bf16")
+    jobs = make_jobs(model, [23, 40], low)
+    starts = [job.model.vector.clone() for job in jobs]
+    expected = alone(jobs)
+    in_full = alone([replace(job, settings=LocalTraining(steps=3)) for job in jobs])
+    train_together(jobs)
+    for job, start, ours, other in zip(jobs, starts, expected, in_full, strict=True):
+        moved = (ours - start).norm()
+        assert (job.model.vector - ours).norm() < 0.01 * moved
+        assert not torch.equal(job.model.vector, other)
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.Dropout(0.5), nn.Dropout2d(0.25), nn.Dropout(1.0)]
+)
+def test_clients_draw_the_same_in_every_cohort(layer: nn.Module) -> None:
+    """And each something else, in each step; a share of what passes the layer."""
+    body = nn.Sequential(nn.Conv2d(1, 8, 9, 9), layer, nn.Flatten())
+    module = nn.Sequential(body, nn.Linear(72, CLASSES)).double()
+    model = FlatModel(module)
+    assert can_train_together(model, SHAPE)
+    local = LocalTraining(epochs=2, momentum=0.5)
+    jobs = make_jobs(model, [23, 40, 11], local)
+    jobs = [replace(job, seed=7 * place) for place, job in enumerate(jobs)]
+    copies = [
+        replace(job, model=job.model.clone(), rng=copy.deepcopy(job.rng))
+        for job in jobs
+    ]
+    for job in copies:
+        train_together([job])
+    train_together(jobs)
+    assert_same(jobs, [job.model.vector for job in copies])
+
+
+def test_dropout_drops_its_share_and_never_twice_the_same() -> None:
+    layer = cohort_layers.Dropout(nn.Dropout(0.3), 1)
+    other = cohort_layers.Dropout(nn.Dropout(0.3), 2)
+    x = torch.ones(100, 200)
+    found = []
+    for seed in range(5):
+        layer.drawn = other.drawn = cohort_layers.scramble(torch.tensor(seed))
+        found += [layer(x), other(x)]
+    for drawn in found:
+        assert drawn.unique().tolist() == pytest.approx([0, 1 / 0.7])
+        assert drawn.mean() == pytest.approx(1, abs=0.02)
+        for mean in (drawn.mean(0), drawn.mean(1)):
+            assert mean.std() < 0.1
+    kept = torch.stack([(drawn > 0).double().flatten() for drawn in found])
+    apart = torch.corrcoef(kept) - torch.eye(len(found))
+    assert apart.abs().max() < 0.04
+
+
+class FeatureNoise(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, 0.5, self.training)
+
+
+def test_networks_that_torch_cannot_map_train_one_by_one() -> None:
+    def flat(*layers: nn.Module) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), *layers, nn.Linear(784, CLASSES))
+
+    cumulative = nn.BatchNorm1d(784, momentum=None)
+    modules = [flat(FeatureNoise()), flat(cumulative), flat(nn.AlphaDropout())]
+    for module in modules:
+        assert not can_train_together(FlatModel(module), SHAPE)
+    shapes = {FlexCflFemnistCnn(): SHAPE, ResNet18(): (3, 32, 32)}
+    shapes |= dict.fromkeys((Mclr(), Mlp()), SHAPE)
     for of, shape in shapes.items():
-        assert not can_train_together(network(of, shape), shape)
-    for of in (Mclr(), Mlp(), FedCcfaCnn(), CcflCnn(channels=(4, 8))):
-        assert can_train_together(network(of), SHAPE)
+        assert can_train_together(network(of, shape), shape)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_recurrent_clients_train_together(cell: str) -> None:
+    shape = (5, 8)
+    model = network(Recurrent(cell=cell), shape, torch.float64)
+    model.module.extractor.dense[2].p = 0.0
+    assert can_train_together(model, shape)
+    jobs = make_jobs(model, [20, 9], LocalTraining(epochs=1))
+    jobs = [replace(job, x=job.x.flatten(1)[:, :40].view(-1, *shape)) for job in jobs]
+    expected = alone(jobs)
+    train_together(jobs)
+    assert_same(jobs, expected)
+
+
+@pytest.mark.parametrize(
+    "options", [{"epochs": 3}, {"steps": 7}, {"last_batch": "drop"}]
+)
+def test_a_cohort_draws_the_batches_that_each_would(options: dict) -> None:
+    local = LocalTraining(**options, batch_size=7)
+    jobs = make_jobs(network(Mclr()), [23, 40, 1, 7], local)
+    others = [copy.deepcopy(job.rng) for job in jobs]
+    rows = cohort_batches(jobs)
+    start = 0
+    for place, (job, rng) in enumerate(zip(jobs, others, strict=True)):
+        own = torch.arange(start, start + len(job.y))
+        drawn = [some.tolist() for some, _ in batches(own, own, local, rng)]
+        found = [row[row != PADDING].tolist() for row in rows[place]]
+        assert found == drawn + [[]] * (rows.shape[1] - len(drawn))
+        assert rng.random() == job.rng.random()
+        start += len(job.y)
 
 
 def test_parts_anchors_and_corrections_are_each_clients_own() -> None:
@@ -235,7 +358,9 @@ def test_jobs_of_another_kind_are_done_as_well(monkeypatch: pytest.MonkeyPatch) 
     sizes: list[int] = []
     plain = train_together
     monkeypatch.setattr(
-        cohort_training, "train_together", lambda j: (sizes.append(len(j)), plain(j))
+        cohort_training,
+        "train_together",
+        lambda j, kind: (sizes.append(len(j)), plain(j)),
     )
     expected = alone(jobs)
     train_cohort(jobs)
@@ -248,7 +373,7 @@ def test_a_cohort_too_large_for_the_memory_is_halved(
 ) -> None:
     plain, sizes = train_together, []
 
-    def limited(jobs: list[TrainingJob]) -> None:
+    def limited(jobs: list[TrainingJob], kind: object) -> None:
         sizes.append(len(jobs))
         if len(jobs) > 2:
             cohort_batches(jobs)  # as training does, it draws before it fails
