@@ -24,7 +24,7 @@ from cfl_flower.communication.identity import Identity, asked_run, pack_identity
 from cfl_flower.communication.masks import public_key
 from cfl_flower.communication.partial_sums import PartialSumBuilder
 from cfl_flower.communication.records import mark, pack_answers, unpack_tasks
-from cfl_flower.data.reading.fetching import nothing_fetched
+from cfl_flower.data.reading.files import nothing_fetched
 from cfl_flower.errors import DeviceFailedError
 
 log = logging.getLogger(__name__)

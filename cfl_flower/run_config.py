@@ -13,7 +13,7 @@ from cfl_flower.settings import Count, Natural, NonNegative, require, settings
 from cfl_flower.types import Counted, Json
 
 if TYPE_CHECKING:
-    from cfl_flower.data.datasets.digits import Dataset
+    from cfl_flower.data.reading.pool import Dataset
     from cfl_flower.data.worlds.drift import Drift
     from cfl_flower.data.worlds.partition import Partition
     from cfl_flower.data.worlds.timeline import Timeline

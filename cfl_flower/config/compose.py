@@ -21,10 +21,9 @@ from cfl_flower.config.composition import (
 )
 from cfl_flower.config.options import GROUPS, list_options
 from cfl_flower.config.overrides import in_flat_keys, parse, read_run_config
-from cfl_flower.data.datasets.digits import Dataset
 from cfl_flower.data.reading.inferred import InferredDataset
-from cfl_flower.data.worlds.holdings import Holdings
-from cfl_flower.data.worlds.timeline import Timeline
+from cfl_flower.data.reading.pool import Dataset
+from cfl_flower.data.worlds.timeline import Holdings, Timeline
 from cfl_flower.engine.checks import check_method
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import least_batch

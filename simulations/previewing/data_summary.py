@@ -106,13 +106,6 @@ def evenly(count: int, most: int) -> list[int]:
     return [int(number) for number in chosen]
 
 
-def period_starts(changes: Sequence[int], total: int) -> list[int]:
-    """Return the first round of every period of a run."""
-    return sorted(
-        {1, *(server_round for server_round in changes if server_round <= total)}
-    )
-
-
 def shown_periods(count: int) -> list[int]:
     """Return which periods the table shows: all, or the first ones and the last."""
     return list(range(count)) if count <= ROWS else [*range(ROWS - 1), count - 1]
@@ -168,7 +161,7 @@ def preview(stream: Stream, total: int) -> Preview:
     wants are a `ConfigError`.
     """
     timeline = stream.timeline
-    starts = period_starts(timeline.changes, total)
+    starts = timeline.shown(total)
     count = len(starts)
     ends = [server_round - 1 for server_round in starts[1:]] + [total]
     shown = shown_periods(count)
@@ -186,9 +179,7 @@ def preview(stream: Stream, total: int) -> Preview:
     return Preview(
         total,
         starts,
-        late=[
-            server_round for server_round in timeline.changes if server_round > total
-        ],
+        late=[change for change in timeline.changes if change > total],
         periods=[
             summarise(starts[number], ends[number], seen[number], seen.get(number - 1))
             for number in shown

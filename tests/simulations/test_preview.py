@@ -17,7 +17,6 @@ from cfl_flower.data.worlds.stream import Stream
 from simulations.preview import bars, main, notes, ruler
 from simulations.previewing.data_summary import (
     ROWS,
-    period_starts,
     preview,
     rows_by_concept,
     shares,
@@ -25,9 +24,7 @@ from simulations.previewing.data_summary import (
 )
 
 
-def test_periods_are_the_rounds_between_changes_within_the_run() -> None:
-    assert period_starts([1, 5, 9, 30], 20) == [1, 5, 9]
-    assert period_starts([], 20) == [1]
+def test_the_table_has_the_first_periods_and_the_last() -> None:
     assert shown_periods(3) == [0, 1, 2]
     assert shown_periods(50) == [*range(ROWS - 1), 49]
 

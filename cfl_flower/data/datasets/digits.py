@@ -1,9 +1,9 @@
-"""What a dataset is to everybody else, and the digits that need no download."""
+"""The handwritten digits that scikit-learn brings; nothing to download."""
 
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Annotated, ClassVar, Protocol
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -13,24 +13,6 @@ from torch.nn.functional import interpolate
 from cfl_flower.data.reading.files import TestFraction
 from cfl_flower.data.reading.pool import Parts, Pool, cached_arrays, pools
 from cfl_flower.settings import require_memory, settings
-
-
-class Dataset(Protocol):
-    """Settings of a dataset that know its shape without loading it."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
-
-    @property
-    def classes(self) -> int:
-        """Number of labels, L."""
-
-    def check(self, data_dir: str) -> None:
-        """Raise `ConfigError` if the files are not there, naming those expected."""
-
-    def load(self, data_dir: str) -> tuple[Pool, Pool]:
-        """Return the samples for training and for testing, or raise `ConfigError`."""
 
 
 @settings("dataset")

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cfl_flower.data.reading.fetching import may_fetch
 from cfl_flower.data.reading.files import (
     FileDataset,
     TestFraction,
     channels_first,
     held_out,
     intact,
+    may_fetch,
     unpack_gz,
 )
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts, Pool, cache_dir, divide

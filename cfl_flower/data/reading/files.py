@@ -22,6 +22,28 @@ from cfl_flower.errors import ConfigError, TaskTimeoutError, printable
 from cfl_flower.settings import require
 from cfl_flower.types import IntArray
 
+_forbidden: list[bool] = []
+"""Not empty inside of `nothing_fetched`."""
+
+
+@contextmanager
+def nothing_fetched() -> Iterator[None]:
+    """Forbid in the body that anything is fetched.
+
+    What a device does is written by others, who name no hosts for it.
+    """
+    _forbidden.append(True)
+    try:
+        yield
+    finally:
+        _forbidden.pop()
+
+
+def may_fetch() -> bool:
+    """Return whether files that settings name may be fetched from elsewhere."""
+    return not _forbidden
+
+
 FETCH = "fetch it again, or fix it if it is your own"
 """What to do about a damaged file."""
 

@@ -10,7 +10,7 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -90,6 +90,24 @@ class Pool:
         """Return samples as networks take them: float32, pixels in [0, 1]."""
         x = self.x[rows] if isinstance(rows, slice) else self.x.index_select(0, rows)
         return x.float().div_(255) if x.dtype == torch.uint8 else x
+
+
+class Dataset(Protocol):
+    """Settings of a dataset that know its shape without loading it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+
+    @property
+    def classes(self) -> int:
+        """Number of labels, L."""
+
+    def check(self, data_dir: str) -> None:
+        """Raise `ConfigError` if the files are not there, naming those expected."""
+
+    def load(self, data_dir: str) -> tuple[Pool, Pool]:
+        """Return the samples for training and for testing, or raise `ConfigError`."""
 
 
 def pools(parts: Parts) -> tuple[Pool, Pool]:

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from cfl_flower.data.datasets.digits import Dataset
-from cfl_flower.data.reading.pool import Pool
+from cfl_flower.data.reading.pool import Dataset, Pool
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.data.worlds.view import View

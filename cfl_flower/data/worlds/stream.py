@@ -10,11 +10,10 @@ from weakref import WeakMethod
 
 import numpy as np
 
-from cfl_flower.data.datasets.digits import Dataset
+from cfl_flower.data.reading.pool import Dataset
 from cfl_flower.data.worlds.drift import Drift
-from cfl_flower.data.worlds.holdings import Holdings
 from cfl_flower.data.worlds.partition import Partition
-from cfl_flower.data.worlds.timeline import Timeline
+from cfl_flower.data.worlds.timeline import Holdings, Timeline
 from cfl_flower.data.worlds.view import View
 from cfl_flower.data.worlds.world import (
     AT_RANDOM,

@@ -1,4 +1,4 @@
-"""The worlds of a run, one after the other, and the true concepts in them."""
+"""The worlds of a run, one after the other: their true concepts, and who got what."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from cfl_flower.data.worlds.allocation import SamplePair
 from cfl_flower.data.worlds.drift import Change, Occasion, wished_labels
-from cfl_flower.data.worlds.partition import Partition
+from cfl_flower.data.worlds.partition import Partition, Pools
 from cfl_flower.data.worlds.world import Transition, World, differs
 from cfl_flower.settings import located, require
 from cfl_flower.types import BoolArray, IntArray
@@ -194,3 +195,48 @@ def _apply(event: Change, world: World, make_occasion: Callable[[], Occasion]) -
     before = replace(now.before, shown=after.shown, allocations=world.allocations)
     before = event.apply(before, make_occasion())
     return replace(after, shown=before.shown, transition=now._replace(before=before))
+
+
+class Holdings:
+    """The samples that clients got in each allocation of a run.
+
+    ``load`` returns the pools for training and for testing. It is called once, when
+    anything is asked for: most drifts ask for nothing, and need no data loaded.
+    """
+
+    def __init__(
+        self, partition: Partition, seed: int, load: Callable[[], Pools]
+    ) -> None:
+        self._partition = partition
+        self._seed = seed
+        self._load = load
+        self._samples: dict[int, SamplePair] = {}
+        self._labels: dict[int, BoolArray] = {}
+
+    @cached_property
+    def pools(self) -> Pools:
+        """All samples, for training and for testing."""
+        return self._load()
+
+    def samples(self, world: World, number: int) -> SamplePair:
+        """Return who got which samples in an allocation of a world."""
+        if number not in self._samples:
+            first = self.samples(world, 0) if number else None
+            self._samples[number] = self._partition.allocate_samples(
+                self.pools, world.allocations[number], self._seed, first
+            )
+        return self._samples[number]
+
+    def labels(self, world: World, number: int) -> BoolArray:
+        """Return of which labels each client got training samples in an allocation.
+
+        By the original labels, shape (clients, L).
+        """
+        if number not in self._labels:
+            pool = self.pools[0]
+            train = self.samples(world, number)[0]
+            found = np.zeros((world.clients, world.classes), bool)
+            for client in range(world.clients):
+                found[client, pool.labels_at(train[client])] = True
+            self._labels[number] = found
+        return self._labels[number]

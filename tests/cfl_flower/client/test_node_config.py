@@ -25,7 +25,7 @@ from cfl_flower.building import with_defaults
 from cfl_flower.client import node_config as node_config_module
 from cfl_flower.client.node_config import FOLDER, FREE, NodeConfig
 from cfl_flower.data import datasets
-from cfl_flower.data.datasets.streams import Stream
+from cfl_flower.data.datasets.real_streams import Stream
 from cfl_flower.data.reading.files import FileDataset
 from cfl_flower.errors import ConfigError
 from simulations.engines.inprocess import InProcessGrid

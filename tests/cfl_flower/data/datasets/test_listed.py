@@ -8,8 +8,13 @@ import pytest
 from PIL import Image
 
 from cfl_flower.config.compose import compose_config
-from cfl_flower.data.datasets.ekya import Cityscapes, Waymo
-from cfl_flower.data.datasets.listed import FMOW_CLASSES, Fmow, OpenImages
+from cfl_flower.data.datasets.listed import (
+    FMOW_CLASSES,
+    Cityscapes,
+    Fmow,
+    OpenImages,
+    Waymo,
+)
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.errors import ConfigError
 from cfl_flower.server_app import open_stream

