@@ -15,17 +15,21 @@ from typing import TypeAlias
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from cfl_flower.client.device_sums import DeviceSums
 from cfl_flower.client.node_config import CLIENT_ID, NodeConfig
 from cfl_flower.client.resources import open_resources
 from cfl_flower.client.task_runner import KEPT, TaskRunner
 from cfl_flower.client.time_limit import interruptible
-from cfl_flower.communication.identity import Identity, asked_run, pack_identity
-from cfl_flower.communication.masks import public_key
+from cfl_flower.communication.identity import (
+    Identity,
+    asked_run,
+    pack_identity,
+    public_key,
+)
 from cfl_flower.communication.partial_sums import PartialSumBuilder
 from cfl_flower.communication.records import mark, pack_answers, unpack_tasks
 from cfl_flower.data.reading.files import nothing_fetched
 from cfl_flower.errors import DeviceFailedError
+from cfl_flower.secure.device import DeviceRunner
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +91,11 @@ def work(message: Message, context: Context) -> Message:
     if node is not None:
         node.require_settings(json.loads(batch.settings))
     resources = open_resources(batch.settings, own)
-    runner = TaskRunner(resources, batch, node)
+    runner = (
+        TaskRunner(resources, batch)
+        if node is None
+        else DeviceRunner(resources, batch, node)
+    )
     builder = PartialSumBuilder(batch.plan, batch.phase, batch.summed)
     answers = []
     with interruptible():
@@ -95,11 +103,7 @@ def work(message: Message, context: Context) -> Message:
             left = builder.take(task, answer)
             if left is not None:
                 answers.append(runner.finish(task, left))
-    sums = builder.sums
-    shares: dict[str, list[bytes]] = {}
-    if node is not None and sums:
-        device = DeviceSums(node, resources.settings)
-        sums, shares = device.hide(sums, batch.round, batch.plan.tasks[0])
+    sums, shares = runner.hide(builder.sums)
     content = pack_answers(answers, sums, shares)
     mark(content, resources.settings["run"], batch.phase, batch.round)
     return Message(content, reply_to=message)

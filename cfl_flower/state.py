@@ -115,6 +115,8 @@ class ClusteredState:
     typical_lengths: list[float] = field(default_factory=list, kw_only=True)
     """The median length of participants' updates in the last round with secure sums,
     for each array of a result."""
+    lost_sums: list[str] = field(default_factory=list, kw_only=True)
+    """The digests of models of which real devices' secure sums were lost."""
     empty: list[ClientId] = field(default_factory=list, kw_only=True)
     """The clients that said last that they have no samples in the next round."""
 

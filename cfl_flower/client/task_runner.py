@@ -15,8 +15,6 @@ import numpy as np
 from cfl_flower.client.attacks import spoil_answer
 from cfl_flower.client.cohort import run_cohort
 from cfl_flower.client.context import Client, ClientContext, ClientState
-from cfl_flower.client.device_sums import REVEAL, DeviceSums, Problem
-from cfl_flower.client.drift_report import count_labels
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.faults import (
     draw_fault,
@@ -27,12 +25,12 @@ from cfl_flower.client.model_privacy import BOUNDS, bound_updates, protect_answe
 from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.client.resources import WorkerResources, open_resources
 from cfl_flower.client.time_limit import time_limit
+from cfl_flower.communication.partial_sums import PartialSums
 from cfl_flower.communication.records import TaskBatch
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.errors import (
     ERROR_MARK,
     RaisedInStrictRunError,
-    SavedStateError,
     TaskTimeoutError,
 )
 from cfl_flower.seeding import generator, seed_torch, torch_seed
@@ -45,7 +43,7 @@ KEPT = "; its text is in the device's own log"
 
 
 class TaskRunner:
-    """Does the tasks of a message.
+    """Does the tasks of a message: of a simulation, or of a device (`secure.device`).
 
     ``node`` is the device whose message it is, and None in a simulation.
     """
@@ -56,15 +54,14 @@ class TaskRunner:
         batch: TaskBatch,
         node: NodeConfig | None = None,
     ) -> None:
-        self._resources = resources
-        self._settings = resources.settings
-        self._batch = batch
+        self.resources = resources
+        self.settings = resources.settings
+        self.batch = batch
         self._node = node
         # What a message says of folders is for a simulation.
         self._state_root = resources.state_root
         if node is not None:
             self._state_root = node.remembered(resources.settings["run"])
-        self._device = None if node is None else DeviceSums(node, resources.settings)
         sharers = {id(batch.models[i]): n for i, n in batch.sharers.items()}
         self._evaluator = Evaluator(resources.model, sharers)
         self._kinds = set[str]()
@@ -74,9 +71,9 @@ class TaskRunner:
 
         On a GPU cohorts of clients train at once.
         """
-        tasks = self._batch.plan.tasks
-        members = self._resources.members
-        limit = self._settings["system"].task_timeout
+        tasks = self.batch.plan.tasks
+        members = self.resources.members
+        limit = self.settings["system"].task_timeout
         for start in range(0, len(tasks), len(members)):
             part = tasks[start : start + len(members)]
             calls = [
@@ -89,13 +86,9 @@ class TaskRunner:
 
     def do(self, task: Task, resources: WorkerResources) -> Answer | None:
         """Do one client's task within its time."""
-        settings = self._settings
-        phase = self._batch.phase
+        settings = self.settings
+        phase = self.batch.phase
         client = task.client
-        node = self._node
-        if node is not None and client != node.client:
-            # It was restarted as another client since it identified itself.
-            return Answer(client, error=("identity", f"this device is {node.client}"))
         server_round = self.round_of(task)
         fault = draw_fault(
             resources.odds, settings["seed"], phase, server_round, client
@@ -103,38 +96,62 @@ class TaskRunner:
         try:
             with time_limit(settings["system"].task_timeout):
                 inject_fault_before(fault)
-                if self._device is not None:
-                    answer = self._answer_sums(task, self._device)
-                    if answer is not None:
-                        return answer
+                if (told := self.before(task)) is not None:
+                    return told
                 answer = self.call(task, resources)
         except TaskTimeoutError as error:
             return Answer(client, error=("timeout", str(error)))
         except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001
             # Whatever a client raises is its failure; Ctrl-C is not the client's.
-            if node is None and settings["faults"].strict:
-                leave_strict_run(settings["engine"], phase, server_round, client, error)
             return self.failed(client, server_round, error)
         return inject_fault_after(fault, answer)
 
+    # What a device does otherwise ----------------------------------------------------
+
+    def before(self, task: Task) -> Answer | None:
+        """Return the answer to a task that the client itself does not do."""
+        return None
+
+    def after(self, answer: Answer, context: ClientContext) -> Answer:
+        """Return a client's answer as its owner lets it leave."""
+        return answer
+
     def finish(self, task: Task, answer: Answer) -> Answer:
-        """Return an answer as it may leave."""
-        if self._device is not None:
-            return self._device.keep_in(answer, self._sends_direction(task))
-        # One traceback of a kind: a bug raises in every client.
+        """Return what is left of an answer beside sums, with one traceback of a kind.
+
+        A bug raises in every client.
+        """
         if answer.trace and answer.trace.kind in self._kinds:
             answer.trace = None
         elif answer.trace:
             self._kinds.add(answer.trace.kind)
         return answer
 
+    def hide(self, sums: PartialSums) -> tuple[PartialSums, dict[str, list[bytes]]]:
+        """Return what leaves of sums, and of their masks: all, and nothing."""
+        return sums, {}
+
+    def failed(
+        self, client: ClientId, server_round: int, error: BaseException
+    ) -> Answer:
+        """Return the answer of a client that raised; let it end a strict run."""
+        if self.settings["faults"].strict:
+            leave_strict_run(
+                self.settings["engine"], self.batch.phase, server_round, client, error
+            )
+        answer = Answer(client, error=("raised", text_of(error)))
+        answer.trace = trace_of(error)
+        return answer
+
+    # The client's call ---------------------------------------------------------------
+
     def round_of(self, task: Task) -> int:
         """Return a task's round: asynchronous clients have each their own."""
-        return self._batch.round if task.round is None else task.round
+        return self.batch.round if task.round is None else task.round
 
     def call(self, task: Task, resources: WorkerResources) -> Answer:
         """Call the NumPyClient method of the message's phase."""
-        batch = self._batch
+        batch = self.batch
         context = self._make_context(task, resources)
         config: dict[str, Any] = {**batch.plan.config, **task.config}
         client = resources.client_class(context)
@@ -158,9 +175,9 @@ class TaskRunner:
         else:
             result, count, metrics = unpack(client.evaluate(parameters, config), client)
             loss = plain("loss", result)
-        privacy = self._settings["privacy"]
+        privacy = self.settings["privacy"]
         if privacy.on:
-            if batch.phase == "query" and arrays and not self._sends_direction(task):
+            if batch.phase == "query" and arrays and not self.sends_direction(task):
                 sent = "this client would send an array in a query that is no direction"
                 raise ValueError(f"{sent}, which privacy={privacy.mode} does not cover")
             arrays, more = protect_answer(
@@ -179,65 +196,18 @@ class TaskRunner:
             purpose = f"attack-{batch.phase}"
             rng = generator(context.seed, purpose, context.round, task.client)
             spoil_answer(context.attack, answer, batch.phase, parameters, rng)
-        if self._device is None:
-            return answer
-        counted = partial(count_labels, context)
-        return self._device.keep_to_list(batch.phase, answer, counted)
+        return self.after(answer, context)
 
-    def failed(
-        self, client: ClientId, server_round: int, error: BaseException
-    ) -> Answer:
-        """Return the answer of a client that raised.
-
-        What a device's exception says, and its traceback, stay in its own log.
-        """
-        kind = type(error).__name__
-        if self._node is not None:
-            words = "client %s raised in round %s, %s: %s"
-            # Its message names the remedy, and a traceback adds nothing.
-            plain = isinstance(error, SavedStateError)
-            trace = None if plain else error
-            phase = self._batch.phase
-            text = text_of(error)
-            log.error(words, client, server_round, phase, text, exc_info=trace)
-            return Answer(client, error=("raised", f"{kind}{KEPT}"))
-        answer = Answer(client, error=("raised", text_of(error)))
-        answer.trace = trace_of(error)
-        return answer
-
-    def _answer_sums(self, task: Task, device: DeviceSums) -> Answer | None:
-        """Return what opens a sum, or why the device does not add its result to one."""
-        batch = self._batch
-        if REVEAL in task.config:
-            return device.open_sums(batch.round, task)
-        problem = device.refuse(batch, task) or self._refuse_test()
-        return None if problem is None else Answer(task.client, error=problem)
-
-    def _refuse_test(self) -> Problem | None:
-        """Return why a device makes no test, if its owner's rules are against it.
-
-        A test of anything but a received model tells of the samples that made it.
-        """
-        node = self._node
-        if node is None or not node.guards_training or self._batch.phase != "evaluate":
-            return None
-        strategy = self._settings["strategy"]
-        received = getattr(self._resources.client_class, "tests_received", False)
-        if received and not strategy.fine_tuning:
-            return None
-        why = "its owner lets it test received models alone, as they are"
-        return "refused", f"{why}; {strategy.client} tests others with these settings"
-
-    def _sends_direction(self, task: Task) -> bool:
+    def sends_direction(self, task: Task) -> bool:
         """Return whether the array of an answer represents data, and is no model."""
-        config = self._batch.plan.config | task.config
-        asked = getattr(self._resources.client_class, "directions", ())
-        return self._batch.phase == "query" and any(config.get(name) for name in asked)
+        config = self.batch.plan.config | task.config
+        asked = getattr(self.resources.client_class, "directions", ())
+        return self.batch.phase == "query" and any(config.get(name) for name in asked)
 
     def _make_context(self, task: Task, resources: WorkerResources) -> ClientContext:
         """Return what the client of a task may touch."""
-        settings = self._settings
-        batch = self._batch
+        settings = self.settings
+        batch = self.batch
         node = self._node
         client = task.client
         keep_from = batch.plan.keep_from

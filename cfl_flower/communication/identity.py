@@ -1,17 +1,25 @@
 """Who a node is: the question, its answer, and the public key that it keeps in a run.
 
-The key that a client announces first in a run stays its key.
+A public key is one to share secrets, and one to verify signatures. The key that a
+client announces first in a run stays its key.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import (
+    X25519PrivateKey,
+    X25519PublicKey,
+)
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from cfl_flower.communication.masks import any_in_common, is_public_key
 from cfl_flower.environment.code_version import code_digest
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import ConfigError, InvalidResultError
@@ -27,6 +35,14 @@ CODE = "code"
 
 OTHER_CODE = "code"
 """Why a node is refused that runs other code than the server."""
+
+KEY_BYTES = 32
+"""Of each half of a public key: X25519's to share secrets, then Ed25519's to verify."""
+
+FIELD = 2**255 - 19
+"""Size of the field of X25519 (RFC 7748): a key is a number below it."""
+
+SIGNING = b"cfl-flower signing"
 
 
 class Identity(NamedTuple):
@@ -98,6 +114,46 @@ def last_sentence(reply: Message) -> str:
         if raised:
             return said.removesuffix("'>")[:200]
     return last.split(". ")[0][:200]
+
+
+def public_key(secret: bytes) -> bytes:
+    """Return the public key, 64 bytes, of a device's secret of 32."""
+    key = X25519PrivateKey.from_private_bytes(secret)
+    signer = signing_key(secret).public_key()
+    return key.public_key().public_bytes_raw() + signer.public_bytes_raw()
+
+
+def signing_key(secret: bytes) -> Ed25519PrivateKey:
+    """Return the key with which a device signs, which follows from its secret."""
+    own = HKDF(hashes.SHA256(), KEY_BYTES, None, SIGNING).derive(secret)
+    return Ed25519PrivateKey.from_private_bytes(own)
+
+
+def any_in_common(keys: Sequence[bytes]) -> bool:
+    """Return whether two of some public keys have a half in common.
+
+    Who copied another's signing key would sign twice.
+    """
+    halves = [(key[:KEY_BYTES], key[KEY_BYTES:]) for key in keys]
+    return any(len(set(each)) < len(keys) for each in zip(*halves, strict=True))
+
+
+def is_public_key(key: bytes) -> bool:
+    """Return whether a secret in common can be made with a public key.
+
+    None can with a point of low order, with which any attempt would fail. A number
+    above the field's size is a second way to write another key.
+    """
+    if len(key) != 2 * KEY_BYTES:
+        return False
+    if int.from_bytes(key[:KEY_BYTES], "little") >= FIELD:
+        return False
+    try:
+        peer = X25519PublicKey.from_public_bytes(key[:KEY_BYTES])
+        X25519PrivateKey.generate().exchange(peer)
+    except ValueError:
+        return False
+    return True
 
 
 FIRST_KEYS = ".first-keys.json"

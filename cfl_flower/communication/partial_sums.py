@@ -17,7 +17,6 @@ import numpy as np
 from flwr.app import RecordDict
 
 from cfl_flower.communication.exact_sum import ExactSum, check_range
-from cfl_flower.communication.masks import SEALED_BYTES, Groups
 from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.communication.records import unpack_shares, unpack_sums
 from cfl_flower.communication.validation import validate
@@ -44,8 +43,17 @@ SHARED_FLOATS = 2**23
 """The same where server and clients are one process, whose memory has all copies of
 them and which has nothing to wait for: 32 MB."""
 
+SEALED_BYTES = 32
+"""Of a device's share of a seed, encrypted for another one: `secure.masks`."""
+
 EMPTY: Vector = np.zeros(0, np.float32)
 """In the place of an array that is in a sum."""
+
+
+def bases_of(plan: Plan) -> tuple[int, ...]:
+    """Return of which of its task's models each array of a reply is a new version."""
+    spec = plan.sum_spec
+    return tuple(range(len(plan.reply))) if spec is None else spec.bases
 
 
 def versions(task: Task, sum_spec: SumSpec) -> list[Version]:
@@ -129,7 +137,7 @@ def open_sums(
     check_single(sums, pending, answer)
     shares = unpack_shares(content) if sums else {}
     if sums:
-        check_shares(shares, sums, pending.tasks[0])
+        check_shares(shares, sums, plan)
     return OpenedSums(sums, shares, lengths)
 
 
@@ -146,16 +154,18 @@ def check_single(sums: PartialSums, pending: PendingMessage, answer: Answer) -> 
 
 
 def check_shares(
-    shares: Mapping[int, Sequence[bytes]], sums: PartialSums, task: Task
+    shares: Mapping[int, Sequence[bytes]], sums: PartialSums, plan: Plan
 ) -> None:
     """Raise `InvalidResultError` unless each masked sum has one for each other member.
 
     There is nothing in the place of a device's own.
     """
-    members = Groups.of_config(task.config).members
+    spec = plan.sum_spec
+    assert spec is not None
+    groups = groups_of((plan.whole or plan).tasks, spec)
     expected = {
-        array: sorted([0, *[SEALED_BYTES] * (len(members[array]) - 1)])
-        for array, _ in sums
+        version[0]: sorted([0, *[SEALED_BYTES] * (len(groups[version]) - 1)])
+        for version in sums
     }
     found = {array: sorted(map(len, texts)) for array, texts in shares.items()}
     if found != expected:

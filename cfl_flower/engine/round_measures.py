@@ -30,11 +30,8 @@ class RoundMeasures:
     def note_training(self, results: Sequence[Result]) -> None:
         """Note how far participants' models are from their clusters' new ones."""
         context = self._context
-        privacy = context.config.privacy
         comparable = context.method.describe().comparable
-        if privacy.on or privacy.secure_sums or not comparable:
-            return
-        if all(result.arrays for result in results):
+        if comparable and all(result.arrays for result in results):
             state = context.state
             rows = state.rows(result.client for result in results)
             clusters = state.clusters[rows]

@@ -21,9 +21,9 @@ from cfl_flower.engine.declarations import Method, check_plan
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
 from cfl_flower.engine.round_measures import RoundMeasures
-from cfl_flower.engine.server_step import ServerStep
 from cfl_flower.engine.services import RunServices
-from cfl_flower.engine.stages import make_stages
+from cfl_flower.engine.stages import STAGES
+from cfl_flower.engine.stages.stage import Stage
 from cfl_flower.environment.machine import return_free_memory
 from cfl_flower.learning.testing import COUNTED
 from cfl_flower.run_config import RunConfig
@@ -59,12 +59,16 @@ class Rounds:
         self.delivery = Delivery(self.context)
         self.participants = Participants(self.context)
         self.measures = RoundMeasures(self.context)
-        self.step = ServerStep(self.context)
-        self.stages = make_stages(self.context, self.participants, self.delivery)
         self.services = RunServices(
-            self.context, self.participants, self.delivery, self.step, self.ask_in_parts
+            self.context, self.participants, self.delivery, self.ask_in_parts
         )
-        self._plans: list[Plan] = []
+        self.stages = [
+            stage(self.context, self.participants, self.delivery)
+            for stage in STAGES
+            if stage.applies(config, fleet.simulated)
+        ]
+        # What each stage of the phase was given, from the first to the last.
+        self._passed: list[tuple[Stage, Plan]] = []
         self._started = 0.0
 
     def run(self, state: ClusteredState | None = None, done: int = 0) -> None:
@@ -75,7 +79,7 @@ class Rounds:
         self._started = time.perf_counter()
         remaining = self.config.rounds - self.context.done
         if remaining > 0:
-            arrays = ArrayRecord([self.step.initial_model()])
+            arrays = ArrayRecord([self.services.initial_model()])
             timeout = self.config.system.message_timeout
             try:
                 self.method.start(
@@ -95,7 +99,7 @@ class Rounds:
         # Step 1: clients that are new say who they are, and the method places them.
         self.meet_newcomers()
         for stage in self.stages:
-            stage.open(context)
+            stage.open()
         # Step 2: the method decides who trains which model.
         plan = self.pass_out("train", self.method.plan_train(context.number))
         context.record.participants = len(plan.tasks)
@@ -105,17 +109,17 @@ class Rounds:
         """Take in the training results."""
         context = self.context
         results = self.pass_back(self.delivery.receive("train", replies))
-        # A cluster that lost too many devices costs itself the round, not the run.
-        sums = self.config.privacy.secure_sums
-        if context.record.participants and not sums:
+        expected = all(stage.expects_results for stage in self.stages)
+        if expected and context.record.participants:
             self.delivery.require_any(results, "train")
         context.advance_clock([result.client for result in results])
         # Step 3: the method computes the next models.
-        self.step.begin()
-        if results or not sums:
+        self.services.begin_steps()
+        if results or expected:
             self.method.absorb_train(context.number, results)
-        self.step.keep_memories()
-        self.measures.note_training(results)
+        self.services.keep_memories()
+        if all(stage.shows_models for stage in self.stages):
+            self.measures.note_training(results)
         return None, None
 
     def configure_evaluate(self) -> list[Message]:
@@ -126,8 +130,7 @@ class Rounds:
         counted = set(COUNTED).intersection(self.config.metrics)
         asked = EvaluateRequest(
             test,
-            # With privacy the account does not cover whether a test set is empty.
-            report_empty=not self.config.privacy.on,
+            report_empty=all(stage.asks_who_is_empty for stage in self.stages),
             outcomes=self.config.dataset.classes if counted else 0,
             ahead=self.config.evaluation == "prequential",
         )
@@ -150,7 +153,7 @@ class Rounds:
         # Step 5: the method takes in these reports, and may cluster anew.
         self.method.absorb_evaluate(context.number, results.with_results(read))
         for stage in self.stages:
-            stage.close(context, rows)
+            stage.close(rows)
         ended = time.perf_counter()
         context.record.seconds = round(ended - self._started, 4)
         self._started = ended
@@ -175,20 +178,22 @@ class Rounds:
         known = None if phase == "query" else set(context.state.clients)
         plan = check_plan(plan, STEPS[phase], known)
         plan = replace(plan, config={**plan.config, **(asked or {})})
-        self._plans = []
-        for stage in self.stages:
-            self._plans.append(plan)
-            plan = stage.plan(context, plan)
+        self._passed = []
+        stages = [stage for stage in self.stages if phase in stage.phases]
+        for stage in stages:
+            self._passed.append((stage, plan))
+            plan = stage.plan(plan)
         context.sent = replace(plan, keep_from=context.keep_from)
+        for stage in stages:
+            stage.send(context.sent)
         return context.sent
 
     def pass_back(self, results: Results) -> Results:
         """Return what the stages make of results, from the last to the first."""
-        pairs = list(zip(self.stages, self._plans, strict=True))
-        for stage, plan in reversed(pairs):
-            results = stage.receive(self.context, plan, results)
+        for stage, plan in reversed(self._passed):
+            results = stage.receive(plan, results)
         # They hold models that will have been replaced.
-        self._plans = []
+        self._passed = []
         self.context.sent = Plan([])
         return results
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
+from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.engine.delivery import Delivery, Reader
+from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
-from cfl_flower.engine.server_step import ServerStep
-from cfl_flower.models import FlatModel
+from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
+from cfl_flower.models import FlatModel, build_model, initial_vector
+from cfl_flower.privacy.clipping import capped_losses
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.types import IntArray, Plan, Result, Vector
@@ -29,18 +32,23 @@ class RunServices:
         context: RoundContext,
         participants: Participants,
         delivery: Delivery,
-        step: ServerStep,
         ask_in_parts: AskInParts,
     ) -> None:
         self._context = context
-        self._delivery = delivery
-        self._step = step
-        self._ask_in_parts = ask_in_parts
+        self._before: dict[str, Memory] = {}
         self.config = context.config
         self.timeline = context.timeline
         """The true concept of every client, where the data are simulated."""
         self.participants = participants
         """Draws who takes part in a round's training."""
+        self.ask_in_parts = ask_in_parts
+        """Asks as `ask` does, and yields the answers portion by portion: those of a
+        portion need not be kept until the next one comes."""
+        self.read = delivery.read
+        """Returns results as a function, or the method, reads them, without refused
+        ones, which are counted as failures."""
+        self.require_any = delivery.require_any
+        """Raises `NoValidResultError`, which ends the run, if nothing is valid."""
 
     @property
     def record(self) -> RoundRecord:
@@ -67,59 +75,65 @@ class RunServices:
         own. Large answers come in portions. The callbacks of the last round are done
         when this returns.
         """
-        parts = self._ask_in_parts(server_round, plan)
+        parts = self.ask_in_parts(server_round, plan)
         return [each for part in parts for each in part]
-
-    def ask_in_parts(self, server_round: int, plan: Plan) -> Iterator[Results]:
-        """Ask as `ask` does, and yield the answers portion by portion.
-
-        Those of a portion need not be kept until the next one comes.
-        """
-        return self._ask_in_parts(server_round, plan)
-
-    def read(
-        self, phase: str, results: Iterable[Result], read: Reader | None = None
-    ) -> list[Result]:
-        """Return results as `read`, or the method, reads them, without refused ones.
-
-        Those are counted as failures.
-        """
-        return self._delivery.read(phase, results, read)
-
-    def require_any(self, valid: Sequence[object], phase: str) -> None:
-        """Raise `NoValidResultError`, which ends the run, if nothing is valid."""
-        self._delivery.require_any(valid, phase)
 
     # Models --------------------------------------------------------------------------
 
     def initial_model(self, seed: int | None = None) -> Vector:
         """Return the common initial model, (d,), or one with a seed of its own."""
-        return self._step.initial_model(seed)
+        config = self._context.config
+        dataset = config.dataset
+        seed = config.seed if seed is None else seed
+        return initial_vector(config.model, dataset.shape, dataset.classes, seed)
 
-    @property
+    @cached_property
     def network(self) -> FlatModel:
         """The run's network, to look at its layers and how its vector is divided."""
-        return self._step.network
+        config = self._context.config
+        dataset = config.dataset
+        return build_model(config.model, dataset.shape, dataset.classes, config.seed)
 
-    @property
+    @cached_property
     def weights(self) -> int:
         """The number of the network's trainable weights, without running statistics."""
-        return self._step.weights
+        return len(self.network.weights)
 
     def weight(self, result: Result) -> float:
         """Return the weight of a result in a mean, as configured."""
-        return self._step.weight(result)
+        by_samples = self._context.config.strategy.weighting == "samples"
+        return float(result.num_examples) if by_samples else 1.0
 
     def average(self, results: Sequence[Result]) -> Vector:
         """Return the mean of the results' first arrays, weighted as configured."""
-        return self._step.average(results)
+        arrays = [result.arrays[0] for result in results]
+        return mean_model(arrays, [self.weight(result) for result in results])
+
+    def _next_model(self, model: Vector, results: Sequence[Result]) -> Vector:
+        """Return a cluster's next model, through the server optimiser."""
+        optimizer = self._context.config.server_optimizer
+        if not isinstance(optimizer, QFedAvg):
+            return self.step(model, self.average(results))
+        arrays = [result.arrays[0] for result in results]
+        losses = np.array([float(r.telemetry["start_loss"]) for r in results])
+        losses = capped_losses(losses, self._context.config.strategy.weight_cap)
+        return optimizer.combine(model, arrays, losses, self.weights)
 
     def step(self, model: Vector, mean: Vector, absent: int = 0) -> Vector:
         """Return the server optimiser's step from a model to its results' mean, (d,).
 
-        ``absent`` counts weights of the network that are not in the model.
+        What it remembers goes by the model's content: it stays with a model whose
+        number changes. One that was made of others, after their steps, has theirs by
+        `ClusteredState.hand_on`; any other begins anew. ``absent`` counts weights of
+        the network that are not in the model: a personal classifier.
         """
-        return self._step.step(model, mean, absent)
+        optimizer = self._context.config.server_optimizer
+        if not optimizer.remembers:
+            return mean
+        memory = self._before.get(digest(model), [])
+        fresh, memory = optimizer.step(model, mean, self.weights - absent, memory)
+        self._context.state.memories[digest(fresh)] = memory
+        return fresh
 
     def average_clusters(self, clusters: IntArray, results: Sequence[Result]) -> None:
         """Make each cluster's next model from its results; without any it stays.
@@ -129,4 +143,22 @@ class RunServices:
         models = self._context.state.models
         for cluster in np.unique(clusters):
             members = [results[int(i)] for i in np.flatnonzero(clusters == cluster)]
-            models[cluster] = self._step.next_model(models[cluster], members)
+            models[cluster] = self._next_model(models[cluster], members)
+
+    # Around a round's steps, for the engine ------------------------------------------
+
+    def begin_steps(self) -> None:
+        """Begin a round's steps, which are from what was remembered before them."""
+        self._before = dict(self._context.state.memories)
+
+    def keep_memories(self) -> None:
+        """Forget models that there are no more, if the round had any steps."""
+        state = self._context.state
+        fresh = state.memories.keys() - self._before
+        if fresh:
+            alive = set(map(digest, state.models))
+            # The steps of a part of a model, such as its extractor, are not of a whole.
+            kept = alive if fresh & alive else fresh
+            known = state.memories.items()
+            state.memories = {name: each for name, each in known if name in kept}
+        self._before = state.memories

@@ -5,7 +5,7 @@ and reports in one, zeros in the other. A clipped update has a length of at most
 report of at most 1, so these are the sensitivities in L2. With ``privacy=local`` noise
 is added before anything is sent, so that all the server makes of it is post-processing;
 with ``central`` the server adds it to the mean of those who trained the same model
-(`communication.private_means`). Reports get theirs on the client either way, since
+(`engine.stages.private_means`). Reports get theirs on the client either way, since
 clusters that are made of them show in who trains which model.
 
 `client.model_privacy` does on a client what these settings say, and refuses whatever

@@ -130,11 +130,11 @@ def test_a_round_without_results_forgets_nothing(strategy: str, tmp_path: Path) 
     method.engine.context.config = config
     part = method.extractor if strategy == "fedrep" else method.state.models[0]
     for results in (1, 0, 1):
-        method.engine.step.begin()
+        method.engine.services.begin_steps()
         for _ in range(results):
             part = method.run.step(part, part + 1, 0)
             method.state.models = [part]
-        method.engine.step.keep_memories()
+        method.engine.services.keep_memories()
     (memory,) = method.state.memories.values()
     assert memory[0].tolist() == [2]
 

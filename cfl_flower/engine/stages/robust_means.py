@@ -7,7 +7,7 @@ mean of these, with whatever weights, is that again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,10 +22,11 @@ from flwr.serverapp.strategy import (
 )
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.context import RoundContext
-from cfl_flower.engine.delivery import Delivery
-from cfl_flower.engine.stages.stage import Stage
+from cfl_flower.engine.declarations import Method
+from cfl_flower.engine.stages.stage import Rule, Stage
+from cfl_flower.engine.uploads_state import AsynchronousState
 from cfl_flower.privacy.clipping import FEWEST, nearest, shortened, update_length
+from cfl_flower.run_config import RunConfig
 from cfl_flower.types import ClientId, Plan, Result, Task, Vector, Version
 
 RULES: Mapping[str, Callable[[int, int], FedAvg]] = {
@@ -80,29 +81,46 @@ def robust_update(
 class RobustMeans(Stage):
     """Limits weights, and what a malicious participant's model can change."""
 
-    def __init__(self, delivery: Delivery) -> None:
-        self._delivery = delivery
+    phases = ("query", "train")
 
-    def plan(self, context: RoundContext, plan: Plan) -> Plan:
+    @classmethod
+    def rules(cls, config: RunConfig, method: type[Method]) -> Iterator[Rule]:
+        """Yield that a method takes in single models that are only averaged."""
+        rule = config.strategy.robust
+        name = f"strategy={config.names['strategy']}"
+        sent = method.discloses
+        refused = {
+            f"{name}, which takes in models one by one": issubclass(
+                method.State, AsynchronousState
+            ),
+            f"{name}, which compares single participants' models": sent is not None
+            and sent.singly,
+        }
+        for why, applies in refused.items():
+            ok = rule in ("none", "clip") or not applies
+            yield Rule(ok, "strategy.robust", rule, f"none or clip with {why}")
+
+    def plan(self, plan: Plan) -> Plan:
         """Let results come one by one if they are compared; else limit their weights.
 
         Whoever adds up, or multiplies behind a mask, must know the limit before: it is
         of the numbers of samples that clients have told last.
         """
         spec = plan.sum_spec
-        settings = context.config.strategy
-        if context.phase != "train" or spec is None:
+        settings = self.config.strategy
+        if self.context.phase != "train" or spec is None:
             return plan
         if settings.robust != "none" and not spec.masked:
             return replace(plan, sum_spec=None)
-        typical = context.state.typical_count
+        typical = self.context.state.typical_count
         if settings.weight_cap is None or not typical:
             return plan
         most = max(1, int(settings.weight_cap * typical))
         return replace(plan, sum_spec=replace(spec, most=most))
 
-    def receive(self, context: RoundContext, plan: Plan, results: Results) -> Results:
+    def receive(self, plan: Plan, results: Results) -> Results:
         """Limit what came one by one, and add it up if that was planned."""
+        context = self.context
         state = context.state
         counts = [result.num_examples for result in results if result.num_examples]
         first = context.phase == "query" and not state.typical_count
@@ -113,27 +131,27 @@ class RobustMeans(Stage):
         spec = context.sent.sum_spec
         if spec is not None:
             rows = [r.client for r in results if r.num_examples > spec.most]
-            self._note(context, "capped", rows if spec.by_samples else [])
+            self._note("capped", rows if spec.by_samples else [])
             return results
-        settings = context.config.strategy
+        settings = self.config.strategy
         found = list(results)
         if settings.weighting == "samples" and settings.weight_cap is not None:
-            found = self._cap(context, found)
+            found = self._cap(found)
         if settings.robust != "none":
-            found = self._bound(context, found)
+            found = self._bound(found)
         results = results.with_results(found)
         if plan.sum_spec is not None:
-            results = self._delivery.add_up(plan, results)
+            results = self.delivery.add_up(plan, results)
         return results
 
-    def _cap(self, context: RoundContext, results: list[Result]) -> list[Result]:
+    def _cap(self, results: list[Result]) -> list[Result]:
         """Limit each one's number of samples by the median of its group."""
-        cap = context.config.strategy.weight_cap
+        cap = self.config.strategy.weight_cap
         counts = np.array([result.num_examples for result in results])
         if counts.max() <= cap * counts.min():
             return results
         most = {}
-        for (place, _), rows in group_results(context.sent, results).items():
+        for (place, _), rows in group_results(self.context.sent, results).items():
             # A result has one number of samples, however many arrays it has.
             if place > 0:
                 continue
@@ -142,19 +160,19 @@ class RobustMeans(Stage):
             limit = max(1, int(cap * float(np.median(among))))
             most.update(dict.fromkeys(rows, limit))
         over = [row for row in most if counts[row] > most[row]]
-        self._note(context, "capped", [results[row].client for row in sorted(over)])
+        self._note("capped", [results[row].client for row in sorted(over)])
         for row in over:
             results[row] = replace(results[row], num_examples=most[row])
         return results
 
-    def _bound(self, context: RoundContext, results: list[Result]) -> list[Result]:
+    def _bound(self, results: list[Result]) -> list[Result]:
         """Shorten long updates, or put a rule's model in the place of each."""
-        plan = context.sent
-        settings = context.config.strategy
+        plan = self.context.sent
+        settings = self.config.strategy
         rule = settings.robust
         groups = group_results(plan, results)
         # Who weighs more than the median moves a mean as a longer update does.
-        weights = [self._weight(context, result) for result in results]
+        weights = [self._weight(result) for result in results]
         heavy = np.maximum(np.array(weights) / np.median(weights), 1.0).tolist()
         lengths = {
             (place, row): heavy[row]
@@ -184,22 +202,18 @@ class RobustMeans(Stage):
                     clipped.add(results[row].client)
                     limit = bound / heavy[row]
                     arrays[row][place] = shortened(arrays[row][place], received, limit)
-        self._note(
-            context, "clipped", [r.client for r in results if r.client in clipped]
-        )
+        self._note("clipped", [r.client for r in results if r.client in clipped])
         pairs = zip(results, arrays, strict=True)
         return [replace(result, arrays=own) for result, own in pairs]
 
-    @staticmethod
-    def _weight(context: RoundContext, result: Result) -> float:
-        by_samples = context.config.strategy.weighting == "samples"
+    def _weight(self, result: Result) -> float:
+        by_samples = self.config.strategy.weighting == "samples"
         return float(result.num_examples) if by_samples else 1.0
 
-    @staticmethod
-    def _note(context: RoundContext, name: str, clients: list[ClientId]) -> None:
+    def _note(self, name: str, clients: list[ClientId]) -> None:
         """Say in the round's record whom a limit changed."""
         if clients:
-            context.record.measures[name] = clients
+            self.context.record.measures[name] = clients
 
 
 def group_results(plan: Plan, results: Sequence[Result]) -> Groups:

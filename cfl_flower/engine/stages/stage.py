@@ -1,44 +1,100 @@
 """A stage of a round, whatever the method, and three small ones.
 
 `AbsentClients` leaves out clients that have not joined yet or have left
-(`devices.joins`, `devices.leaves`). `ParticipantLosses` asks for the losses by which
-participants are weighted or selected. `GroupMeans` puts the mean of its group in the
-place of each participant's model: with `privacy.secure_sums` a method that asked for
-single results finds means, and any weighted mean of a group is that mean again.
+(`devices.joins`, `devices.leaves`). `ReportBudget` leaves out the reports of a client
+that says in every round that its data are others, and would have all clients clustered
+anew. `ParticipantLosses` asks for the losses by which participants are weighted or
+selected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from cfl_flower.communication.partial_sums import EMPTY, versions
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.engine.presence import Presence
+from cfl_flower.engine.declarations import Method
+from cfl_flower.engine.delivery import Delivery, without_report
+from cfl_flower.engine.participants import Participants
+from cfl_flower.learning.testing import COUNTED
 from cfl_flower.privacy.clipping import capped_counts, capped_losses
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.record import ClientRow
-from cfl_flower.types import START_LOSS, START_RMS, BoolArray, Plan, Scalar
+from cfl_flower.types import (
+    REPORT,
+    START_LOSS,
+    START_RMS,
+    BoolArray,
+    ClientId,
+    Plan,
+    Scalar,
+)
+
+MOST = 3.0
+"""Re-clusterings in a row that the reports of a few clients may lead to."""
+
+REGAINED = 0.2
+"""Re-clusterings that each of them may lead to again after another round."""
+
+
+class Rule(NamedTuple):
+    """What must hold of a setting, and what is said where it does not."""
+
+    holds: bool
+    field: str
+    value: object
+    allowed: str
 
 
 class Stage:
     """A step between the method and its clients, on the way out and on the way back.
 
     The order of all stages is in `cfl_flower.engine.stages`: a plan passes them from
-    first to last, results from last to first. `RoundContext.phase` says whether it is
-    a plan of queries, of training or of tests.
+    first to last, results from last to first.
     """
 
-    def open(self, context: RoundContext) -> None:
+    phases: ClassVar[Sequence[str]] = ("train",)
+    """Of whose plans and results it is a stage: ``query``, ``train``, ``evaluate``."""
+    shows_models: ClassVar[bool] = True
+    """Whether results of training still have their participants' models."""
+    expects_results: ClassVar[bool] = True
+    """Whether a run ends with a round of which no result is left."""
+    asks_who_is_empty: ClassVar[bool] = True
+    """Whether clients may be asked if no data are left."""
+
+    def __init__(
+        self, context: RoundContext, participants: Participants, delivery: Delivery
+    ) -> None:
+        self.context = context
+        self.config = context.config
+        self.participants = participants
+        self.delivery = delivery
+
+    @classmethod
+    def applies(cls, config: RunConfig, simulated: bool = True) -> bool:
+        """Return whether a run, of a simulation or of real devices, has this stage."""
+        return True
+
+    @classmethod
+    def rules(cls, config: RunConfig, method: type[Method]) -> Iterator[Rule]:
+        """Yield what the stage requires of other settings, and of a method."""
+        yield from ()
+
+    def open(self) -> None:
         """Begin a round, before anybody is chosen for training."""
 
-    def plan(self, context: RoundContext, plan: Plan) -> Plan:
+    def plan(self, plan: Plan) -> Plan:
         """Return the plan as it goes on."""
         return plan
 
-    def receive(self, context: RoundContext, plan: Plan, results: Results) -> Results:
+    def send(self, plan: Plan) -> None:
+        """Note a plan that has passed all stages, before a message leaves."""
+
+    def receive(self, plan: Plan, results: Results) -> Results:
         """Return the results as they go on to the method.
 
         ``plan`` is the one that `plan` was given; `RoundContext.sent` is what all
@@ -47,33 +103,79 @@ class Stage:
         """
         return results
 
-    def close(self, context: RoundContext, rows: Sequence[ClientRow]) -> None:
+    def close(self, rows: Sequence[ClientRow]) -> None:
         """End a round, when all of it is known but how long it took."""
+
+
+def hiding_rules(config: RunConfig) -> Iterator[Rule]:
+    """Yield what a run requires that hides something of its clients.
+
+    A server that dies goes back to its checkpoint, account and all. Devices know what
+    they sent in the last rounds, and answer earlier ones anew.
+    """
+    every = config.system.checkpoint_every
+    yield Rule(
+        every == 1,
+        "system.checkpoint_every",
+        every,
+        "1 with privacy, so that a restart repeats no round that was sent",
+    )
+    yield Rule(
+        not set(COUNTED).intersection(config.metrics),
+        "metrics",
+        f"[{','.join(config.metrics)}]",
+        "worst_tenth and forgetting alone with privacy, which hides how many samples "
+        "of each label a client has; the others are of counts by label",
+    )
 
 
 class AbsentClients(Stage):
     """Asks nothing of who is not there, and scores who is tested for the first time."""
 
-    def __init__(self, presence: Presence) -> None:
-        self._presence = presence
+    phases = ("query", "train", "evaluate")
 
-    def among(self, context: RoundContext) -> BoolArray:
+    def __init__(
+        self, context: RoundContext, participants: Participants, delivery: Delivery
+    ) -> None:
+        super().__init__(context, participants, delivery)
+        config = self.config
+        self._presence = config.devices.open_presence(config.clients, config.seed)
+        participants.eligible.append(self._among_clients)
+
+    @classmethod
+    def applies(cls, config: RunConfig, simulated: bool = True) -> bool:
+        """Return whether simulated clients come and go."""
+        return config.devices.come_and_go and simulated
+
+    @classmethod
+    def rules(cls, config: RunConfig, method: type[Method]) -> Iterator[Rule]:
+        """Yield that somebody is chosen of those who are there."""
+        yield Rule(
+            method.supports.selection,
+            "devices.joins or devices.leaves",
+            f"strategy={config.names['strategy']}",
+            "a method that selects participants",
+        )
+
+    def _among_clients(self) -> BoolArray:
         """Return which clients of the state are there, in its order."""
-        there = self._presence.there(context.number)
-        return there[np.array(context.state.clients, np.int64)]
+        there = self._presence.there(self.context.number)
+        among: BoolArray = there[np.array(self.context.state.clients, np.int64)]
+        return among
 
-    def plan(self, context: RoundContext, plan: Plan) -> Plan:
+    def plan(self, plan: Plan) -> Plan:
         """Leave out the tasks of who is not there."""
-        there = self._presence.there(context.number)
+        there = self._presence.there(self.context.number)
         tasks = [task for task in plan.tasks if there[int(task.client)]]
         return replace(plan, tasks=tasks)
 
-    def close(self, context: RoundContext, rows: Sequence[ClientRow]) -> None:
+    def close(self, rows: Sequence[ClientRow]) -> None:
         """Note how many are there, and the accuracy of those who have just joined."""
-        measures = context.record.measures
-        measures["present"] = int(self._presence.there(context.number).sum())
-        every = context.config.system.evaluate_every
-        tested_before = (context.number - 1) // every * every
+        number = self.context.number
+        measures = self.context.record.measures
+        measures["present"] = int(self._presence.there(number).sum())
+        every = self.config.system.evaluate_every
+        tested_before = (number - 1) // every * every
         joined = self._presence.first
         new = [row for row in rows if max(tested_before, 1) < joined[int(row.client)]]
         tested = sum(row.num_examples for row in new)
@@ -83,55 +185,70 @@ class AbsentClients(Stage):
             measures["accuracy_newcomers"] = round(correct / tested, 5)
 
 
+class ReportBudget(Stage):
+    """Leaves out the reports of clients that led to too many re-clusterings.
+
+    If more than half of the clients report in a round, they all drift, and it is on
+    nobody's account.
+    """
+
+    phases = ("evaluate",)
+
+    _reporters: Sequence[ClientId] = ()
+
+    def receive(self, plan: Plan, results: Results) -> Results:
+        """Leave out reports beyond the budget; their tests count."""
+        led = self.context.state.led
+        reporters = [result.client for result in results if REPORT in result.metrics]
+        resting = [each for each in reporters if led.get(each, 0.0) > MOST - 1]
+        self._reporters = [each for each in reporters if each not in resting]
+        if not resting:
+            return results
+        self.context.record.measures["resting"] = resting
+        return results.with_results(
+            without_report(result) if result.client in resting else result
+            for result in results
+        )
+
+    def close(self, rows: Sequence[ClientRow]) -> None:
+        """Charge a re-clustering to the few who reported."""
+        state = self.context.state
+        left = {c: n - REGAINED for c, n in state.led.items() if n > REGAINED}
+        few = 2 * len(self._reporters) <= len(state.clients)
+        if self.context.record.reclustered and few:
+            left |= {c: left.get(c, 0.0) + 1 for c in self._reporters}
+        state.led = left
+
+
 class ParticipantLosses(Stage):
     """Asks for losses, and keeps what selections know participants by."""
 
-    def plan(self, context: RoundContext, plan: Plan) -> Plan:
+    def plan(self, plan: Plan) -> Plan:
         """Ask for the losses that the server optimiser or the selection needs."""
         asked: dict[str, Scalar] = {}
-        if context.phase == "train" and context.config.server_optimizer.by_loss:
+        if self.config.server_optimizer.by_loss:
             asked[START_LOSS] = True
-        if context.phase == "train" and context.config.selection.learns:
+        if self.config.selection.learns:
             asked[START_RMS] = True
         return replace(plan, config={**plan.config, **asked})
 
-    def receive(self, context: RoundContext, plan: Plan, results: Results) -> Results:
+    def receive(self, plan: Plan, results: Results) -> Results:
         """Note the losses and the times of participants."""
-        learns = context.phase == "train" and context.config.selection.learns
-        if not learns or not results:
+        if not self.config.selection.learns or not results:
             return results
-        state = context.state
+        state = self.context.state
         history = state.history.extended(len(state.clients))
         clients = [result.client for result in results]
         rms = np.array([float(result.telemetry[START_RMS]) for result in results])
-        cap = context.config.strategy.weight_cap
-        local = context.config.strategy.local
+        cap = self.config.strategy.weight_cap
+        local = self.config.strategy.local
         told = np.array([[result.num_examples] for result in results])
         seen = capped_counts(told, cap)[:, 0]
         if local.steps is not None:
             # As FedScale: a client is useful for the samples that it can train on.
             seen = np.minimum(seen, local.steps * local.batch_size)
         utilities = capped_losses(rms, cap) * seen
-        seconds = context.clock.seconds(clients)
+        seconds = self.context.clock.seconds(clients)
         rows = state.rows(clients)
-        state.history = history.noted(context.number, rows, utilities, seconds)
+        state.history = history.noted(self.context.number, rows, utilities, seconds)
         return results
-
-
-class GroupMeans(Stage):
-    """Gives a method that did not ask for sums its groups' means."""
-
-    def receive(self, context: RoundContext, plan: Plan, results: Results) -> Results:
-        """Put each group's mean in the place of its members' models."""
-        spec = context.sent.sum_spec
-        if context.phase != "train" or spec is None or plan.sum_spec is not None:
-            return results
-        tasks = {task.client: task for task in context.sent.tasks}
-        means = {version: total.mean() for version, total in results.sums.items()}
-        found = []
-        for result in results:
-            places = versions(tasks[result.client], spec)
-            # A method with nothing to share sends an array of no numbers.
-            arrays = [means.get(version, EMPTY) for version in places]
-            found.append(replace(result, arrays=arrays))
-        return results.with_results(found)

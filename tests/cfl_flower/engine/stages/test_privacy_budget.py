@@ -13,7 +13,9 @@ import pytest
 from cfl_flower.client.drift_report import ReportRequest
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
-from cfl_flower.engine.stages.privacy_budget import Disclosure, PrivacyGuard
+from cfl_flower.engine.declarations import Disclosure
+from cfl_flower.engine.stages.privacy_budget import PrivacyBudget
+from cfl_flower.engine.stages.privacy_rules import Costs
 from cfl_flower.engine.stages.private_means import noisy_mean
 from cfl_flower.errors import BudgetSpentError, ConfigError
 from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of
@@ -21,7 +23,7 @@ from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import Failure, Plan, Result, Task
 from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.client.test_node_config import SITES, Sites
-from tests.conftest import Runner
+from tests.conftest import Runner, open_method
 
 pytest.importorskip("dp_accounting")
 
@@ -151,26 +153,30 @@ def test_who_has_spent_its_budget_is_not_chosen_any_more(run_small: Runner) -> N
     assert len(saved.splitlines()) == 4
 
 
-def test_who_cannot_afford_a_report_is_not_asked_for_one() -> None:
+def test_who_cannot_afford_a_report_is_not_asked_for_one(tmp_path: Path) -> None:
     # A hello and two more reports, of 1 / 0.5^2 each.
     budget = f"privacy.epsilon_budget={epsilon_of(3 * 4, 1e-5) + 0.01}"
-    config = compose_config([*RUNS["fielding-central"], budget])
-    guard, loss = PrivacyGuard(config, Disclosure(reports=True)), PrivacyLoss()
+    method = open_method(tmp_path, *RUNS["fielding-central"], budget)
+    loss = PrivacyLoss()
+    method.state = ClusteredState([0, 1, 2], no_clusters(), [], privacy=loss)
+    method.engine.context.phase = "evaluate"
+    stages = method.engine.stages
+    (stage,) = [each for each in stages if isinstance(each, PrivacyBudget)]
     loss.add([0, 1], 4.0)
     loss.add([1], 4.5)
     plan = Plan([Task(0), Task(1, config={"held": "x"})], [], {"representation": "r"})
-    asked = guard.plan_tests(plan, loss).tasks
+    asked = stage.plan(plan).tasks
     assert [task.config for task in asked] == [{}, {"held": "x", "representation": ""}]
     assert ReportRequest.from_config({**plan.config, **asked[1].config}) is None
     # Taking part may cost a report, too.
     loss.add([0], 3.5)
-    state = ClusteredState([0, 1, 2], no_clusters(), [], privacy=loss)
-    assert guard.within_budget(state).tolist() == [False, False, True]
+    assert stage.within_budget().tolist() == [False, False, True]
     sent = Results([Result(0, 1, metrics={"representation": b""}), Result(1, 1)])
     # Answers that are lost or refused may have left the device.
     reasons = {2: "node", 3: "non-finite", 4: "raised", 5: "node"}
     sent.failures = [Failure(c, "evaluate", why, "") for c, why in reasons.items()]
-    guard.count_reports(sent, loss, asked=range(5))
+    stage.send(Plan([Task(client) for client in range(5)], [], plan.config))
+    stage.receive(plan, sent)
     spent = [loss.of(client) for client in range(6)]
     assert spent == [11.5, 8.5, 4.0, 4.0, 0.0, 0.0]
 
@@ -341,6 +347,6 @@ def test_other_methods_stand_on_the_same_frame(name: str, run_small: Runner) -> 
 def test_taking_part_costs_all_that_a_client_sends(models: int, reports: bool) -> None:
     noise = ["privacy.noise_multiplier=2", "privacy.report_noise=4"]
     config = compose_config(["strategy=fedavg", "privacy=local", *noise])
-    guard = PrivacyGuard(config, Disclosure(models=models, reports=reports))
-    assert guard.training == models / 2**2
-    assert guard.participation == models / 2**2 + reports / 4**2
+    costs = Costs.of(config, Disclosure(models=models, reports=reports))
+    assert costs.training == models / 2**2
+    assert costs.participation == models / 2**2 + reports / 4**2

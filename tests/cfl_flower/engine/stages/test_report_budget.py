@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfl_flower.engine.stages.report_budget import MOST, REGAINED
+from cfl_flower.engine.stages.stage import MOST, REGAINED
 from cfl_flower.types import Vector
 from clients.base import Config
 from clients.fielding import FieldingClient

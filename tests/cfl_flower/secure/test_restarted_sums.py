@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from flwr.app import Message
 
-from cfl_flower.communication.masks import Groups
 from cfl_flower.communication.records import unpack_sums, unpack_tasks
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
+from cfl_flower.secure.groups import Groups
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner
 

@@ -12,20 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfl_flower.communication.exact_sum import ExactSum
-from cfl_flower.communication.masks import (
+from cfl_flower.communication.identity import (
     KEY_BYTES,
-    GroupMember,
+    any_in_common,
+    is_public_key,
+    public_key,
+)
+from cfl_flower.secure.groups import (
     Groups,
     Revealed,
-    any_in_common,
     fewest_senders,
-    is_public_key,
-    own_mask,
-    public_key,
     share_threshold,
-    stream,
-    unmask,
 )
+from cfl_flower.secure.masks import GroupMember, own_mask, stream, unmask
 from cfl_flower.types import Vector
 
 SECRETS = [bytes([place] * 32) for place in range(1, 5)]

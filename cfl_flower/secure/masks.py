@@ -17,29 +17,18 @@ signed as must send. Those are more than two thirds of the group, so that two li
 cannot both have as many. A server that lets all but one device train with a step of 0,
 or weigh nothing, would know what all but one sent. So masks follow from all that the
 server says of a result: those of devices that are told something else do not cancel.
-
-A group is the list of its devices' public keys, and does not reveal who they are. A
-device is its place in that list. A public key is one to share secrets, and one to
-verify signatures.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from Crypto.Protocol.SecretSharing import Shamir
-from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-    Ed25519PrivateKey,
-    Ed25519PublicKey,
-)
 from cryptography.hazmat.primitives.asymmetric.x25519 import (
     X25519PrivateKey,
     X25519PublicKey,
@@ -49,162 +38,23 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from cfl_flower.communication.exact_sum import ExactSum
-from cfl_flower.types import IntArray, Scalar
-
-GROUPS = "groups"
-"""Key of a task's config: whose masks are in the sum of each array of its reply."""
-
-KEY_BYTES = 32
-"""Of each half of a public key: X25519's to share secrets, then Ed25519's to verify."""
+from cfl_flower.communication.identity import KEY_BYTES, public_key, signing_key
+from cfl_flower.secure.groups import (
+    Groups,
+    Revealed,
+    fewest_senders,
+    share_threshold,
+)
+from cfl_flower.types import IntArray
 
 SEED_BYTES = 16
 """Of a device's own mask; Shamir's shares are as long."""
 
-SEALED_BYTES = SEED_BYTES + 16
-"""A share and the tag that proves who encrypted it."""
-
-FIELD = 2**255 - 19
-"""Size of the field of X25519 (RFC 7748): a key is a number below it."""
-
 MASK = b"cfl-flower mask"
 SHARE = b"cfl-flower share"
 OWN_MASK = b"cfl-flower own mask"
-SIGNING = b"cfl-flower signing"
-SENDERS = b"cfl-flower senders"
 NONCE = bytes(12)
 """Each key encrypts one share."""
-
-
-class Groups(NamedTuple):
-    """Whose masks a device adds to each array of its reply."""
-
-    salt: bytes
-    """Another one for each plan, so that no mask is used twice."""
-    members: Sequence[Sequence[bytes]]
-    """For each array the public keys of its group, sorted."""
-
-    def to_config(self) -> dict[str, Scalar]:
-        """Return what a task's config says of it."""
-        members = [[key.hex() for key in keys] for keys in self.members]
-        return {GROUPS: json.dumps([self.salt.hex(), members])}
-
-    @classmethod
-    def of_config(cls, config: Mapping[str, Scalar]) -> Groups:
-        """Read what `to_config` wrote. Raises `ValueError` if it makes no sense."""
-        salt, members = json.loads(str(config[GROUPS]))
-        keys = [[bytes.fromhex(key) for key in group] for group in members]
-        return cls(bytes.fromhex(salt), keys)
-
-    def digest(self) -> bytes:
-        """Return 32 bytes that stand for all groups, without the salt."""
-        return hashlib.sha256(json.dumps(_listed(self.members)).encode()).digest()
-
-    def group(self, array: int) -> bytes:
-        """Return 32 bytes that stand for an array and its group, without the salt."""
-        listed = json.dumps([array, *_listed([self.members[array]])])
-        return hashlib.sha256(listed.encode()).digest()
-
-    def statement(self, array: int, senders: Sequence[int]) -> bytes:
-        """Return what a device signs: whose results are in the sum of an array."""
-        told = json.dumps(list(senders)).encode()
-        return SENDERS + self.salt + self.group(array) + told
-
-    def is_signed(
-        self, array: int, senders: Sequence[int], place: int, signature: bytes
-    ) -> bool:
-        """Return whether a member of an array's group has signed its senders."""
-        key = self.members[array][place][KEY_BYTES:]
-        try:
-            signer = Ed25519PublicKey.from_public_bytes(key)
-            signer.verify(signature, self.statement(array, senders))
-        except (InvalidSignature, ValueError):
-            return False
-        return True
-
-    def problem(self, secret: bytes, arrays: int, least: int) -> tuple[str, str] | None:
-        """Return why a device should not add its result, as a failure's word and line.
-
-        There is a group for each of the arrays, of at least ``least`` devices with
-        different keys, this one's own among them, sorted.
-        """
-        own = public_key(secret)
-        if any(own not in keys for keys in self.members):
-            return "identity", "a group of masks has another key of this device"
-        smallest = min((len(set(keys)) for keys in self.members), default=0)
-        if len(self.members) != arrays or smallest < least:
-            least_asked = f"privacy.least_members={least}"
-            return "refused", f"a group of {smallest} devices, fewer than {least_asked}"
-        for keys in self.members:
-            if list(keys) != sorted(set(keys)) or any_in_common(keys):
-                return "refused", "a group has a key twice, or is not sorted"
-        return None
-
-
-class Revealed(NamedTuple):
-    """What a device reveals of a group once the results are there."""
-
-    shares: Sequence[bytes]
-    """Its share of each sender's own seed, in their order; empty for its own, and for
-    one that cannot be decrypted."""
-    seeds: Sequence[bytes]
-    """The seed of its mask with each lost device, in their order."""
-
-
-def fewest_senders(members: int, least: int) -> int:
-    """Return how many of a group must send for its sum to be opened.
-
-    Fewer than a third may be lost, as long as ``least`` are left.
-    """
-    return max(least, members - (members - 1) // 3)
-
-
-def share_threshold(members: int) -> int:
-    """Return how many of the others' shares make a device's own seed.
-
-    One less than send at least: a device has no share of its own seed, with which it
-    would help a server that calls it lost to others.
-    """
-    return fewest_senders(members, 0) - 1
-
-
-def public_key(secret: bytes) -> bytes:
-    """Return the public key, 64 bytes, of a device's secret of 32."""
-    key = X25519PrivateKey.from_private_bytes(secret)
-    signer = signing_key(secret).public_key()
-    return key.public_key().public_bytes_raw() + signer.public_bytes_raw()
-
-
-def signing_key(secret: bytes) -> Ed25519PrivateKey:
-    """Return the key with which a device signs, which follows from its secret."""
-    own = HKDF(hashes.SHA256(), KEY_BYTES, None, SIGNING).derive(secret)
-    return Ed25519PrivateKey.from_private_bytes(own)
-
-
-def any_in_common(keys: Sequence[bytes]) -> bool:
-    """Return whether two of some public keys have a half in common.
-
-    Who copied another's signing key would sign twice.
-    """
-    halves = [(key[:KEY_BYTES], key[KEY_BYTES:]) for key in keys]
-    return any(len(set(each)) < len(keys) for each in zip(*halves, strict=True))
-
-
-def is_public_key(key: bytes) -> bool:
-    """Return whether a secret in common can be made with a public key.
-
-    None can with a point of low order, with which any attempt would fail. A number
-    above the field's size is a second way to write another key.
-    """
-    if len(key) != 2 * KEY_BYTES:
-        return False
-    if int.from_bytes(key[:KEY_BYTES], "little") >= FIELD:
-        return False
-    try:
-        peer = X25519PublicKey.from_public_bytes(key[:KEY_BYTES])
-        X25519PrivateKey.generate().exchange(peer)
-    except ValueError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)
@@ -367,7 +217,3 @@ def stream(key: bytes, length: int) -> IntArray:
     bits = cipher.update(bytes(2 * 8 * length))
     mask: IntArray = np.frombuffer(bits, "<i8").reshape(2, length)
     return mask
-
-
-def _listed(members: Sequence[Sequence[bytes]]) -> list[list[str]]:
-    return [sorted(key.hex() for key in keys) for keys in members]

@@ -1,0 +1,124 @@
+"""What `privacy=` costs a client, and requires of methods and other settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cfl_flower.engine.declarations import Disclosure, Method
+from cfl_flower.engine.stages.stage import Rule, hiding_rules
+from cfl_flower.models import build_model
+from cfl_flower.privacy.accounting import epsilon_of, require_accountant
+from cfl_flower.privacy.settings import LocalPrivacy
+from cfl_flower.run_config import RunConfig
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a client loses by what it sends, as 1 / z^2."""
+
+    model: float
+    report: float
+    training: float
+    """By the answer to a training."""
+    participation: float
+    """By taking part: it may be asked for a report, too."""
+
+    @classmethod
+    def of(cls, config: RunConfig, sent: Disclosure) -> Costs:
+        """Return the costs of a run whose clients send something."""
+        privacy = config.privacy
+        assert isinstance(privacy, LocalPrivacy)
+        own: Any = getattr(config.strategy, "privacy", None)
+        noise = getattr(own, "noise_multiplier", privacy.report_noise)
+        model = privacy.noise_multiplier**-2
+        report = noise**-2
+        training = sent.models * model
+        return cls(model, report, training, training + sent.reports * report)
+
+
+def privacy_rules(config: RunConfig, method: type[Method]) -> Iterator[Rule]:
+    """Yield what makes the guarantee true of all that leaves clients."""
+    sent = method.discloses
+    yield from disclosure_rules(config, sent)
+    yield from coverage_rules(config)
+    config.strategy.check_privacy()
+    require_accountant(config.privacy.mode)
+    assert sent is not None
+    privacy = config.privacy
+    assert isinstance(privacy, LocalPrivacy)
+    budget = privacy.epsilon_budget
+    least = epsilon_of(Costs.of(config, sent).participation, privacy.delta)
+    yield Rule(
+        budget is None or least <= budget,
+        "privacy.epsilon_budget",
+        budget,
+        f"at least {least:.3g}, the epsilon of taking part once, or more noise",
+    )
+    yield from hiding_rules(config)
+
+
+def disclosure_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rule]:
+    """Yield what `privacy=` requires of what a method's clients send."""
+    mode = config.privacy.mode
+    method = f"strategy={config.names['strategy']}"
+    if sent is None:
+        why = f"none with {method}, whose clients send what is not accounted for: its"
+        yield Rule(False, "privacy", mode, f"{why} class has no `discloses`")
+        return
+    uncovered = sent.uncovered or (sent.in_sums if config.privacy.secure_sums else "")
+    yield Rule(
+        not uncovered,
+        "privacy",
+        mode,
+        f"none with {method}, whose clients send {uncovered}, which no noise covers",
+    )
+    yield Rule(
+        mode != "central" or not sent.singly,
+        "privacy",
+        mode,
+        f"local or none with {method}, which compares single participants' models",
+    )
+
+
+def coverage_rules(config: RunConfig) -> Iterator[Rule]:
+    """Yield what `privacy=` requires of other settings, so that it has a guarantee."""
+    mode = config.privacy.mode
+    names = config.names
+    strategy = config.strategy
+    yield Rule(
+        mode != "central" or strategy.weighting == "plain",
+        "strategy.weighting",
+        strategy.weighting,
+        "plain with privacy=central, where each participant counts alike",
+    )
+    bounded = mode == "central" or config.privacy.secure_sums
+    yield Rule(
+        strategy.robust == "none" or not bounded,
+        "strategy.robust",
+        strategy.robust,
+        f"none with privacy={mode}, whose privacy.clip bounds every update already",
+    )
+    yield Rule(
+        not config.selection.learns,
+        "selection",
+        names["selection"],
+        f"random or nearest with privacy={mode}, which covers no losses",
+    )
+    yield Rule(
+        not config.server_optimizer.by_loss,
+        "server_optimizer",
+        names["server_optimizer"],
+        f"another one with privacy={mode}, which covers no losses",
+    )
+    dataset = config.dataset
+    model = build_model(config.model, dataset.shape, dataset.classes, config.seed)
+    averaged = ", ".join(sorted(model.observed.statistics)[:3])
+    yield Rule(
+        not averaged,
+        "model",
+        names["model"],
+        f"one without running statistics ({averaged}) with privacy={mode}, which "
+        "covers no more than parameters",
+    )

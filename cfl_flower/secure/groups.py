@@ -1,0 +1,176 @@
+"""Whose results are in a sum, and what server and devices tell each other of it.
+
+A group is the list of its devices' public keys, and does not reveal who they are. A
+device is its place in that list. All of it travels as text in tasks and answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from pydantic import ConfigDict, TypeAdapter
+
+from cfl_flower.communication.identity import KEY_BYTES, any_in_common, public_key
+from cfl_flower.types import Scalar
+
+GROUPS = "groups"
+"""Key of a task's config: whose masks are in the sum of each array of its reply."""
+
+REVEAL = "reveal"
+"""Key of a task's config, and of the answer's metrics: what opens the sums of a round's
+training."""
+
+SIGNED = "signed"
+"""Key of an answer's metrics: a device's signatures of the senders."""
+
+SENDERS = b"cfl-flower senders"
+
+HEX = ConfigDict(ser_json_bytes="hex", val_json_bytes="hex")
+"""How bytes are written."""
+
+
+class Groups(NamedTuple):
+    """Whose masks a device adds to each array of its reply."""
+
+    salt: bytes
+    """Another one for each plan, so that no mask is used twice."""
+    members: Sequence[Sequence[bytes]]
+    """For each array the public keys of its group, sorted."""
+
+    def to_config(self) -> dict[str, Scalar]:
+        """Return what a task's config says of it."""
+        return {GROUPS: _GROUPS.dump_json(self).decode()}
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Scalar]) -> Groups:
+        """Read what `to_config` wrote. Raises `ValueError` if it makes no sense."""
+        return _GROUPS.validate_json(str(config[GROUPS]))
+
+    def digest(self) -> bytes:
+        """Return 32 bytes that stand for all groups, without the salt."""
+        return hashlib.sha256(json.dumps(_listed(self.members)).encode()).digest()
+
+    def group(self, array: int) -> bytes:
+        """Return 32 bytes that stand for an array and its group, without the salt."""
+        listed = json.dumps([array, *_listed([self.members[array]])])
+        return hashlib.sha256(listed.encode()).digest()
+
+    def statement(self, array: int, senders: Sequence[int]) -> bytes:
+        """Return what a device signs: whose results are in the sum of an array."""
+        told = json.dumps(list(senders)).encode()
+        return SENDERS + self.salt + self.group(array) + told
+
+    def is_signed(
+        self, array: int, senders: Sequence[int], place: int, signature: bytes
+    ) -> bool:
+        """Return whether a member of an array's group has signed its senders."""
+        key = self.members[array][place][KEY_BYTES:]
+        try:
+            signer = Ed25519PublicKey.from_public_bytes(key)
+            signer.verify(signature, self.statement(array, senders))
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+    def problem(self, secret: bytes, arrays: int, least: int) -> tuple[str, str] | None:
+        """Return why a device should not add its result, as a failure's word and line.
+
+        There is a group for each of the arrays, of at least ``least`` devices with
+        different keys, this one's own among them, sorted.
+        """
+        own = public_key(secret)
+        if any(own not in keys for keys in self.members):
+            return "identity", "a group of masks has another key of this device"
+        smallest = min((len(set(keys)) for keys in self.members), default=0)
+        if len(self.members) != arrays or smallest < least:
+            least_asked = f"privacy.least_members={least}"
+            return "refused", f"a group of {smallest} devices, fewer than {least_asked}"
+        for keys in self.members:
+            if list(keys) != sorted(set(keys)) or any_in_common(keys):
+                return "refused", "a group has a key twice, or is not sorted"
+        return None
+
+
+class RevealRequest(NamedTuple):
+    """Whose results are there, what they encrypted for one device, and who signed.
+
+    A request without signatures asks for the device's own.
+    """
+
+    senders: Sequence[Sequence[int]]
+    """For each array the places of those in its group whose results are in the sum."""
+    sealed: Sequence[Sequence[bytes]] = ()
+    """For each array what each of them encrypted, in the same order."""
+    signed: Sequence[Sequence[bytes]] = ()
+    """For each array the signature of each, in the same order; empty if it has none."""
+
+    def to_config(self) -> dict[str, Scalar]:
+        """Return what a task's config says of it."""
+        return {REVEAL: _REQUEST.dump_json(self).decode()}
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Scalar]) -> RevealRequest:
+        """Read what `to_config` wrote. Raises `ValueError` if it makes no sense."""
+        return _REQUEST.validate_json(str(config[REVEAL]))
+
+
+class Revealed(NamedTuple):
+    """What a device reveals of a group once the results are there."""
+
+    shares: Sequence[bytes]
+    """Its share of each sender's own seed, in their order; empty for its own, and for
+    one that cannot be decrypted."""
+    seeds: Sequence[bytes]
+    """The seed of its mask with each lost device, in their order."""
+
+    @classmethod
+    def write(cls, revealed: Sequence[Self]) -> str:
+        """Return what a device's answer says of each of its groups."""
+        return _REVEALED.dump_json(list(revealed)).decode()
+
+    @classmethod
+    def read(cls, text: object) -> list[Revealed]:
+        """Read what `write` wrote. Raises `ValueError` if it makes no sense."""
+        return _REVEALED.validate_json(str(text))
+
+
+def write_signatures(signed: Sequence[bytes]) -> str:
+    """Return what a device's answer says that it has signed, for each array."""
+    return _SIGNATURES.dump_json(list(signed)).decode()
+
+
+def read_signatures(text: object) -> list[bytes]:
+    """Read what `write_signatures` wrote. Raises `ValueError` if it makes no sense."""
+    return _SIGNATURES.validate_json(str(text))
+
+
+_GROUPS: TypeAdapter[Groups] = TypeAdapter(Groups, config=HEX)
+_REQUEST: TypeAdapter[RevealRequest] = TypeAdapter(RevealRequest, config=HEX)
+_REVEALED: TypeAdapter[list[Revealed]] = TypeAdapter(list[Revealed], config=HEX)
+_SIGNATURES: TypeAdapter[list[bytes]] = TypeAdapter(list[bytes], config=HEX)
+
+
+def fewest_senders(members: int, least: int) -> int:
+    """Return how many of a group must send for its sum to be opened.
+
+    Fewer than a third may be lost, as long as ``least`` are left.
+    """
+    return max(least, members - (members - 1) // 3)
+
+
+def share_threshold(members: int) -> int:
+    """Return how many of the others' shares make a device's own seed.
+
+    One less than send at least: a device has no share of its own seed, with which it
+    would help a server that calls it lost to others.
+    """
+    return fewest_senders(members, 0) - 1
+
+
+def _listed(members: Sequence[Sequence[bytes]]) -> list[list[str]]:
+    return [sorted(key.hex() for key in keys) for keys in members]

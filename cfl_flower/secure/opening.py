@@ -1,0 +1,178 @@
+"""The opening of a round's sums: senders sign who they are, then reveal the masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from cfl_flower.communication.identity import KEY_BYTES
+from cfl_flower.communication.partial_sums import versions
+from cfl_flower.communication.results import Results
+from cfl_flower.secure.groups import (
+    GROUPS,
+    REVEAL,
+    SIGNED,
+    Groups,
+    Revealed,
+    RevealRequest,
+    read_signatures,
+)
+from cfl_flower.secure.masks import unmask
+from cfl_flower.types import ClientId, Plan, Result, Task, Version
+
+
+class Liars(NamedTuple):
+    """Clients whose messages to others cannot be read."""
+
+    unreadable: set[ClientId]
+    """Who encrypted shares that none of the others could decrypt."""
+    garbled: set[ClientId]
+    """Who signed or revealed something that makes no sense."""
+
+
+class Opening:
+    """The opening of a round's sums, for which every sender is asked twice."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        results: Results,
+        groups: Mapping[Version, Sequence[ClientId]],
+        senders: set[ClientId],
+        ask: Callable[[Plan], Results],
+    ) -> None:
+        assert plan.sum_spec is not None
+        self._results = results
+        self._groups = groups
+        self._ask = ask
+        self._tasks = {t.client: t for t in plan.tasks if t.client in senders}
+        self._versions = {c: versions(t, plan.sum_spec) for c, t in self._tasks.items()}
+        self._sent = {
+            version: [p for p, client in enumerate(members) if client in senders]
+            for version, members in groups.items()
+            if plan.reply[version[0]]
+        }
+        self.liars = Liars(set(), set())
+
+    def open(self) -> None:
+        """Remove the masks from the sums of groups; discard what too few reveal."""
+        # An array of no numbers has no sum.
+        asked = {
+            client: RevealRequest([self._sent.get(each, []) for each in found])
+            for client, found in self._versions.items()
+        }
+        signed = self._read_signatures(asked, self._answers(asked))
+        found = self._answers(
+            {client: self._complete(client, asked[client], signed) for client in signed}
+        )
+        results = self._results
+        for version, places in self._sent.items():
+            members = self._groups[version]
+            revealed: dict[int, Revealed | None] = {}
+            for place in places:
+                answer = found.get(members[place])
+                revealed[place] = read_group(answer, version[0], members, places)
+                if answer is not None and revealed[place] is None:
+                    self.liars.garbled.add(members[place])
+            self.liars.unreadable.update(members[p] for p in unreadable(revealed))
+            total = unmask(results.sums[version], len(members), revealed)
+            if total is None:
+                del results.sums[version]
+            else:
+                results.sums[version] = total
+
+    def _answers(
+        self, requests: Mapping[ClientId, RevealRequest]
+    ) -> dict[ClientId, Result]:
+        """Return what senders answer to requests."""
+        tasks = [
+            Task(c, (), each.to_config() | {GROUPS: self._tasks[c].config[GROUPS]})
+            for c, each in requests.items()
+        ]
+        return {answer.client: answer for answer in self._ask(Plan(tasks))}
+
+    def _read_signatures(
+        self,
+        asked: Mapping[ClientId, RevealRequest],
+        answers: Mapping[ClientId, Result],
+    ) -> dict[ClientId, list[bytes]]:
+        """Return the senders' signatures, for each array, where all are valid."""
+        signed = {}
+        for client, answer in answers.items():
+            groups = Groups.of_config(self._tasks[client].config)
+            own = [self._place(client, version) for version in self._versions[client]]
+            found = valid_signatures(answer, groups, asked[client].senders, own)
+            if found is None:
+                self.liars.garbled.add(client)
+            else:
+                signed[client] = found
+        return signed
+
+    def _complete(
+        self,
+        client: ClientId,
+        request: RevealRequest,
+        signed: Mapping[ClientId, Sequence[bytes]],
+    ) -> RevealRequest:
+        """Return a request with what the senders signed, and encrypted for a client."""
+        sealed = []
+        signatures = []
+        for version, places in zip(
+            self._versions[client], request.senders, strict=True
+        ):
+            array = version[0]
+            own = self._place(client, version)
+            senders = [self._groups[version][place] for place in places]
+            sealed.append([self._results.shares[each][array][own] for each in senders])
+            signatures.append(
+                [signed[each][array] if each in signed else b"" for each in senders]
+            )
+        return RevealRequest(request.senders, sealed, signatures)
+
+    def _place(self, client: ClientId, version: Version) -> int:
+        return self._groups[version].index(client) if version in self._sent else 0
+
+
+def valid_signatures(
+    answer: Result, groups: Groups, senders: Sequence[Sequence[int]], own: Sequence[int]
+) -> list[bytes] | None:
+    """Return a sender's signature for each array; None if one is missing or wrong.
+
+    ``own`` are its places in the groups.
+    """
+    try:
+        signed = read_signatures(answer.metrics[SIGNED])
+        valid = [
+            groups.is_signed(array, places, own[array], signed[array])
+            for array, places in enumerate(senders)
+            if places
+        ]
+    except (KeyError, IndexError, ValueError):
+        return None
+    return signed if all(valid) else None
+
+
+def read_group(
+    answer: Result | None, array: int, members: Sequence[ClientId], sent: Sequence[int]
+) -> Revealed | None:
+    """Return what a device revealed of a group; None if it did not, or not all."""
+    try:
+        text = answer.metrics.get(REVEAL) if answer is not None else None
+        revealed = Revealed.read(text)[array]
+    except (ValueError, IndexError):
+        return None  # Its shares are missing, as those of one that is lost.
+    lost = len(members) - len(sent)
+    if [len(revealed.shares), len(revealed.seeds)] != [len(sent), lost]:
+        return None
+    complete = all(len(seed) == KEY_BYTES for seed in revealed.seeds)
+    return revealed if complete else None
+
+
+def unreadable(revealed: Mapping[int, Revealed | None]) -> list[int]:
+    """Return the senders whose shares none of the others could read."""
+    found = []
+    for number, sender in enumerate(sorted(revealed)):
+        readers = [r for place, r in revealed.items() if place != sender and r]
+        if readers and not any(reader.shares[number] for reader in readers):
+            found.append(sender)
+    return found
