@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Sequence
 
 from cfl_flower.communication.fleet import RESUME, Fleet
 from cfl_flower.communication.outstanding import PendingMessage
-from cfl_flower.communication.records import encode_models
 from cfl_flower.errors import WorkerLostError
 from cfl_flower.types import ClientId, Failure, Plan, Result
 
@@ -46,12 +45,8 @@ class AsyncDispatcher:
         """
         fleet = self._fleet
         for node, clients in self._spread(waiting):
-            made = plan(clients)
-            encoded = encode_models(made)
-            if message := fleet.message(
-                phase, server_round, made, made.tasks, node, encoded
-            ):
-                fleet.grid.push_messages([message])
+            messages = fleet.messages(phase, server_round, plan(clients), node)
+            fleet.grid.push_messages(messages)
 
     def _spread(
         self, waiting: Sequence[ClientId]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from flwr.app import Array, Message
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from cfl_flower.communication.identity import FirstKeys, last_sentence
@@ -74,46 +74,36 @@ class Fleet(NodeRegistry):
         """What has been sent and not been answered."""
         return self.grid.outstanding
 
-    def messages(self, phase: str, server_round: int, plan: Plan) -> list[Message]:
-        """Turn a plan into one message per node; what is connected gets one."""
+    def messages(
+        self, phase: str, server_round: int, plan: Plan, node: int | None = None
+    ) -> list[Message]:
+        """Turn a plan into one message per node, or into one to a ``node`` alone.
+
+        Their answers are outstanding from now on. A device that is not connected gets
+        no message.
+        """
         ordered = sorted(plan.tasks, key=lambda task: client_order(task.client))
         parts: list[tuple[int | None, list[Task]]]
-        if self.simulated:
+        if node is not None:
+            parts = [(node, plan.tasks)]
+        elif self.simulated:
             nodes = self.nodes[: len(ordered)]
-            parts = [(node, ordered[i :: len(nodes)]) for i, node in enumerate(nodes)]
+            parts = [(n, ordered[i :: len(nodes)]) for i, n in enumerate(nodes)]
         else:
             parts = [(self.host(task.client), [task]) for task in ordered]
         encoded = encode_models(plan)
-        return [
-            message
-            for node, tasks in parts
-            if (
-                message := self.message(phase, server_round, plan, tasks, node, encoded)
+        found = []
+        for host, tasks in parts:
+            summed = versions_of_node(tasks, plan.sum_spec, self.simulated)
+            pending = PendingMessage(phase, server_round, plan, tasks, host, summed)
+            self.outstanding.add(pending)
+            if host is None:
+                continue
+            content = pack_tasks(
+                phase, server_round, self._settings, plan, tasks, encoded, summed
             )
-        ]
-
-    def message(
-        self,
-        phase: str,
-        server_round: int,
-        plan: Plan,
-        tasks: list[Task],
-        node: int | None,
-        encoded: Mapping[int, Array],
-    ) -> Message | None:
-        """Return the message that takes some of a plan's tasks to a node.
-
-        Its answer is outstanding from now on; a node that is None gets no message.
-        """
-        summed = versions_of_node(tasks, plan.sum_spec, self.simulated)
-        pending = PendingMessage(phase, server_round, plan, tasks, node, summed)
-        self.outstanding.add(pending)
-        if node is None:
-            return None
-        content = pack_tasks(
-            phase, server_round, self._settings, plan, tasks, encoded, summed
-        )
-        return Message(content, node, phase, group_id=str(server_round))
+            found.append(Message(content, host, phase, group_id=str(server_round)))
+        return found
 
     def collect(self, phase: str, replies: Iterable[Message]) -> Results:
         """Turn the replies of a phase into results and failures, trusting nothing.

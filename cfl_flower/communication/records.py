@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -54,17 +54,21 @@ class TaskBatch:
     """What this node adds up."""
 
 
-def encode_models(plan: Plan) -> dict[int, Array]:
+Encoded: TypeAlias = Mapping[int, tuple[str, Array]]
+"""The models that a plan sends, by their number, with their names in a message."""
+
+
+def encode_models(plan: Plan) -> Encoded:
     """Encode each model that a plan sends once, to be shared by all its messages.
 
     Clusters may have the same model, as all have that nobody trained yet.
     """
-    distinct: dict[int, Array] = {}
+    distinct: dict[int, tuple[str, Array]] = {}
     used = {index for task in plan.tasks for index in task.models}
     for index in used:
         model = plan.models[index]
         if id(model) not in distinct:
-            distinct[id(model)] = _encode_vectors([model])
+            distinct[id(model)] = str(index), _encode_vectors([model])
     return {index: distinct[id(plan.models[index])] for index in used}
 
 
@@ -90,7 +94,7 @@ def pack_tasks(
     settings: str,
     plan: Plan,
     tasks: Sequence[Task],
-    encoded: Mapping[int, Array],
+    encoded: Encoded,
     summed: Collection[Version] = (),
 ) -> RecordDict:
     """Pack some of a plan's tasks for one node, with the models that they use.
@@ -98,9 +102,6 @@ def pack_tasks(
     Models have their number in the plan. ``summed`` is what the node is to add up.
     """
     used = sorted({index for task in tasks for index in task.models})
-    names: dict[int, str] = {}
-    for index in used:
-        names.setdefault(id(encoded[index]), str(index))
     spec = plan.sum_spec if summed else None
     header = {
         "phase": phase,
@@ -109,15 +110,13 @@ def pack_tasks(
         "tasks": [
             [task.client, task.models, task.config, task.round] for task in tasks
         ],
-        "models": [
-            [index, names[id(encoded[index])], plan.sharers[index]] for index in used
-        ],
+        "models": [[index, encoded[index][0], plan.sharers[index]] for index in used],
         "reply": plan.reply,
         "keep_from": plan.keep_from,
         "sum_spec": None if spec is None else asdict(spec),
         "summed": sorted(summed),
     }
-    arrays = ArrayRecord({name: encoded[int(name)] for name in names.values()})
+    arrays = ArrayRecord(dict(encoded[index] for index in used))
     batch = ConfigRecord({"header": json.dumps(header), "settings": settings})
     return RecordDict({"models": arrays, "batch": batch})
 

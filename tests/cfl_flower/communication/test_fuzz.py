@@ -174,7 +174,7 @@ class Fuzz:
         """Return a result as it is read where it arrives."""
         engine = self.strategy.engine
         if phase == "train" and isinstance(engine, Uploads):
-            return engine.read_upload(result)
+            return engine.exchanges.read(result)
         read: Result = self.strategy.read_result(phase, result)
         return read
 

@@ -13,7 +13,8 @@ from flwr.app import Error, Message
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
-from cfl_flower.engine.uploads import STAMP_BYTES, Uploads
+from cfl_flower.engine.turns import STAMP_BYTES
+from cfl_flower.engine.uploads import Uploads
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.server_app import open_stream
@@ -147,7 +148,7 @@ def test_a_model_that_is_sent_again_has_the_stamp_of_its_epoch(
     strategy.engine.welcome([Result(0, 5)])
     state = strategy.state
     state.epoch, state.stamps = 5, np.array([2])
-    sent = strategy.engine._resend(0)
+    sent = strategy.engine.exchanges.resend(0)
     # Whoever mixes the models itself is sent those of now.
     assert state.stamps.tolist() == [stamp]
     assert len(sent) == (1 if name == "ccfl" else len(state.models))
@@ -348,7 +349,7 @@ def test_a_client_that_is_done_at_once_has_a_few_turns_in_a_round(
     close = Uploads._test_all
 
     def watched(engine: Uploads, timeout: float) -> None:
-        turns.append(engine._turns.copy())
+        turns.append(engine._turns.taken.copy())
         now.append(engine.state.now)
         close(engine, timeout)
 

@@ -1,0 +1,134 @@
+"""When an upload arrives, and whose comes next.
+
+In a simulation a virtual clock says when each upload arrives. Whoever uploads much more
+often than others waits until these have had their turns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from cfl_flower.communication.asynchronous import Backoff
+from cfl_flower.engine.context import RoundContext
+from cfl_flower.engine.declarations import Exchange
+from cfl_flower.engine.participants import Participants
+from cfl_flower.engine.uploads_state import AsynchronousState
+from cfl_flower.learning.gradients import TRAINING_PASSES
+from cfl_flower.seeding import generator
+from cfl_flower.types import ClientId, client_order
+
+STAMP_BYTES = 8
+"""Of the time stamp that goes with every model."""
+
+FEWEST_TURNS = 2
+MOST_TURNS = 5
+"""Uploads in a round after which a client waits for others: at least so many, and so
+many times those that it would have if all were equally fast."""
+
+
+class Costs:
+    """What the exchange of models costs a method, and when an upload is due for it."""
+
+    def __init__(self, context: RoundContext, exchange: Exchange) -> None:
+        self._context = context
+        self._exchange = exchange
+
+    @property
+    def upload(self) -> tuple[int, ...]:
+        """The lengths of the arrays that a client uploads."""
+        models = self._context.state.models
+        both = len(models[0]), len(models)
+        return both if self._exchange.mixtures else both[:1]
+
+    def bytes(self, lengths: Iterable[int]) -> int:
+        """Return what the transfer of arrays with a time stamp costs the method."""
+        return 0 if self._exchange.free else 4 * sum(lengths) + STAMP_BYTES
+
+    def passes(self, samples: int) -> int:
+        """Return what a task costs its client, in forward passes of one sample."""
+        local = self._context.config.strategy.local
+        trained: int = local.count_samples(samples)
+        looked_at = len(self._context.state.models) if self._exchange.mixtures else 0
+        return TRAINING_PASSES * trained + looked_at * samples
+
+    def due(self, state: AsynchronousState, row: int, received: int) -> float:
+        """Return when a client uploads that has received so many bytes now."""
+        config = self._context.config
+        client = state.clients[row]
+        if config.strategy.arrival == "shuffled":
+            cycle = int(state.cycles[row])
+            moment = generator(config.seed, "arrival", cycle, client).random()
+            return float(np.floor(state.due[row]) + 1 + moment)
+        passes = self.passes(int(state.samples[row]))
+        both_ways = received + self.bytes(self.upload)
+        device = self._context.clock.device_of(client)
+        return state.now + device.seconds(passes, both_ways)
+
+
+class Turns:
+    """The uploads of each client in a round, and who is to have the next one."""
+
+    def __init__(self, context: RoundContext, participants: Participants) -> None:
+        self._context = context
+        self._participants = participants
+        self._backoff = Backoff()
+        self.taken = Counter[ClientId]()
+        """The uploads of each in this round, refused ones and failures included."""
+
+    def begin(self) -> None:
+        """Begin a round."""
+        self.taken.clear()
+
+    def note(self, client: ClientId, valid: bool) -> None:
+        """Note that an upload has come, or has failed."""
+        self.taken[client] += 1
+        self._backoff.note(client, valid)
+
+    def hopeless(self) -> bool:
+        """Return whether every client that is there fails again and again."""
+        return self._backoff.hopeless(self._participants.present())
+
+    def first(self, state: AsynchronousState) -> int:
+        """Return the row of the simulated client whose upload is taken in next."""
+        return self._by_urgency(state)[0]
+
+    def waiting(
+        self, state: AsynchronousState, busy: set[ClientId], left: int
+    ) -> list[ClientId]:
+        """Return whose task is to be sent, the most urgent first.
+
+        ``busy`` clients have a task under way. In a simulation only those are sent that
+        can still be taken in before the run ends, with ``left`` uploads.
+        """
+        order = [state.clients[row] for row in self._by_urgency(state)]
+        away = busy | state.answers.keys()
+        if self._context.fleet.simulated:
+            order = order[:left]
+        else:
+            resting = self._backoff.resting
+            able = set(self._participants.present()) - resting
+            least = min(map(self._full_turns, able), default=0)
+            away |= resting
+            away |= {each for each in able if self._full_turns(each) > least}
+        return [client for client in order if client not in away]
+
+    def _by_urgency(self, state: AsynchronousState) -> list[int]:
+        """Return the rows of clients: who had fewer turns, and is due first."""
+
+        def urgency(row: int) -> tuple[int, float, Any]:
+            client = state.clients[row]
+            due: float = state.due[row].item()
+            return self._full_turns(client), due, client_order(client)
+
+        return sorted(range(len(state.clients)), key=urgency)
+
+    def _full_turns(self, client: ClientId) -> int:
+        """Return how often a client has used up its turns in this round."""
+        context = self._context
+        fair = context.config.participants / len(context.state.clients)
+        return self.taken[client] // max(FEWEST_TURNS, math.ceil(MOST_TURNS * fair))
