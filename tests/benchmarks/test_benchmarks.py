@@ -54,4 +54,4 @@ def test_an_unknown_part_is_refused() -> None:
     command = [sys.executable, "-m", "tests.benchmarks", "nothing"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "cores, gpu, scale" in done.stderr
+    assert "cores, gpu, pfl, scale" in done.stderr
