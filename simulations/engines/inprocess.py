@@ -1,25 +1,47 @@
 """A Grid without Ray: the same ServerApp and ClientApp in one process.
 
-For tests, debugging and small models. `TaskIdentity` is internal to Flower; this module
-alone touches it.
+For tests, debugging and small models.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
 from cfl_flower.client.node_config import CLIENT_ID
 from cfl_flower.client_app import app as default_app
 from cfl_flower.communication.grid import SIMULATION
 from cfl_flower.errors import RaisedInStrictRunError
+
+
+DEVICES = "flwr-serverapp"
+"""Flower's type of a run on devices."""
+
+
+@dataclass(frozen=True)
+class OnlyRun:
+    """The run of this process, with what is read of Flower's record of a run."""
+
+    run_id: int
+    primary_task_type: str
+
+
+def name_process() -> None:
+    """Give this process the numbers with which Flower's own start names messages.
+
+    Flower has no public way to do so. Its message looks the numbers up in its module.
+    """
+    identity = sys.modules[Message.__module__].TaskIdentity
+    identity.run_id = 1
+    identity.task_id = 1
+    identity.node_id = 1
 
 
 class InProcessGrid(Grid):
@@ -38,9 +60,7 @@ class InProcessGrid(Grid):
         node_configs: Iterable[dict[str, Any]] = ({},),
         client_app: ClientApp = default_app,
     ) -> None:
-        TaskIdentity.run_id = 1
-        TaskIdentity.task_id = 1
-        TaskIdentity.node_id = 1
+        name_process()
         self.client_app = client_app
         self.node_configs: dict[int, dict[str, Any]] = {}
         self._replies: dict[str, Message] = {}
@@ -48,9 +68,7 @@ class InProcessGrid(Grid):
         for config in node_configs:
             self.add_node(config)
         devices = any(CLIENT_ID in each for each in self.node_configs.values())
-        self._run = Run.create_empty(1)
-        if not devices:
-            self._run.primary_task_type = SIMULATION
+        self._run = OnlyRun(1, DEVICES if devices else SIMULATION)
 
     def add_node(self, node_config: dict[str, Any]) -> int:
         """Let a node join, at any time."""
@@ -62,13 +80,13 @@ class InProcessGrid(Grid):
         """Let a node leave."""
         del self.node_configs[node]
 
-    def set_run(self, run: Run) -> None:
-        """Do nothing: there is one run."""
+    def set_run(self, run: object) -> None:
+        """Do nothing, because there is one run."""
         del run
 
     @property
-    def run(self) -> Run:
-        """Flower's record of the run: empty but for whether it is a simulation."""
+    def run(self) -> Any:
+        """What is read of Flower's record of the run."""
         return self._run
 
     def create_message(
