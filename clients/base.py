@@ -33,6 +33,7 @@ from cfl_flower.learning.testing import Outcomes, evaluate, sample_losses
 from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import OUTCOMES, START_LOSS, START_RMS, FloatArray, Scalar, Vector
 
 Config: TypeAlias = dict[str, Any]
@@ -74,6 +75,10 @@ class ClusteredClient(NumPyClient):
     that follows from models. A device whose owner guards its training samples makes no
     other test. A subclass that overrides one of `TESTS`, and still does, sets it to
     true."""
+
+    fits_by: ClassVar[str] = "loss"
+    """What `find_cluster` compares clusters by: the smallest loss, or the largest
+    cosine of directions."""
 
     directions: ClassVar[tuple[str, ...]] = ()
     """Keys of queries that are answered with a representation of data, not a model."""
@@ -205,6 +210,18 @@ class ClusteredClient(NumPyClient):
         if len(y) == 0:
             return np.zeros(len(models))
         return np.array([evaluate(self.load(m), x, y)[0] for m in models])
+
+    def find_cluster(
+        self, state: ClusteredState, server_round: int, unlabelled: bool
+    ) -> tuple[int, float]:
+        """Return the cluster of a client by its data of a round, and how well it fits.
+
+        That is the cluster whose model has the smallest mean loss on its training
+        samples, as in IFCA; the fit is this loss.
+        """
+        losses = self.losses(state.models, self.samples(server_round))
+        cluster = int(losses.argmin())
+        return cluster, float(losses[cluster])
 
     def saved_model(self, state: ClientState, before: int) -> Vector | None:
         """Return the model that this client saved before a round, if it did.

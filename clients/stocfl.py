@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -20,6 +21,7 @@ from cfl_flower.clustering.similarity import nearest_direction, normalise, sketc
 from cfl_flower.learning.gradients import full_gradient
 from cfl_flower.learning.testing import predictions
 from cfl_flower.learning.training import train
+from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Vector
 from clients.base import Config, Metrics, Reply
 from clients.ditto import BilevelClient
@@ -52,6 +54,7 @@ class StoCFLClient(BilevelClient):
 
     directions = ("represent",)
     tests_received = True
+    fits_by = "cosine"
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer with psi at the anchor parameters[0], or the trained parameters[0]."""
@@ -127,6 +130,25 @@ class StoCFLClient(BilevelClient):
             direction = self.direction_of(anchor, x, labels, server_round)
             found.append(nearest_direction(direction, [total])[1])
         return found
+
+    def find_cluster(
+        self, state: Any, server_round: int, unlabelled: bool
+    ) -> tuple[int, float]:
+        """Return the cluster with the nearest direction, and the cosine (section 4.4).
+
+        Raises `ConfigError` if no client has taken part in the run.
+        """
+        # Cluster 0 has the clients that the server has not met.
+        sums = state.sums[1:]
+        require(len(sums) > 0, "SOURCE", "none", "a run in which clients took part")
+        anchor = self.context.initial()
+        if unlabelled:
+            x, _ = self.data(server_round).train()
+            found = self.similarities(anchor, state.models[1:], sums, x, server_round)
+            return int(np.argmax(found)) + 1, max(found)
+        direction = self.direction(anchor, server_round)
+        cluster, cosine = nearest_direction(direction, sums)
+        return cluster + 1, cosine
 
     def report(
         self, config: Config, server_round: int, parameters: Sequence[Vector] = ()

@@ -161,10 +161,9 @@ def assign_from_run(asked: argparse.Namespace) -> None:
     method = opened.saved.strategy
     settings = opened.resources.settings
     title = f"clusters of {method} by the smallest loss"
-    fit = "loss"
-    if opened.by_direction:
+    fit = opened.fits_by
+    if fit == "cosine":
         title = f"nearest clusters, tau = {settings['strategy'].threshold:g}"
-        fit = "cosine"
     allowed = "--unlabelled is for runs of strategy=stocfl"
     require(fit == "cosine" or not asked.unlabelled, "strategy", method, allowed)
     server_round = opened.done if asked.round is None else asked.round

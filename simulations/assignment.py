@@ -1,10 +1,10 @@
 """Which cluster of a saved run a client belongs to, whether it ever trained.
 
-In a run of StoCFL a client takes the direction of its loss at the run's anchor and goes
-to the nearest cluster; below tau the server would give it one of its own, which starts
-from that one's model (section 4.4). Without labels, each cluster's model labels the
-samples, and the cluster fits whose direction that gives. In a run of another method the
-client goes to the model with the smallest loss on its training samples, as in IFCA.
+The method's client answers (`ClusteredClient.find_cluster`). In a run of StoCFL it takes
+the direction of its loss at the run's anchor and goes to the nearest cluster; below tau
+the server would give it one of its own, which starts from that one's model (section
+4.4). In a run of another method it goes to the model with the smallest loss on its
+training samples.
 """
 
 from __future__ import annotations
@@ -13,17 +13,12 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.resources import open_resources
-from cfl_flower.clustering.similarity import nearest_direction
 from cfl_flower.settings import require
 from clients.base import ClusteredClient
-from clients.stocfl import StoCFLClient
-from strategies.stocfl import StoCFLState
 
 WHOLE = {"_target_": "cfl_flower.data.worlds.partition.Partition"}
 NO_DRIFT = {"_target_": "cfl_flower.data.worlds.drift.Regroup", "rounds": []}
@@ -39,8 +34,7 @@ class Assignment(NamedTuple):
     cluster: int
     """The nearest."""
     fit: float
-    """The cosine of their directions; for other methods than StoCFL the model's mean
-    loss on the client's training samples."""
+    """The cosine of their directions, or the mean loss of the cluster's model."""
     joins: bool
     """Whether the cosine is at least tau."""
     accuracy: float | None
@@ -85,9 +79,11 @@ class Opened:
         self.resources = open_resources(json.dumps(changed))
 
     @property
-    def by_direction(self) -> bool:
-        """Whether its clients are told by the direction of their loss."""
-        return isinstance(self.state, StoCFLState)
+    def fits_by(self) -> str:
+        """What the method's clients compare clusters by: loss or cosine."""
+        client = self.resources.client_class
+        assert isinstance(client, type) and issubclass(client, ClusteredClient)
+        return client.fits_by
 
     def assign(
         self, client: int, server_round: int, unlabelled: bool = False
@@ -118,34 +114,10 @@ class Opened:
         )
         device = resources.client_class(context)
         assert isinstance(device, ClusteredClient)
-        joins = True
-        if isinstance(device, StoCFLClient):
-            cluster, fit = self._nearest(device, server_round, unlabelled)
-            joins = fit >= settings["strategy"].threshold
-        else:
-            losses = device.losses(models, device.samples(server_round))
-            cluster = int(losses.argmin())
-            fit = float(losses[cluster])
+        cluster, fit = device.find_cluster(self.state, server_round, unlabelled)
+        joins = self.fits_by == "loss" or fit >= settings["strategy"].threshold
         accuracy = None
         if count := len(view.test_indices):
             accuracy = evaluator.evaluate(models[cluster], view)[1] / count
         concept = int(resources.stream.timeline.concepts(server_round)[client])
         return Assignment(client, concept, cluster, fit, joins, accuracy)
-
-    def _nearest(
-        self, device: StoCFLClient, server_round: int, unlabelled: bool
-    ) -> tuple[int, float]:
-        """Return the cluster with the nearest direction, and the cosine."""
-        anchor = self.resources.initial
-        assert isinstance(self.state, StoCFLState)
-        # Cluster 0 are the clients that were not met.
-        models = self.state.models[1:]
-        sums = self.state.sums[1:]
-        allowed = "a run in which clients took part"
-        require(len(models) > 0, "SOURCE", self.saved.folder, allowed)
-        if unlabelled:
-            samples, _ = device.data(server_round).train()
-            cosines = device.similarities(anchor, models, sums, samples, server_round)
-            return int(np.argmax(cosines)) + 1, max(cosines)
-        found, cosine = nearest_direction(device.direction(anchor, server_round), sums)
-        return found + 1, cosine
