@@ -13,7 +13,7 @@ FLWR ?= 1.42.0
 # The head of hashes.txt.
 HASHES := make lock, for installs of the wheel with --require-hashes (CONTRIBUTING.md); make installs by constraints.txt
 
-.PHONY: run test test-fast test-devices test-gpu test-flwr chaos check docs site mutate audit benchmark wheel lock clean help
+.PHONY: run test test-fast test-devices test-gpu test-flwr test-python check docs site mutate audit benchmark wheel lock clean help
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -60,9 +60,15 @@ test-flwr: $(TOOLS)  ## `flwr run`, Ray and devices' messages with another Flowe
 	  tests/simulations/test_hub.py tests/simulations/test_new.py \
 	  tests/simulations/engines/test_superlink.py
 
-chaos: $(TOOLS)  ## Kill, freeze and damage runs for MINUTES=10; DEVICES=1 does so to SuperNodes
-	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0) \
-	  $(if $(DEVICES),--devices)
+test-python: PY = build/python-$(notdir $(PYTHON))
+test-python:  ## Methods, engines and messages with another Python: PYTHON=python3.13
+	@mkdir -p build
+	$(PYTHON) -m venv $(PY)
+	$(PY)/bin/python -m pip install --quiet --constraint constraints.txt --editable \
+	  '.[data,privacy,tensorboard]' pytest hypothesis
+	$(PY)/bin/python -m pytest -m "not slow" \
+	  tests/contract tests/cfl_flower/config tests/cfl_flower/communication \
+	  tests/cfl_flower/runs tests/cfl_flower/test_*_app.py tests/simulations/engines
 
 check: $(TOOLS)  ## Formatting, lint, imports and types
 	$(BIN)/ruff format --check .

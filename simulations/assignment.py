@@ -1,10 +1,10 @@
 """Which cluster of a saved run a client belongs to, whether it ever trained.
 
-The method's client answers (`ClusteredClient.find_cluster`). In a run of StoCFL it takes
-the direction of its loss at the run's anchor and goes to the nearest cluster; below tau
-the server would give it one of its own, which starts from that one's model (section
-4.4). In a run of another method it goes to the model with the smallest loss on its
-training samples.
+The method's client answers (`ClusteredClient.find_cluster`). In a run of StoCFL it
+takes the direction of its loss at the run's anchor and goes to the nearest cluster;
+below tau the server would give it one of its own, which starts from that one's model
+(section 4.4). In a run of another method it goes to the model with the smallest loss on
+its training samples.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ from cfl_flower.runs.console import Course, Verbosity, show_courses
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
 
-Callback: TypeAlias = Callable[[RoundRecord, Sequence[ClientRow], ClusteredState], None]
+Rows: TypeAlias = Sequence[ClientRow]
+
+Callback: TypeAlias = Callable[[RoundRecord, Rows, ClusteredState], None]
 """Called after every round; a method itself never prints or writes."""
 
 
@@ -33,9 +35,7 @@ class Checkpointer:
     every: int
     last: int
 
-    def __call__(
-        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
-    ) -> None:
+    def __call__(self, record: RoundRecord, rows: Rows, state: ClusteredState) -> None:
         """Save the state if a checkpoint is due."""
         if record.round % self.every == 0 or record.round == self.last:
             self.checkpoint.save(record.round, state)
@@ -72,9 +72,7 @@ class Progress:
         with Live(block, console=self.console, auto_refresh=False) as self._block:
             yield
 
-    def __call__(
-        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
-    ) -> None:
+    def __call__(self, record: RoundRecord, rows: Rows, state: ClusteredState) -> None:
         """Show the round."""
         self._course.add(vars(record))
         if self.verbosity is Verbosity.QUIET:

@@ -2,7 +2,9 @@
 
 A checkpoint is a file for each large array, one safetensors file of all others and one
 JSON file that names them. The JSON is replaced last and in one step, so that the folder
-holds one whole checkpoint at every moment, whenever the process is killed.
+holds one whole checkpoint at every moment, whenever the process is killed. The name of
+a large array's file is the digest of its content: what has not changed since the last
+checkpoint is there already, and what several places of a state share is one file.
 
 A state is a dataclass of plain values, arrays, bytes, lists, mappings and further
 dataclasses. Each is saved with the name and the ``version: ClassVar[int]`` (by default
@@ -29,13 +31,17 @@ from safetensors.numpy import load, save
 
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import CheckpointError, ConfigError, one_line
-from cfl_flower.runs import array_files
 from cfl_flower.runs.reading import effective_differences
 from cfl_flower.types import Json
 
 FORMAT = 3
 """Number of this file format; 1 had no names and versions of classes, 2 all arrays in
 one file."""
+
+LARGE = 2**20
+"""Bytes from which an array has a file of its own."""
+
+SUFFIX = ".array"
 
 State = TypeVar("State")
 
@@ -166,6 +172,56 @@ def _digest(packed: Json) -> str:
     return hashlib.sha256(json.dumps(packed).encode()).hexdigest()
 
 
+def _write_large(
+    folder: Path, arrays: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, Any]]:
+    """Write contiguous arrays that are not there yet; return what is saved of each.
+
+    The names of the files are not synced to disk, because a later one is.
+    """
+    # One object is often in many places: of all clusters that nobody trained yet.
+    digests: dict[int, str] = {}
+    saved = {}
+    for name, array in arrays.items():
+        if id(array) not in digests:
+            content = array.reshape(-1).view(np.uint8).data
+            digests[id(array)] = hashlib.sha256(content).hexdigest()
+            path = folder / f"{digests[id(array)]}{SUFFIX}"
+            if not path.exists():
+                write_atomically(path, content, sync_name=False)
+        shape = list(array.shape)
+        digest = digests[id(array)]
+        saved[name] = {"digest": digest, "dtype": array.dtype.str, "shape": shape}
+    return saved
+
+
+def _read_large(
+    folder: Path, saved: Mapping[str, Mapping[str, Any]]
+) -> dict[str, np.ndarray]:
+    """Read what `_write_large` wrote.
+
+    Equal float32 vectors are one object, as models and directions are never changed in
+    place; all else is an array of its own. Raises `OSError` if a file is missing, and
+    `ValueError` if it does not have the content that its name says.
+    """
+    vectors: dict[str, np.ndarray] = {}
+    arrays = {}
+    for name, row in saved.items():
+        digest = row["digest"]
+        if digest in vectors:
+            arrays[name] = vectors[digest]
+            continue
+        # A name, not a path: no file outside of the folder is read.
+        path = folder / Path(f"{digest}{SUFFIX}").name
+        array = np.fromfile(path, np.dtype(row["dtype"]))
+        if hashlib.sha256(array.view(np.uint8).data).hexdigest() != digest:
+            raise ValueError(f"{path} is not the array that was saved")
+        arrays[name] = array.reshape(row["shape"])
+        if array.dtype == np.float32 and len(row["shape"]) == 1:
+            vectors[digest] = arrays[name]
+    return arrays
+
+
 TORN = (
     *(OSError, MemoryError, RecursionError, SafetensorError),
     *(ValueError, LookupError, TypeError, AttributeError),
@@ -190,8 +246,8 @@ class Checkpoint:
         self.folder.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, np.ndarray] = {}
         packed = pack(state, arrays)
-        large = {k: v for k, v in arrays.items() if v.nbytes >= array_files.LARGE}
-        saved = array_files.write_arrays(self.folder, large)
+        large = {k: v for k, v in arrays.items() if v.nbytes >= LARGE}
+        saved = _write_large(self.folder, large)
         data = save({k: v for k, v in arrays.items() if k not in large})
         name = f"round-{server_round:08d}.safetensors"
         header = {
@@ -206,11 +262,11 @@ class Checkpoint:
         }
         write_atomically(self.folder / name, data)
         write_atomically(self._header, json.dumps(header).encode())
-        for old in self.folder.glob("round-*.safetensors"):
-            if old.name != name:
-                old.unlink()
-        digests = {each["digest"] for each in saved.values()}
-        array_files.delete_others(self.folder, digests)
+        kept = {name} | {f"{each['digest']}{SUFFIX}" for each in saved.values()}
+        for pattern in ("round-*.safetensors", f"*{SUFFIX}"):
+            for old in self.folder.glob(pattern):
+                if old.name not in kept:
+                    old.unlink()
 
     def exists(self) -> bool:
         """Return whether there is a checkpoint."""
@@ -266,7 +322,7 @@ class Checkpoint:
                 raise ValueError("the arrays are not those that were saved")
             # Copies: what is loaded is not to be changed in place.
             small = {name: array.copy() for name, array in load(data).items()}
-            return small | array_files.read_arrays(self.folder, header["large"])
+            return small | _read_large(self.folder, header["large"])
 
     def _read_header(self) -> dict[str, Json]:
         with self._whole():

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 from numbers import Real
@@ -20,8 +20,8 @@ import numpy as np
 
 from cfl_flower.data.reading.files import intact
 from cfl_flower.run_config import RunConfig
-from cfl_flower.runs.callbacks import Callback
-from cfl_flower.runs.record import ClientRow, RoundRecord
+from cfl_flower.runs.callbacks import Callback, Rows
+from cfl_flower.runs.record import RoundRecord
 from cfl_flower.settings import require_package, settings
 from cfl_flower.state import ClusteredState
 
@@ -79,9 +79,7 @@ class TensorBoard(Logger):
         folder = Path(config.output_dir, "tensorboard")
         with SummaryWriter(str(folder), purge_step=done + 1) as writer:
 
-            def write(
-                record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
-            ) -> None:
+            def write(record: RoundRecord, rows: Rows, state: ClusteredState) -> None:
                 for key, value in numbers(record).items():
                     writer.add_scalar(key, value, record.round)
                 if rows:
@@ -133,9 +131,7 @@ class Mlflow(Logger):
             params = [Param(str(key), str(value)) for key, value in flat.items()]
             client.log_batch(run, params=params)
 
-        def write(
-            record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
-        ) -> None:
+        def write(record: RoundRecord, rows: Rows, state: ClusteredState) -> None:
             now = int(1000 * time.time())
             found = numbers(record)
             metrics = [Metric(k, v, now, record.round) for k, v in found.items()]
@@ -181,9 +177,7 @@ class Wandb(Logger):
         )
         with run:
 
-            def write(
-                record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
-            ) -> None:
+            def write(record: RoundRecord, rows: Rows, state: ClusteredState) -> None:
                 run.log(numbers(record), step=record.round)
 
             yield write
@@ -214,7 +208,7 @@ def open_logger(config: RunConfig, done: int, warn: Warn) -> Iterator[Callback]:
     works = True
 
     def write_while_it_works(
-        record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
+        record: RoundRecord, rows: Rows, state: ClusteredState
     ) -> None:
         nonlocal works
         if works:

@@ -4,8 +4,8 @@ r"""Say what is wrong before a device, or a SuperLink, is started.
         --client site-a --data-dir /data/site-a --shape 3 32 32 --classes 10
     python -m simulations.deploy.doctor superlink.example.org:9092 keys --server
 
-One line for each check: versions, certificate (who signed it, its names, its dates),
-clock, key, the folders for data and state. Exit code 0 if all is well, else 1.
+One line for each check: certificate (who signed it, its names, its dates), clock, key,
+the folders for data and state. Exit code 0 if all is well, else 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,7 +25,6 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
-from packaging.requirements import Requirement
 
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.errors import CflError, ConfigError
@@ -36,7 +34,6 @@ from simulations.deploy.supernode import add_device, client_id, node_config
 from simulations.engines.flower_cli import need
 from simulations.shell.terminal import Parser, command
 
-NEEDS = Path(__file__).with_name("device.txt")
 TIMEOUT = 10.0
 SOON = timedelta(days=30)
 TOLERANCE = 5.0
@@ -54,25 +51,6 @@ def is_well(name: str, check: Check) -> bool:
         print(f"WRONG {name:12}{error}")
         return False
     return True
-
-
-def check_versions(needs: Path = NEEDS) -> str:
-    """Compare what is installed with what the project needs."""
-    lines = [line.partition("#")[0].strip() for line in needs.read_text().splitlines()]
-    found = []
-    for required in (Requirement(line) for line in lines if line):
-        try:
-            here = version(required.name)
-        except PackageNotFoundError:
-            here = "none"
-        public = here.partition("+")[0]
-        fits = here != "none" and required.specifier.contains(public, prereleases=True)
-        if not fits:
-            raise ConfigError(
-                f"{required} is needed, {here} is here; pip install '{required}'"
-            )
-        found.append(f"{required.name} {here}")
-    return ", ".join(found[:4])
 
 
 def call(host: str, port: int) -> tuple[x509.Certificate, str | None]:
@@ -187,15 +165,17 @@ def plan(asked: argparse.Namespace) -> dict[str, Check]:
     keys = asked.keys
     home = asked.home.absolute()
     data = asked.data_dir
-    checks: dict[str, Check] = {"versions": check_versions}
-    if asked.server:
-        checks["certificate"] = lambda: check_server(keys, host)
-        checks["home"] = lambda: check_folder(home)
-        return checks
     authority = keys / f"{AUTHORITY}.pem"
-    checks["certificate"] = lambda: verify(call(host, port)[0], authority, host)
-    checks["clock"] = lambda: check_clock(host, port)
-    checks["state"] = lambda: check_folder(home / "state")
+    if asked.server:
+        return {
+            "certificate": lambda: check_server(keys, host),
+            "home": lambda: check_folder(home),
+        }
+    checks: dict[str, Check] = {
+        "certificate": lambda: verify(call(host, port)[0], authority, host),
+        "clock": lambda: check_clock(host, port),
+        "state": lambda: check_folder(home / "state"),
+    }
     if asked.client is not None:
         client = client_id(asked.client)
         checks["key"] = lambda: check_key(keys / asked.client)

@@ -48,18 +48,16 @@ def node_config(
     settings: Path | None = None,
 ) -> dict[str, ClientId | float]:
     """Return what the device says about itself, or raise a `ConfigError`."""
-    config: dict[str, ClientId | float] = {CLIENT_ID: client}
-    config[STATE_DIR] = str(home / "state")
-    if days != DEFAULT_STATE_DAYS:
-        config[STATE_DAYS] = days
-    if secure_sums:
-        config[SECURE_SUMS] = True
-    if least_members is not None:
-        config[LEAST_MEMBERS] = least_members
-    if settings is not None:
-        config[SETTINGS] = str(settings.absolute())
-    if data is not None:
-        config[DATA_DIR] = str(data.absolute())
+    asked = {
+        CLIENT_ID: client,
+        STATE_DIR: str(home / "state"),
+        STATE_DAYS: None if days == DEFAULT_STATE_DAYS else days,
+        SECURE_SUMS: secure_sums or None,
+        LEAST_MEMBERS: least_members,
+        SETTINGS: str(settings.absolute()) if settings else None,
+        DATA_DIR: str(data.absolute()) if data else None,
+    }
+    config = {key: value for key, value in asked.items() if value is not None}
     NodeConfig.of(config)
     return config
 

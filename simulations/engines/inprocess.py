@@ -20,7 +20,6 @@ from cfl_flower.client_app import app as default_app
 from cfl_flower.communication.grid import SIMULATION
 from cfl_flower.errors import RaisedInStrictRunError
 
-
 DEVICES = "flwr-serverapp"
 """Flower's type of a run on devices."""
 

@@ -298,7 +298,7 @@ def test_resume_with_sparse_checkpoints(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # With models in files of their own.
-    monkeypatch.setattr("cfl_flower.runs.array_files.LARGE", 1000)
+    monkeypatch.setattr("cfl_flower.runs.checkpoint.LARGE", 1000)
     options = [strategy, "system.checkpoint_every=2", "system.evaluate_every=2"]
     with pytest.raises(_KilledError):
         run_small(*options, grid=InProcessGrid([{}], _killing_app(7)))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from cfl_flower.environment.files import remove_leftovers
 from cfl_flower.errors import CheckpointError, ConfigError
 from cfl_flower.runs import checkpoint as module
 from cfl_flower.runs.checkpoint import Checkpoint
@@ -62,54 +63,113 @@ def test_loaded_arrays_can_be_changed_in_place(saved: Checkpoint) -> None:
     assert loaded.clusters[0] == 7
 
 
-def test_a_new_checkpoint_replaces_the_old_one(saved: Checkpoint) -> None:
-    saved.save(4, state(shift=1))
-    round, loaded = saved.load(State)
-    assert (round, loaded.models[0].tolist()) == (4, [2, 2])
-    assert len(list(saved.folder.iterdir())) == 2
+LENGTH = 1000
 
 
-def test_a_new_folder_has_no_checkpoint(tmp_path: Path) -> None:
-    assert not Checkpoint(tmp_path, CONFIG).exists()
+@dataclass
+class Models:
+    models: list
+    directions: list
+    table: np.ndarray
 
 
-@pytest.mark.parametrize("step", ["arrays", "header"])
-def test_a_kill_while_saving_leaves_the_old_checkpoint(
-    saved: Checkpoint, step: str, monkeypatch: pytest.MonkeyPatch
+def models(*numbers: int) -> Models:
+    """Return models, and one of them and a table in other places."""
+    table = np.arange(2.0 * LENGTH).reshape(2, LENGTH)
+    vectors = [np.full(LENGTH, number, np.float32) for number in (*numbers, 1)]
+    return Models(vectors[:-1], vectors[-1:], table)
+
+
+def first_numbers(checkpoint: Checkpoint) -> tuple[int, list[float]]:
+    server_round, state = checkpoint.load(Models)
+    return server_round, [each[0] for each in state.models]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
+    """Return a folder, for which a model of 1,000 numbers is large."""
+    monkeypatch.setattr(module, "LARGE", 4 * LENGTH)
+    return Checkpoint(tmp_path / "checkpoint", {})
+
+
+def written(checkpoint: Checkpoint) -> dict[str, int]:
+    """Return when each large array's file was written."""
+    found = checkpoint.folder.glob(f"*{module.SUFFIX}")
+    return {path.name: path.stat().st_mtime_ns for path in found}
+
+
+def test_a_large_array_is_written_once_wherever_it_is(checkpoint: Checkpoint) -> None:
+    checkpoint.save(1, models(1, 1, 2))
+    assert len(written(checkpoint)) == 3  # two models and the table
+    _, state = checkpoint.load(Models)
+    assert [each[0] for each in state.models] == [1, 1, 2]
+    assert state.models[0] is state.models[1] is state.directions[0]
+    assert state.table.tolist() == models().table.tolist()
+    state.table[0] = 7
+    assert state.table[0, 0] == 7
+
+
+def test_only_what_changed_is_written_and_the_rest_goes(checkpoint: Checkpoint) -> None:
+    checkpoint.save(1, models(1, 2))
+    first = written(checkpoint)
+    checkpoint.save(2, models(1, 3))
+    second = written(checkpoint)
+    assert len(second) == 3
+    kept = first.keys() & second.keys()
+    assert len(kept) == 2
+    assert all(first[name] == second[name] for name in kept)
+    assert first_numbers(checkpoint) == (2, [1, 3])
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_kill_at_any_write_leaves_the_last_checkpoint(
+    place: int, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, calls = module.write_atomically, []
+    checkpoint.save(1, models(1, 2))
+    original, calls = module.write_atomically, list[Path]()
 
-    def killed(path: Path, data: bytes) -> None:
+    def killed(path: Path, data: bytes | memoryview, sync_name: bool = True) -> None:
         calls.append(path)
-        if len(calls) == (1 if step == "arrays" else 2):
+        if len(calls) > place:
+            left = f".{path.name}.{10**9 - 1}.tmp"
+            path.with_name(left).write_bytes(data[:9])
             raise KeyboardInterrupt
-        original(path, data)
+        original(path, data, sync_name)
 
-    monkeypatch.setattr(module, "write_atomically", killed)
-    with pytest.raises(KeyboardInterrupt):
-        saved.save(4, state(shift=1))
-    round, loaded = saved.load(State)
-    assert (round, loaded.models[0].tolist()) == (3, [1, 2])
+    # Two new models, the small arrays and the header.
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, "write_atomically", killed)
+        checkpoint.save(2, models(3, 4))
+    assert first_numbers(checkpoint) == (1, [1, 2])
+    # As a run that is resumed does.
+    remove_leftovers(checkpoint.folder)
+    checkpoint.save(2, models(3, 4))
+    assert first_numbers(checkpoint) == (2, [3, 4])
+    # The two models, the direction, the table, the small arrays and the header.
+    assert len(list(checkpoint.folder.iterdir())) == 6
 
 
-@pytest.mark.parametrize("name", ["checkpoint.json", "round-00000003.safetensors"])
+@pytest.mark.parametrize("name", ["checkpoint.json", "*.safetensors", "*.array"])
 @pytest.mark.parametrize("damage", ["cut", "first", "last", "gone"])
 def test_a_torn_checkpoint_is_refused(
-    saved: Checkpoint, name: str, damage: str
+    checkpoint: Checkpoint, name: str, damage: str
 ) -> None:
-    path = saved.folder / name
+    state = models(1, 2)
+    state.directions.append(np.arange(3.0))  # among the small arrays
+    checkpoint.save(3, state)
+    path = min(checkpoint.folder.glob(name))
     data = path.read_bytes()
     if damage == "gone":
         path.unlink()
     elif damage == "cut":
         path.write_bytes(data[: len(data) // 2])
     else:
-        # The first byte is of a length, the last one of an array.
+        # The first byte is of a length or an array, the last one of an array.
         flipped = bytearray(data)
         flipped[0 if damage == "first" else -1] ^= 0xFF
         path.write_bytes(flipped)
     with pytest.raises(CheckpointError, match=r"is torn.*another output_dir") as caught:
-        saved.load(State)
+        checkpoint.load(Models)
     assert "\n" not in str(caught.value)
 
 

@@ -128,7 +128,7 @@ def test_the_doctor_finds_nothing_wrong_with_a_healthy_device(
     ]
     assert doctor.main(asked) == 0
     said = capsys.readouterr().out
-    for name in ("versions", "certificate", "clock", "key", "data"):
+    for name in ("certificate", "clock", "key", "data"):
         assert f"ok    {name}" in said
     assert "samples of 5 labels" in said
 
@@ -194,18 +194,6 @@ def test_the_doctor_examines_the_superlink_itself(
         in capsys.readouterr().out
     )
     assert doctor.main(["nowhere", *asked]) == 2
-
-
-def test_the_doctor_compares_versions(tmp_path: Path) -> None:
-    needs = tmp_path / "needs.txt"
-    for text, complaint in (
-        ("numpy<1", "numpy<1 is needed"),
-        ("no-such-package", "no-such-package is needed, none"),
-    ):
-        needs.write_text(f"# a comment\n{text}\n")
-        with pytest.raises(ConfigError, match=complaint):
-            doctor.check_versions(needs)
-    assert "flwr" in doctor.check_versions()
 
 
 def test_a_key_that_others_may_read_is_no_secret(made: Path, tmp_path: Path) -> None:

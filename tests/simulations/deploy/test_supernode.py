@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from tests.cfl_flower.client.test_node_config import LOW, add_samples
-from tests.chaos.line import Line
+from tests.simulations.deploy.line import Line
 from tests.simulations.deploy.loopback import Deployment, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]

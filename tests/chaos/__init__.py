@@ -1,1 +1,0 @@
-"""Kill, freeze and damage runs at random moments, and see that no number changes."""
