@@ -93,7 +93,7 @@ mutate: $(TOOLS)  ## Wrong lines, and whether tests notice them: TURN=1/30, or t
 
 audit: $(TOOLS)  ## Known vulnerabilities of constraints.txt; needs the network (seconds)
 	$(BIN)/python -m pip install --quiet 'pip-audit>=2.7'
-	$(BIN)/python -m tests.audit
+	$(BIN)/python -m pip_audit --strict --requirement constraints.txt --no-deps --disable-pip
 
 benchmark: $(READY)  ## What the framework costs, against a plain loop
 	$(BIN)/python -m tests.benchmarks

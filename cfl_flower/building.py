@@ -94,25 +94,28 @@ def build(node: Any, place: str = "") -> Any:
     """
     if not isinstance(node, Mapping):
         return node
+    place = place.lstrip(".")
     if "_target_" not in node:
         return {key: build(value, f"{place}.{key}") for key, value in node.items()}
     cls = settings_class(node["_target_"], place)
-    around = {key: node[key] for key in _of_every_network(cls) if key in node}
-    hidden = ("_target_", "name", *around)
-    values = {k: v for k, v in node.items() if k not in hidden and v != MISSING}
-    inner = {key: value for key, value in values.items() if isinstance(value, Mapping)}
-    place = place.lstrip(".")
+    hidden = ("_target_", "name")
+    given = {k: v for k, v in node.items() if k not in hidden and v != MISSING}
+    outer = _of_every_network(cls)
+    try:
+        values = {key: build(value, f"{place}.{key}") for key, value in given.items()}
+    except ConfigError:
+        # The mistake may be a value of this class, to which an inner one refers.
+        own = {k: v for k, v in given.items() if k not in outer}
+        with located(place), _failing(place, cls):
+            cls(**{k: v for k, v in own.items() if not isinstance(v, Mapping)})
+        raise
+    around = {key: values.pop(key) for key in outer if key in values}
     with located(place), _failing(place, cls):
-        # Before the inner ones, which may refer to it: errors name the key as set.
-        built = cls(**{key: values[key] for key in values if key not in inner})
-    if inner:
-        parts = {key: build(value, f"{place}.{key}") for key, value in inner.items()}
-        with located(place):
-            built = replace(built, **parts)
-    if around:
-        adapted = build({"_target_": ADAPTED, **around}, place)
-        return built if adapted == type(adapted)() else replace(adapted, network=built)
-    return built
+        built = cls(**values)
+        if not around:
+            return built
+        adapted = locate(ADAPTED)(**around)
+    return built if adapted == type(adapted)() else replace(adapted, network=built)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from cfl_flower.analysis.reference import REFERENCE_METHOD
 from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
 from cfl_flower.building import locate
 from cfl_flower.config.composition import compose_plain
-from cfl_flower.config.overrides import quoted, with_folder
+from cfl_flower.config.overrides import quoted, refuse_nothing, with_folder
 from cfl_flower.environment.plugins import conf_folders, targets
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import Verbosity, at_verbosity, verbosity
@@ -262,7 +262,7 @@ def compare(
     asked = [*overrides, *to_overrides(swept, sweep=True)]
     if not any(each.startswith("strategy=") for each in asked):
         asked = default_overrides() + asked
-    run_command.refuse_nothing(asked)
+    refuse_nothing(asked)
     asked = with_marks(asked) if marks else asked
     loud = Verbosity.QUIET if quiet else Verbosity.NORMAL
     with TURN:

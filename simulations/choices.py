@@ -98,10 +98,6 @@ def describe(group: str, option: str) -> dict[str, str]:
     return found
 
 
-NARROW = 120
-"""Columns of a terminal below which a table is too wide."""
-
-
 @command
 def main(arguments: Sequence[str]) -> None:
     """Print the table."""
@@ -117,14 +113,6 @@ def show(name: str) -> None:
         print("it has no settings")
         return
     console = Console()
-    if console.is_terminal and console.width < NARROW:
-        # As lines: columns of a few letters are hard to read.
-        for row in rows:
-            more = zip(headings[1:], row[1:], strict=True)
-            console.print(row[0], style="bold", markup=False)
-            for heading, text in more:
-                console.print(f"  {heading}: {text}", markup=False, highlight=False)
-        return
     table = Table()
     for place, heading in enumerate(headings):
         # Names are to be copied, and sentences to be read.

@@ -16,9 +16,10 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-import typer
-
 from cfl_flower import __version__
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import known_names
+from simulations.shell.terminal import report
 
 COMMANDS = (
     *("run", "compare", "preview", "report", "reproduce", "track", "assign", "export"),
@@ -27,14 +28,9 @@ COMMANDS = (
 DEVICES = ("keys", "superlink", "supernode", "connect", "submit", "doctor")
 """Commands of `cfl-flower deploy`."""
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    suggest_commands=False,  # click does
-)
-deploy = typer.Typer(no_args_is_help=True, help="Run on real devices.")
-app.add_typer(deploy, name="deploy")
+MODULES = {name: name for name in COMMANDS} | {"list": "choices"}
+DEPLOYING = {name: f"deploy.{name}" for name in DEVICES}
+"""The module below `simulations` of each command."""
 
 
 def summary(module: str) -> str:
@@ -46,46 +42,36 @@ def summary(module: str) -> str:
     return text.partition("\n")[0]
 
 
-def add_command(group: typer.Typer, name: str, module: str) -> None:
-    """Make a module a command that passes its arguments on."""
-    argument = typer.Argument(None)
+def show_commands(start: str, modules: dict[str, str]) -> None:
+    """Print a line for each command."""
+    print(f"usage: {start} COMMAND ...\n")
+    rows = {name: summary(module) for name, module in modules.items()}
+    if modules is MODULES:
+        rows["deploy"] = "Run on real devices."
+    for name, text in rows.items():
+        print(f"  {name:10} {text}")
+    print("\n  --help     this, or with a command what it takes\n  --version")
 
-    def start(arguments: list[str] = argument) -> None:
-        sys.argv[1:] = arguments or []
+
+def app() -> None:
+    """Start the command that the first word names; exit as it does."""
+    words = sys.argv[1:]
+    deploying = words[:1] == ["deploy"]
+    modules = DEPLOYING if deploying else MODULES
+    word, *arguments = [*words[deploying:], "--help"]
+    if word in ("-h", "--help"):
+        show_commands("cfl-flower deploy" if deploying else "cfl-flower", modules)
+    elif word == "--version":
+        print(f"cfl-flower {__version__}")
+    elif word in modules:
+        sys.argv[1:] = arguments[:-1]
         # A script's path lacks the current folder, where one's own parts may be.
         sys.path.append(str(Path.cwd()))
-        runpy.run_module(f"simulations.{module}", run_name="__main__")
-
-    group.command(
-        name.replace("_", "-"),
-        help=summary(module),
-        add_help_option=False,
-        context_settings={"ignore_unknown_options": True},
-    )(start)
-
-
-def _print_version(asked: bool) -> None:
-    if asked:
-        print(f"cfl-flower {__version__}")
-        raise typer.Exit
-
-
-VERSION = typer.Option(
-    False, "--version", callback=_print_version, is_eager=True, help="Print it."
-)
-
-
-@app.callback(help=(__doc__ or "").partition("\n")[0])
-def main(version: bool = VERSION) -> None:
-    """Do what the command says."""
-
-
-for each in COMMANDS:
-    add_command(app, each, each)
-add_command(app, "list", "choices")
-for each in DEVICES:
-    add_command(deploy, each, f"deploy.{each}")
+        runpy.run_module(f"simulations.{modules[word]}", run_name="__main__")
+    else:
+        hint = known_names(word, [*modules, *([] if deploying else ["deploy"])])
+        sys.exit(report(ConfigError(f"{word} is no command; {hint}")))
 
 
 if __name__ == "__main__":
-    app(prog_name="cfl-flower")
+    app()

@@ -30,7 +30,14 @@ from pathlib import Path
 
 from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
 from cfl_flower.config.composition import compose_plain_sweep, strategy_has
-from cfl_flower.config.overrides import OVERRIDES, parse, quoted, split, with_folder
+from cfl_flower.config.overrides import (
+    OVERRIDES,
+    parse,
+    quoted,
+    refuse_nothing,
+    split,
+    with_folder,
+)
 from cfl_flower.errors import InterruptedRunError, NoConceptsError
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import Verbosity, clock, make_table_console
@@ -43,7 +50,7 @@ from cfl_flower.runs.reading import (
 from simulations.batch.jobs import Job, at_once, carry_out
 from simulations.batch.processes import prepare
 from simulations.engines.superlink import APP, PROJECT
-from simulations.run import check_machine, refuse_nothing
+from simulations.run import check_machine
 from simulations.shell.terminal import Parser, command, make_error_console, program
 
 FOLDER = "compare"

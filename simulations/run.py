@@ -21,14 +21,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from cfl_flower.config.composition import chosen_options, compose_plain
+from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.overrides import (
     expand,
-    first_line,
-    parse,
     quoted,
     swept_keys,
     with_folder,
@@ -86,25 +83,6 @@ def overrides_elsewhere(config: RunConfig) -> list[str]:
     return [*config.overrides, *whole]
 
 
-def refuse_nothing(overrides: Sequence[str]) -> None:
-    """Raise a `ConfigError` for a sweep over no value: `glob` may match none."""
-    for override, item in zip(overrides, parse(overrides), strict=True):
-        if item.is_interval_sweep():
-            raise ConfigError(
-                f"{override} names no values; list some, as in 0.01,0.1, or search as "
-                "docs/how-to/run.md does"
-            )
-        try:
-            empty = item.is_sweep_override() and not list(item.sweep_string_iterator())
-        except HydraException as error:
-            raise ConfigError(f"{override}: {first_line(error)}") from error
-        if empty:
-            raise ConfigError(
-                f"{override} matches nothing; see conf/{item.key_or_group} for what "
-                "there is, or name values"
-            )
-
-
 def check_machine(config: RunConfig) -> None:
     """Require what a run needs here: a folder, its data, and GPUs if it asks for some.
 
@@ -138,7 +116,6 @@ def check(overrides: Sequence[str], multirun: bool = False) -> list[RunConfig]:
             f"{', '.join(sorted(swept))}: several values need --multirun; or use "
             f"{program('compare')} for one table"
         )
-    refuse_nothing(overrides)
     composed = [compose_plain(job) for job in expand(with_folder(overrides))]
     # torch with the classes of all groups, once the keys are right.
     from cfl_flower.config.compose import check_settings
@@ -182,7 +159,7 @@ def main(arguments: Sequence[str]) -> None:
     asked = parse_arguments(arguments)
     if asked.help:
         show("")
-        for method in chosen_options(asked.overrides):
+        for method in asked.overrides:
             if method.startswith("strategy="):
                 print(method)
                 show(method)

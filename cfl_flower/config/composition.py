@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import yaml
 from hydra import compose
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -33,6 +32,7 @@ from cfl_flower.config.options import (
     refuse_options,
 )
 from cfl_flower.config.overrides import (
+    apply_override,
     expand,
     first_line,
     hydra_here,
@@ -43,7 +43,7 @@ from cfl_flower.config.overrides import (
 )
 from cfl_flower.environment.plugins import allow
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import known_names, require
+from cfl_flower.settings import known_names
 from cfl_flower.types import Json
 
 SCHEDULE = "cfl_flower.data.worlds.drift.Schedule"
@@ -86,19 +86,20 @@ def compose_plain(overrides: Sequence[str], own_parts: bool = True) -> Compositi
     """
     parsed = parse(overrides)
     check_options(parsed)
+    drifts = _drifts(parsed)
+    lines = [each.input_line or "" for each in parsed if not _is_value(each)]
     try:
-        node, choices = _choose(parsed)
-        several = _drifts(parsed)
-        if several:
-            node.drift = _schedule(several)
-            choices["drift"] = "+".join(several)
+        # The last one counts.
+        node, choices = _choose([*lines, "drift=none"] if drifts else lines)
+        if drifts:
+            node.drift = {"_target_": SCHEDULE, "steps": dict(map(_step, drifts))}
+            choices["drift"] = "+".join(drifts)
         refuse_doubles(choices)
-        own = parse(list(_of_options(node, choices)))
+        own = parse(_of_options(node, choices))
         kept = [str(key) for key in node if key not in ("hydra", OPTIONS)]
         run = OmegaConf.masked_copy(node, kept)
         values = [*own, *filter(_is_value, parsed)]
-        _refuse_common(values, several)
-        refuse_options(values, choices)
+        refuse_options(values, choices, drifts)
         _set_values(run, values, choices, own_parts)
         plain: Any = OmegaConf.to_container(run, resolve=True)
     except InterpolationKeyError as error:
@@ -117,54 +118,33 @@ def _is_value(override: Override) -> bool:
     return "/" not in key and not list_options(key)
 
 
-def _choose(overrides: Sequence[Override]) -> tuple[DictConfig, dict[str, str]]:
-    """Let Hydra compose the chosen options; return the settings and these options."""
-    lines = [each.input_line or "" for each in overrides if not _is_value(each)]
-    if _drifts(overrides):
-        lines.append("drift=none")  # The last one counts.
-    try:
-        with hydra_here():
-            lines.append(search_path())
-            node = compose("config", lines, return_hydra_config=True)
-    except ConfigCompositionException as error:
-        match = re.search(r"Could not override '((\w+)/[^']+)'", str(error))
-        if match is None:
-            cause = error.__cause__
-            said = cause if isinstance(cause, Exception) else error
-            raise ConfigError(first_line(said)) from error
-        key, group = match.groups()
-        raise ConfigError(
-            f"{key} has no effect with this {group}; leave it out"
-        ) from error
-    choices = node.hydra.runtime.choices
-    return node, {key: str(value) for key, value in choices.items()}
-
-
 def _drifts(overrides: Sequence[Override]) -> list[str]:
     """Return the options of ``drift=[sudden,noise]``; empty for a single one."""
     chosen = [each.value() for each in overrides if each.key_or_group == "drift"]
     return chosen[-1] if chosen and isinstance(chosen[-1], list) else []
 
 
-def _refuse_common(overrides: Iterable[Override], drifts: Sequence[str]) -> None:
-    """Refuse settings of all of several drifts: each has its own."""
-    if not drifts:
-        return
-    for item in overrides:
-        key = item.key_or_group
-        own = key.replace("drift.", f"drift.steps.{drifts[0]}.")
-        ok = key not in ("drift.rounds", "drift.width")
-        require(ok, key, item.get_value_element_as_str(), f"{own}= for each drift")
+def _choose(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """Let Hydra compose the chosen options; return the settings and these options."""
+    try:
+        with hydra_here():
+            node = compose("config", [*lines, search_path()], return_hydra_config=True)
+    except ConfigCompositionException as error:
+        if match := re.search(r"Could not override '((\w+)/[^']+)'", str(error)):
+            key, group = match.groups()
+            said = f"{key} has no effect with this {group}; leave it out"
+        else:
+            said = first_line(error.__cause__ or error)
+        raise ConfigError(said) from error
+    choices = node.hydra.runtime.choices
+    return node, {key: str(value) for key, value in choices.items()}
 
 
-def _schedule(drifts: Sequence[str]) -> dict[str, Any]:
-    """Return a drift of several options, whose keys are below ``drift.steps``."""
-    steps = {}
-    for name in drifts:
-        node, _ = _choose(parse([f"drift={name}"]))
-        text = json.dumps(OmegaConf.to_container(node.drift))
-        steps[name] = json.loads(text.replace("${drift.", f"${{drift.steps.{name}."))
-    return {"_target_": SCHEDULE, "steps": steps}
+def _step(drift: str) -> tuple[str, Any]:
+    """Return the settings of one of several drifts, with references to its own."""
+    node, _ = _choose([f"drift={drift}"])
+    text = json.dumps(OmegaConf.to_container(node.drift))
+    return drift, json.loads(text.replace("${drift.", f"${{drift.steps.{drift}."))
 
 
 def _set_values(
@@ -178,17 +158,15 @@ def _set_values(
     Defaults are added before where a key may be one of them, and at the end everywhere:
     their classes import torch, without which other mistakes are found.
     """
-    keys = [each.key_or_group for each in overrides]
     # What names a class, or has a plus.
-    first = [
-        each
-        for each in overrides
-        if each.is_add() or each.key_or_group.endswith("._target_")
-    ]
+    named = [each for each in overrides if each.key_or_group.endswith("._target_")]
+    first = [each for each in overrides if each in named or each.is_add()]
+    rest = [each for each in overrides if each not in first]
     _apply(first, run, choices)
     _concern_all_named(run, overrides)
+    keys = (each.key_or_group for each in overrides)
     _add_defaults(run, {key.partition(".")[0] for key in keys if "." in key}, own_parts)
-    _apply([each for each in overrides if each not in first], run, choices)
+    _apply(rest, run, choices)
     _add_defaults(run, GROUPS, own_parts)
 
 
@@ -217,20 +195,19 @@ def _apply(
         node = OmegaConf.select(run, f"strategy.{key}_settings")
         if node is not None:
             OmegaConf.set_struct(node, False)
+    deleted = {each.key_or_group for each in overrides if each.is_delete()}
     for override in overrides:
+        key = override.key_or_group
         try:
-            ConfigLoaderImpl._apply_overrides_to_config([override], run)
+            apply_override(override, run)
         except (ConfigCompositionException, ValueError) as error:
-            key = override.key_or_group
             if isinstance(error.__cause__, ConfigTypeError):
                 # A list for a mapping: the setting's own check says what is allowed.
                 OmegaConf.update(run, key, override.value(), merge=False)
                 continue
             if override.is_delete():
                 said = f"~{key} deletes nothing that a file names; leave it out"
-            elif any(
-                each.is_delete() and each.key_or_group == key for each in overrides
-            ):
+            elif key in deleted:
                 said = f"~{key} deletes what {key}= sets; leave one of them out"
             else:
                 said = _unknown_key(key, error, run, choices)
@@ -285,19 +262,11 @@ def strategy_has(name: str, path: str) -> bool:
     Of a group inside a method's settings only the group itself is looked for: which
     settings it has depends on the chosen option.
     """
-    node: Any = compose_plain([f"strategy={name}"]).settings["strategy"]
-    first, *rest = path.split(".")
-    for part in [first] if list_options(f"strategy/{first}") else [first, *rest]:
-        if not isinstance(node, Mapping) or part not in node:
-            return False
-        node = node[part]
-    return True
-
-
-def chosen_options(overrides: Iterable[str]) -> list[str]:
-    """Return those of some overrides that choose options of groups."""
-    groups = {*GROUPS, "experiment"}
-    return [each for each in overrides if re.split("[=/]", each)[0] in groups]
+    settings = compose_plain([f"strategy={name}"]).settings
+    first = path.partition(".")[0]
+    key = first if list_options(f"strategy/{first}") else path
+    above, _, last = f"strategy.{key}".rpartition(".")
+    return last in settings_at(above, settings)
 
 
 def settings_at(key: str, settings: Mapping[str, Json]) -> Mapping[str, Json]:
@@ -313,15 +282,13 @@ def _unknown_key(
 ) -> str:
     """Say why Hydra does not set a key."""
     text = str(error)
+    parent, _, name = key.rpartition(".")
     if isinstance(error, ValueError):
-        parent = key.rpartition(".")[0]
         return f"{key} is not a setting: {parent} is a list, which is set as a whole"
     if "An item is already at" in text:
         return f"+{key} is a setting already; write {key}= without the plus"
     if "Could not override" not in text:
-        cause = error.__cause__
-        return first_line(cause if isinstance(cause, Exception) else error)
-    parent, _, name = key.rpartition(".")
+        return first_line(error.__cause__ or error)
     plain: Any = OmegaConf.to_container(run)
     there = settings_at(parent, plain)
     hint = known_names(name, sorted(each for each in there if each != "_target_"))

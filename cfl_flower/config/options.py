@@ -97,14 +97,23 @@ def check_options(overrides: Sequence[Override]) -> None:
         require(len({*names}) == len(names) > 0, group, asked, once)
 
 
-def refuse_options(overrides: Iterable[Override], choices: Mapping[str, str]) -> None:
-    """Refuse values for chosen groups, whose options are named with a slash."""
+def refuse_options(
+    overrides: Iterable[Override], choices: Mapping[str, str], drifts: Sequence[str]
+) -> None:
+    """Refuse values for chosen groups, whose options are named with a slash.
+
+    Refused are settings of all of several drifts, too: each has its own.
+    """
     for item in overrides:
         key = item.key_or_group
         path = key.replace(".", "/")
         allowed = f"{path}= with one of {', '.join(list_options(path))}"
         ok = path == key or path not in choices or item.is_delete()
-        require(ok, key, item.get_value_element_as_str(), allowed)
+        said = item.get_value_element_as_str()
+        require(ok, key, said, allowed)
+        if drifts and key in ("drift.rounds", "drift.width"):
+            own = key.replace("drift.", f"drift.steps.{drifts[0]}.")
+            require(False, key, said, f"{own}= for each drift")
 
 
 def refuse_doubles(choices: Mapping[str, str]) -> None:

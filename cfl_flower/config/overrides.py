@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from threading import RLock
 
 from hydra import initialize_config_dir
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
+from omegaconf import DictConfig
 
 from cfl_flower.environment.plugins import CONF, conf_folders
 from cfl_flower.errors import ConfigError
+
+FOLDER = "output_dir"
+"""The setting of a run's folder."""
 
 OVERRIDES = "overrides"
 """The key of Flower's run-config that carries overrides."""
@@ -107,26 +113,38 @@ def split(text: str) -> list[str]:
         ) from error
 
 
-def parse(overrides: Sequence[str]) -> list[Override]:
+def parse(overrides: Iterable[str]) -> list[Override]:
     """Read overrides, or raise `ConfigError` for one that cannot be read."""
-    parsed = []
+    return list(map(_read, overrides))
+
+
+@lru_cache(maxsize=1024)
+def _read(override: str) -> Override:
+    """Read one override; once, because each step of a command asks for it."""
     with hydra_here():
         loader = GlobalHydra.instance().config_loader()
         parser = OverridesParser.create(config_loader=loader)
-        for override in overrides:
-            try:
-                parsed += parser.parse_overrides([override])
-            except HydraException as error:
-                remedy = (
-                    "in quotes where the value has odd characters, as in "
-                    "\"dataset.file='a[1].csv'\""
-                    if "=" in override
-                    else "without spaces around the equals sign"
-                )
-                raise ConfigError(
-                    f"{override!r} cannot be read; use key=value, {remedy}"
-                ) from error
-    return parsed
+        try:
+            (found,) = parser.parse_overrides([override])
+        except HydraException as error:
+            remedy = (
+                "in quotes where the value has odd characters, as in "
+                "\"dataset.file='a[1].csv'\""
+                if "=" in override
+                else "without spaces around the equals sign"
+            )
+            raise ConfigError(
+                f"{override!r} cannot be read; use key=value, {remedy}"
+            ) from error
+    return found
+
+
+def apply_override(override: Override, settings: DictConfig) -> None:
+    """Set, add or delete what an override says, or raise as Hydra does.
+
+    Hydra has no public function for it. No other line uses a private name of Hydra's.
+    """
+    ConfigLoaderImpl._apply_overrides_to_config([override], settings)
 
 
 def swept_keys(overrides: Sequence[str]) -> set[str]:
@@ -135,12 +153,41 @@ def swept_keys(overrides: Sequence[str]) -> set[str]:
     return {item.get_key_element() for item in parsed if item.is_sweep_override()}
 
 
+def refuse_nothing(overrides: Sequence[str]) -> None:
+    """Raise a `ConfigError` for a sweep over no value: `glob` may match none."""
+    for item in parse(overrides):
+        _one_by_one(item)
+
+
+def _one_by_one(item: Override) -> list[str]:
+    """Return an override for each value of a sweep, or raise `ConfigError`."""
+    line = item.input_line or ""
+    if not item.is_sweep_override():
+        return [line]
+    if item.is_interval_sweep():
+        raise ConfigError(
+            f"{line} names no values; list some, as in 0.01,0.1, or search as "
+            "docs/how-to/run.md does"
+        )
+    try:
+        key = item.get_key_element()
+        found = [f"{key}={value}" for value in item.sweep_string_iterator()]
+    except HydraException as error:
+        raise ConfigError(f"{line}: {first_line(error)}") from error
+    if not found:
+        raise ConfigError(
+            f"{line} matches nothing; see conf/{item.key_or_group} for what there is, "
+            "or name values"
+        )
+    return found
+
+
 def expand(overrides: Sequence[str]) -> list[list[str]]:
     """Expand Hydra's sweep grammar into one list of overrides per run.
 
     Runs of one explicit output_dir go to folders below it, named by what they sweep.
-    Raises `ConfigError` if an override cannot be read, a run occurs twice, or two runs
-    would have the same folder.
+    Raises `ConfigError` if an override cannot be read or names no values, a run occurs
+    twice, or two runs would have the same folder.
 
     Examples
     --------
@@ -150,20 +197,15 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     swept = swept_keys(overrides)
     if not swept:
         return [list(overrides)]
-    try:
-        (jobs,) = BasicSweeper.split_arguments(parse(overrides), max_batch_size=None)
-    except HydraException as error:
-        raise ConfigError(first_line(error)) from error
-    if len(set(map(tuple, jobs))) < len(jobs):
-        keys = ", ".join(sorted(swept))
+    last = {item.get_key_element(): item for item in parse(overrides)}
+    jobs = list(map(list, product(*map(_one_by_one, last.values()))))
+    keys = ", ".join(sorted(swept))
+    if _has_doubles(jobs):
         raise ConfigError(f"{keys}: the same run occurs twice; name each value once")
-    found = [own_folder(list(job), swept) for job in jobs]
-    moved = [
-        [item for item in own if item not in job]
-        for own, job in zip(found, jobs, strict=True)
-    ]
-    if any(moved) and len(set(map(tuple, moved))) < len(moved):
-        keys = ", ".join(sorted(swept))
+    found = [own_folder(job, swept) for job in jobs]
+    if found[0] != jobs[0] and _has_doubles(
+        [item for item in job if FOLDER in item.partition("=")[0]] for job in found
+    ):
         raise ConfigError(
             f"{keys}: two values give one folder, as they differ in punctuation only; "
             "run them with an output_dir each"
@@ -171,22 +213,27 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     return found
 
 
+def _has_doubles(jobs: Iterable[Sequence[str]]) -> bool:
+    each = list(map(tuple, jobs))
+    return len(set(each)) < len(each)
+
+
 def own_folder(job: Sequence[str], swept: set[str]) -> list[str]:
     """Add a run of a sweep's own folder to an explicit output_dir."""
-    parsed = parse(job)
-    words = [
-        ("" if item.key_or_group == "strategy" else item.key_or_group)
-        + item.get_value_element_as_str()
-        for item in parsed
-        if item.get_key_element() in swept and item.key_or_group != "output_dir"
-    ]
-    places = [i for i, item in enumerate(parsed) if item.key_or_group == "output_dir"]
-    if not words or not places or not parsed[places[-1]].value():
+    words = []
+    place = None
+    for item in parse(job):
+        key = item.key_or_group
+        if key == FOLDER:
+            place = item
+        elif item.get_key_element() in swept:
+            name = "" if key == "strategy" else key
+            words.append(name + item.get_value_element_as_str())
+    if place is None or not words or not place.value():
         return list(job)
     folder = "-".join(re.sub(r"[^\w.-]", "_", word) for word in words)
-    path = f"{parsed[places[-1]].value()}/{folder}"
-    own = f"{parsed[places[-1]].get_key_element()}={quoted(path)}"
-    return [own if i == places[-1] else item for i, item in enumerate(job)]
+    own = f"{place.get_key_element()}={quoted(f'{place.value()}/{folder}')}"
+    return [own if item == place.input_line else item for item in job]
 
 
 def with_folder(
@@ -196,7 +243,7 @@ def with_folder(
 
     The default folders of its runs would differ by strategy, drift and seed only.
     """
-    placed = any(item.key_or_group == "output_dir" for item in parse(overrides))
+    placed = any(item.key_or_group == FOLDER for item in parse(overrides))
     if placed or not (always or swept_keys(overrides)):
         return list(overrides)
     path = Path(f"outputs/{datetime.now():%Y-%m-%d/%H-%M-%S}-{word}").absolute()
@@ -222,7 +269,7 @@ def search_path() -> str:
     return f"hydra.searchpath=[{own}]"
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first non-empty line of a message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.models import has_extractor
 from cfl_flower.models.adapters import excess_ranks
@@ -13,33 +15,18 @@ MOST_ROUNDS = 5
 
 def find_warnings(config: RunConfig) -> list[str]:
     """Return what makes the run probably not what was meant, a line each."""
-    found = []
-    changes = config.timeline.changes
-    events = config.timeline.rounds
+    return list(_warnings(config))
+
+
+def _warnings(config: RunConfig) -> Iterator[str]:
     drift = config.names["drift"]
-    why = ""
-    if not events and drift != "none":
-        why = (
-            f"no event is in rounds={config.rounds}; name some in drift.rounds, set "
-            "drift.every and drift.first, or say drift=none"
-        )
-    elif not changes and events[-1:] > [1]:
-        why = (
-            f"its events until round {events[-1]} leave all as it is; see "
-            "cfl-flower preview, or say drift=none"
-        )
-    elif changes and changes[0] > config.rounds:
-        why = (
-            f"it starts in round {changes[0]}, after the last of rounds="
-            f"{config.rounds}; name others in drift.rounds; 0.5 is the middle of "
-            "the run"
-        )
-    if why:
-        found.append(f"nothing changes with drift={drift}: {why}")
-    found += [] if why else _idle_events(config)
+    if why := _why_nothing_changes(config):
+        yield f"nothing changes with drift={drift}: {why}"
+    else:
+        yield from _idle_events(config)
     partition = config.names["partition"]
     if getattr(config.dataset, "partitioner", None) and partition != "natural":
-        found.append(
+        yield (
             f"dataset.partitioner has no effect with partition={partition}; add "
             "partition=natural"
         )
@@ -47,32 +34,53 @@ def find_warnings(config: RunConfig) -> list[str]:
     classes = config.dataset.classes
     needs = getattr(config.strategy, "needs_extractor", False)
     if needs and not has_extractor(config.model, shape, classes):
-        found.append(
+        yield (
             f"strategy={config.names['strategy']} is for networks with an extractor, "
             f"and that of model={config.names['model']} has no weights: it does less "
             "than in its paper, and than other methods; use model=mlp or a deeper "
             "one"
         )
-    found += excess_ranks(config.model, shape, classes)
+    yield from excess_ranks(config.model, shape, classes)
     if isinstance(config.dataset, InferredDataset):
-        found += config.dataset.notes(config.data_dir)
+        yield from config.dataset.notes(config.data_dir)
     warmup = config.strategy.local.warmup
     if warmup >= config.rounds:
-        found.append(
+        yield (
             f"strategy.local.warmup={warmup} does not end before rounds="
             f"{config.rounds} do: the learning rate is never reached; use fewer"
         )
-    return found
 
 
-def _idle_events(config: RunConfig) -> list[str]:
-    """Return which events do nothing, or less than a setting of them says."""
+def _why_nothing_changes(config: RunConfig) -> str:
+    """Return why the data stay as they are; nothing if they change, or should not."""
+    changes = config.timeline.changes
+    events = config.timeline.rounds
+    if not events and config.names["drift"] != "none":
+        return (
+            f"no event is in rounds={config.rounds}; name some in drift.rounds, set "
+            "drift.every and drift.first, or say drift=none"
+        )
+    if not changes and events[-1:] > [1]:
+        return (
+            f"its events until round {events[-1]} leave all as it is; see "
+            "cfl-flower preview, or say drift=none"
+        )
+    if changes and changes[0] > config.rounds:
+        return (
+            f"it starts in round {changes[0]}, after the last of rounds="
+            f"{config.rounds}; name others in drift.rounds; 0.5 is the middle of "
+            "the run"
+        )
+    return ""
+
+
+def _idle_events(config: RunConfig) -> Iterator[str]:
+    """Yield which events do nothing, or less than a setting of them says."""
     idle = config.timeline.idle
-    found = []
     for place, event in config.drift.events.items():
         if place in idle:
             when = ", ".join(map(str, idle[place][:MOST_ROUNDS]))
-            found.append(
+            yield (
                 f"nothing changes by {place}, a {type(event).__name__}, in round "
                 f"{when}: no client, or a strength without effect"
             )
@@ -82,8 +90,7 @@ def _idle_events(config: RunConfig) -> list[str]:
         named += [f"fraction={event.fraction:g}"] if event.fraction < 1 else []
         if len(named) > 1:
             able = event.candidates(config.clients).sum()
-            found.append(
+            yield (
                 f"{place} changes {round(event.fraction * able)} of {config.clients} "
                 f"clients at a time, by its {' and '.join(named)} together"
             )
-    return found

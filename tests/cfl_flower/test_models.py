@@ -107,15 +107,6 @@ def test_parameter_counts_are_the_papers(
     assert sum(tensor.numel() for tensor in module.parameters()) == parameters
 
 
-@pytest.mark.parametrize("option", sorted(NATURAL))
-def test_every_option_builds_for_its_natural_shape(option: str) -> None:
-    shape, classes = NATURAL[option]
-    settings = build(yaml.safe_load((CONF / "model" / f"{option}.yaml").read_text()))
-    with torch.device("meta"):
-        module = settings.build(shape, classes)
-        assert module(torch.zeros(2, *shape)).shape == (2, classes)
-
-
 @pytest.mark.parametrize("network", [ResNet18, ShuffleNetV2])
 def test_the_small_stem_keeps_the_resolution_of_any_image(network: Any) -> None:
     def stem(name: str, size: int) -> nn.Module:
@@ -134,11 +125,6 @@ def test_the_small_stem_keeps_the_resolution_of_any_image(network: Any) -> None:
         assert first.stride == stride
         pools = any(isinstance(m, nn.MaxPool2d) for m in module.modules())
         assert pools == pooled
-
-
-def test_no_option_is_left_out() -> None:
-    options = {path.stem for path in (CONF / "model").glob("*.yaml")}
-    assert options == set(NATURAL)
 
 
 @pytest.mark.parametrize(("settings", "shape"), ADAPTED)
@@ -287,11 +273,6 @@ def test_all_of_a_normalised_network_is_in_its_vector(settings: ModelSettings) -
     assert torch.equal(*outputs)
 
 
-def test_networks_without_statistics_are_their_parameters() -> None:
-    model = FlatModel(Mclr().build((1, 8, 8), 10))
-    assert len(model.vector) == len(model.weights) == len(model.gradient) == 650
-
-
 @pytest.mark.parametrize(
     ("settings", "shape"),
     [
@@ -309,18 +290,6 @@ def test_every_kind_of_network_starts_as_its_seed_says(
     assert one.tobytes() != other.tobytes()
 
 
-def test_the_network_sees_a_loaded_vector_at_once() -> None:
-    model = FlatModel(nn.Linear(2, 1))
-    model.load(np.float32([3, 4, 5]))
-    assert model.module(torch.ones(1, 2)).item() == 3 + 4 + 5
-
-
-def test_gradients_land_in_one_vector_in_the_order_of_the_parameters() -> None:
-    model = FlatModel(nn.Linear(2, 1))
-    model.module(torch.tensor([[7.0, 8.0]])).sum().backward()
-    assert model.gradient.tolist() == [7, 8, 1]
-
-
 def test_a_vector_taken_out_does_not_follow_further_training() -> None:
     model = FlatModel(nn.Linear(2, 1))
     taken = model.load(np.float32([1, 2, 3])).to_vector()
@@ -335,17 +304,6 @@ def test_the_initial_model_follows_the_seed_and_leaves_torchs_generator_alone() 
     assert np.array_equal(one, again)
     assert not np.array_equal(one, other)
     assert torch.equal(torch.random.get_rng_state(), before)
-
-
-def test_a_perceptron_without_width_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"model\.hidden=0"):
-        Mlp(hidden=0)
-
-
-def test_the_initial_model_is_float32_and_drawn_anew_for_each_seed() -> None:
-    vectors = [initial_vector(Mclr(), (1, 2, 2), 3, seed) for seed in range(5)]
-    assert {vector.dtype for vector in vectors} == {np.dtype(np.float32)}
-    assert len({vector.tobytes() for vector in vectors}) == 5
 
 
 @pytest.mark.parametrize("settings", [Mclr(), Mlp(hidden=3)])

@@ -45,11 +45,3 @@ def test_a_baseline_is_one_that_flower_knows(folder: Path) -> None:
     assert [folder.name] == [
         config.names["strategy"] for config in compose_run_config(defaults)
     ]
-
-
-def test_the_table_of_fielding_is_that_of_the_main_job() -> None:
-    pages = [DOCS.parent / "README.md", DOCS / "baselines" / "fielding" / "README.md"]
-    own, other = (re.findall(r"^\|.* 9\d\.\d.*$", p.read_text(), re.M) for p in pages)
-    # The reference that `compare` adds to the app's default methods.
-    assert [line for line in own if not line.startswith("| fedavg_ft")] == other
-    assert len(own) == len(other) + 1

@@ -118,15 +118,6 @@ def run_config(page: Path, words: list[str]) -> dict[str, Any]:
     return parse_config_args([typed])
 
 
-def test_every_page_shows_commands() -> None:
-    pages = {page for page, _ in ALL}
-    assert {"README.md", "CONTRIBUTING.md", "docs/choosing.md"} <= pages
-    assert str(GUIDE.relative_to(ROOT)) in pages
-    assert {page for page in pages if page.startswith("docs/results/")} == {
-        f"docs/results/{path.name}" for path in ROOT.glob("docs/results/*.md")
-    }
-
-
 @pytest.mark.parametrize("command", OURS)
 def test_a_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, module_name, *arguments = OURS[command]
@@ -262,15 +253,3 @@ def test_the_commands_of_how_to_run_one_after_the_other(
     assert set(done) == set(commands)
     assert (tmp_path / "report.html").exists()
     assert "cfl-flower error" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "page",
-    sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")}),
-    ids=lambda page: str(page.relative_to(ROOT)),
-)
-def test_a_page_spells_commands_in_one_way(page: Path) -> None:
-    # The second form of the guide to devices, which have the checkout alone.
-    found = re.findall(r"python -m simulations\.(?!deploy)\w+", page.read_text())
-    names_both = page.name in ("CHANGELOG.md", "run.md")
-    assert names_both or found == []

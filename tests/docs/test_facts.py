@@ -13,7 +13,6 @@ from cfl_flower.errors import ConfigError, NoConceptsError
 from tests.docs.facts import (
     CLUSTERED,
     CONDITIONS,
-    FACT,
     PAGES,
     ROOT,
     rows,
@@ -23,32 +22,6 @@ from tests.docs.facts import (
 
 METHODS = list_options("strategy")
 
-COUNTED = (
-    *("README.md", "docs/README.md", "docs/choosing.md", "docs/peers.md"),
-    *("docs/how-to/privacy.md", "docs/how-to/reproduce.md", "docs/methods/README.md"),
-    "SECURITY.md",
-)
-"""Pages that say how much of something the project has."""
-
-NUMBER = r"\d+(?:,\d{3})*|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
-BETWEEN = r"(?: (?:of (?:the|its|their)|are|is|were|[\w-]+)){0,2}"
-WHAT = (
-    "methods?|baselines?|strategies|systems|tables?|figures?|papers?|results?|streams?"
-    "|drifts?|partitions?|datasets?|commands|reproduced|in part|not run|contradict"
-)
-COUNT = re.compile(
-    rf"(?<![\w.])((?:{NUMBER}){BETWEEN} (?:{WHAT}))\b",
-    re.IGNORECASE,
-)
-
-ELSEWHERE = {
-    # Of one run, which is described there.
-    "README.md": {"six methods", "two drifts", "Six methods"},
-    # Of other frameworks.
-    "docs/peers.md": {"15 strategies"},
-}
-"""Counts of something else than what the project has."""
-
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_page_says_what_is_declared(path: Path) -> None:
@@ -57,34 +30,6 @@ def test_a_page_says_what_is_declared(path: Path) -> None:
     # Markdown takes the rest of such a line for HTML.
     begun = re.findall(r"^[ >*|-]*<!--=([\w ]+)-->(?!$)", text, re.M)
     assert begun == []
-
-
-def plain(text: str) -> str:
-    """Return a page without its code, its generated parts and the lines' ends."""
-    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    text = re.sub(
-        r"<!-- settings.*?<!-- end of settings -->", "", text, flags=re.DOTALL
-    )
-    return re.sub(r"\s+", " ", FACT.sub("drawn", text))
-
-
-@pytest.mark.parametrize("name", COUNTED)
-def test_no_page_counts_by_hand(name: str) -> None:
-    found = set(COUNT.findall(plain((ROOT / name).read_text())))
-    assert found - ELSEWHERE.get(name, set()) == set(), (
-        "write a fact, see tests.docs.facts"
-    )
-
-
-def test_a_count_by_hand_would_be_noticed() -> None:
-    for words in (
-        "18 methods support it",
-        "of 79 tables and figures",
-        "five published\nsystems",
-    ):
-        assert COUNT.findall(plain(words))
-    for words in ("the <!--=methods-->34<!--/--> methods", "`a` ```\n3 methods\n```"):
-        assert not COUNT.findall(plain(words))
 
 
 @pytest.mark.parametrize("option", ["local", "central", "sums"])
@@ -126,12 +71,6 @@ def test_clusters_are_those_of_the_list_of_methods() -> None:
         n for n, kind in named.items() if "clusters for" in kind or "follow" in kind
     }
     assert clustered | {"ccfl", "fedsoft"} == set(CLUSTERED)
-
-
-def test_readme_names_every_method() -> None:
-    text = (ROOT / "README.md").read_text()
-    table = text[text.index("## The methods") :]
-    assert sorted({*re.findall(r"`(\w+)`", table)} & {*METHODS}) == METHODS
 
 
 CHOICES = [

@@ -129,15 +129,6 @@ def cells(line: str) -> list[str]:
     return [cell.strip().strip("*") for cell in re.split("[|│]", line.strip("|"))]
 
 
-def test_a_row_is_read_as_a_page_and_as_a_command_have_it() -> None:
-    assert cells("| fedavg: one | **87.8** | 1 |") == ["fedavg: one", "87.8", "1"]
-    assert cells(" fedavg │   87.8 │    1 ") == ["fedavg", "87.8", "1"]
-
-
-def test_the_readme_is_short_enough_to_be_read() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
-
-
 @pytest.mark.slow
 @pytest.mark.ray
 def test_all_commands_of_readme_work_in_their_place(

@@ -111,11 +111,6 @@ def test_pictures_show_what_was_measured(run: Run) -> None:
         run.plot("nothing")
 
 
-def test_a_page_of_a_run_is_written(run: Run, tmp_path: Path) -> None:
-    page, *_ = run.report(tmp_path / "page.html")
-    assert "fielding under drift regroup on digits" in page.read_text()
-
-
 def test_a_folder_is_a_run_or_a_comparison(run: Run, tmp_path: Path) -> None:
     assert isinstance(cfl.load(run.folder), Run)
     found = cfl.load(run.folder.parent)

@@ -162,7 +162,50 @@ SIZES = [
 ]
 """Of what no machine has the memory for: refused before any of it is taken."""
 
-MISTAKES = [*TYPOS, *VALUES, *TOGETHER, *DATA, *OWN_PARTS, *SIZES]
+SYSTEM = "cfl_flower.run_config.System"
+COMPOSED = [
+    ("strategy.weighting=none", "strategy.weighting=none … samples or plain"),
+    ("strategy.scan.smallest=1", "strategy.scan.smallest=1 … at least 2"),
+    ("strategy.scan.largest=1", "strategy.scan.largest=1 … at least"),
+    ("output_dir=[", "output_dir=[ … cannot be read … in quotes"),
+    ("~strategy", "~strategy is not allowed … write strategy="),
+    ("drift=[none,regroup]", "drift=[none,regroup]"),
+    ("strategy=null", "strategy=null … fielding"),
+    ("model=5", "model=5 … mclr"),
+    ("drift.rounds=[0,5]", "drift.rounds=[0, 5] … at least 1"),
+    ("drift=sudden drift.steps.first={swaps:[[1,12]],wrap:false}", "0 to 9"),
+    ("drift=sudden drift.steps.first.swaps=[[1]]", "drift.steps.first.swaps=[[1]]"),
+    ("drift=sudden drift.steps.second.swaps=[]", "drift.steps.second.swaps=[]"),
+    ("drift=sudden drift.rounds=[5,3]", "drift.rounds=[5, 3] … ascending"),
+    ("drift=sudden drift.steps.third.ids=[99]", "drift.steps.third.ids=[99] … 0 to 39"),
+    ("drift=timestamps drift.order=day", "drift.order=day … random or own"),
+    ("drift=label_buckets drift.every=null", "drift.window=12 … drift.every"),
+    ("drift=label_buckets drift.every=1.5", "drift.every=1.5 … at least 1"),
+    ("drift=label_buckets drift.window=63", "drift.window=63 … 10 buckets"),
+    ("partition=mixtures partition.clusters=1", "partition.clusters=1"),
+    ("partition=mixtures dataset=synthetic", "cannot be rotated … without rotations"),
+    ("strategy.local.last_batch=mine", "strategy.local.last_batch=mine … keep or"),
+    ("drift=sudden ~drift.steps.first._target_", "drift.steps.first … _target_"),
+    ("partition.rotations=[]", "partition.rotations=[] … at least one"),
+    (f"drift._target_={SYSTEM} ~drift.rounds", "drift._target_=System"),
+    ("drift=none drift._target_=cfl_flower.data.worlds.drift.Change", "only a base"),
+    ("partition=natural partition.samples=5", "partition.samples … known here"),
+    (f"drift=sudden +drift.steps.more={{_target_:{SYSTEM}}}", "a kind of change"),
+    ("drift=[suden,noise]", "drift=[suden,noise] … did you mean sudden"),
+    ("drift=[noise,noise]", "drift=[noise,noise] … each of them once"),
+    ("drift=[]", "drift=[] … a list of drifts"),
+    ("drift=[sudden,noise] drift.rounds=[5]", "drift.rounds=[5]"),
+    ("drift=[sudden,noise] drift.steps.noise.strength=-1", "from 0"),
+    ("drift=[sudden,noise] drift.steps.sudden.steps.first.ids=[99]", "clients from 0"),
+    ("drift=staggered drift.rounds=[2,1,2]", "drift.rounds=[2, 1, 2] … ascending"),
+    ("drift=rotate drift.degrees=nan", "drift.degrees=nan … finite"),
+    ("model._target_=null", "model={ … _target_"),
+    ("model._target_=os.system", "os.system … has no settings"),
+    ("model._target_=cfl_flower.seeding.key", "seeding.key … no settings"),
+    ("dataset.test_fraction=0.001", "test_fraction=0.001 … 0.01 to 0.99"),
+]
+
+MISTAKES = [*TYPOS, *VALUES, *COMPOSED, *TOGETHER, *DATA, *OWN_PARTS, *SIZES]
 """Arguments, and what the line says of them; … stands for what is between."""
 
 

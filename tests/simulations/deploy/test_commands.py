@@ -210,7 +210,7 @@ def test_a_device_needs_what_the_project_needs_but_for_ray_and_hydra() -> None:
     device = {Requirement(line).name: Requirement(line) for line in lines}
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     all_of = {Requirement(r).name: Requirement(r) for r in project["dependencies"]}
-    beside = {"hydra-core", "jinja2", "pandas", "psutil", "typer"}
+    beside = {"hydra-core", "jinja2", "pandas", "psutil"}
     beside |= {"vl-convert-python"}
     assert all_of.keys() - device.keys() == beside
     assert not device["flwr"].extras
