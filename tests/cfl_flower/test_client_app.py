@@ -85,17 +85,14 @@ def test_node_identifies_itself_and_its_code(
     }
 
 
-def test_equal_settings_share_their_worker_resources(
+def test_equal_settings_share_resources_that_nobody_can_spoil(
     compose: Composer,
 ) -> None:
-    one, other = (json.dumps(compose(f"seed={seed}").resolved) for seed in (0, 1))
-    assert open_resources(one) is open_resources(json.dumps(json.loads(one)))
-    assert open_resources(other) is not open_resources(one)
-
-
-def test_nobody_can_spoil_the_common_initial_model(compose: Composer) -> None:
-    config = compose()
-    resources = open_resources(json.dumps(config.resolved))
+    config = compose("seed=0")
+    one, other = (json.dumps(each.resolved) for each in (config, compose("seed=1")))
+    resources = open_resources(one)
+    assert open_resources(json.dumps(json.loads(one))) is resources
+    assert open_resources(other) is not resources
     resources.copy_initial().fill(0)
     assert np.array_equal(resources.copy_initial(), start(config))
 

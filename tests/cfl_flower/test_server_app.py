@@ -154,26 +154,10 @@ def test_progress_is_one_line_per_round(tmp_path: Path) -> None:
     assert lines[-1] == f"saved in {tmp_path / 'run'}"
 
 
-@pytest.mark.parametrize(("round", "told"), [(5, True), (4, False)])
-def test_drift_after_the_last_round_is_reported(
-    round: int, told: bool, tmp_path: Path
-) -> None:
-    text = io.StringIO()
-    overrides = ["clients=4", "participants=2", "rounds=4", "partition.groups=2"]
-    config = compose_config(
-        [*overrides, f"drift.rounds=[{round}]", f"output_dir={tmp_path}"]
-    )
-    execute(InProcessGrid(), config, Console(file=text, width=200))
-    assert ("nothing changes with drift=" in text.getvalue()) is told
-
-
 EMPTY = [
     ("partition=iid clients=3000", 3000),
     ("partition=dirichlet partition.minimum=0 partition.alpha=0.01 clients=60", 60),
-    ("partition=label_groups clients=2000", 2000),
-    ("partition=few_classes partition.minimum=0 partition.sigma=9 clients=80", 80),
     ("partition=iid partition.validation=0.5 clients=1000", 1000),
-    ("partition=iid partition.shared=one clients=3000", 0),
     ("partition=iid clients=100", 0),
 ]
 """Overrides, and how many clients there are if some of them hold nothing."""

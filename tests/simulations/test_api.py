@@ -216,29 +216,6 @@ def test_names_are_there_and_cost_nothing_until_used() -> None:
     assert said == "False\n"
 
 
-def test_numbers_may_be_numpys(tmp_path: Path) -> None:
-    run = cfl.run(
-        strategy="fedavg",
-        drift="none",
-        engine="inprocess",
-        seed=np.int64(1),
-        rounds=np.int64(1),
-        clients=np.int32(6),
-        participants=np.float64(3),
-        partition__groups=np.array(3),
-        strategy__local__learning_rate=np.float32(0.1),
-        strategy__local__momentum=np.float64(0.05),
-        resume=np.bool_(False),
-        output_dir=tmp_path / "run",
-    )
-    saved = cfl.load(run.folder).settings
-    chosen = {key: saved[key] for key in ("seed", "rounds", "clients", "participants")}
-    assert chosen == {"seed": 1, "rounds": 1, "clients": 6, "participants": 3}
-    assert saved["strategy"]["local"]["learning_rate"] == 0.1
-    assert all(type(value) is int for value in chosen.values())
-    assert run.resume(rounds=np.int32(2)).rounds.shape[0] == 2
-
-
 def test_arrays_are_sweeps() -> None:
     rates = np.logspace(-2, -1, 2)
     assert to_overrides({"strategy__local__learning_rate": rates}, sweep=True) == [

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from cfl_flower.building import build, declared
-from cfl_flower.config.compose import _in_rounds, compose_config
+from cfl_flower.config.compose import _in_rounds
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.options import GROUPS, list_options
 from cfl_flower.config.overrides import parse
-from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import Basics
 from simulations.api import to_overrides
 
@@ -95,27 +94,3 @@ def test_every_number_of_a_run() -> None:
     node = {key: value for key, value in plain.items() if key not in GROUPS}
     path = f"{Basics.__module__}.{Basics.__qualname__}"
     check({"_target_": path, **node})
-
-
-@pytest.mark.parametrize(
-    ("override", "key", "value"),
-    [
-        ("rounds=1e2", "rounds", 100),
-        ("rounds=2.0", "rounds", 2),
-        ("clients=2e1", "clients", 20),
-        ("seed=1e3", "seed", 1000),
-    ],
-)
-def test_whole_numbers_may_have_a_point_or_an_exponent(
-    override: str, key: str, value: int
-) -> None:
-    config = compose_config([override])
-    for found in (getattr(config, key), config.resolved[key]):
-        assert found == value
-        assert type(found) is int
-
-
-@pytest.mark.parametrize("override", ["rounds=2.5", "seed=1e-3", "clients=nan"])
-def test_other_numbers_are_refused_in_one_line(override: str) -> None:
-    with pytest.raises(ConfigError, match=f"{override.partition('=')[0]}=.* a whole"):
-        compose_config([override])

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from cfl_flower.config.overrides import (
     expand,
     own_folder,
-    parse,
     quoted,
     read_run_config,
     split,
@@ -17,49 +16,37 @@ from cfl_flower.config.overrides import (
 )
 from cfl_flower.errors import ConfigError
 
-
-def test_a_line_without_a_sweep_is_one_run() -> None:
-    assert expand(["seed=1", "drift.rounds=[2,3]"]) == [
-        ["seed=1", "drift.rounds=[2,3]"]
-    ]
-
-
-@pytest.mark.parametrize(
-    ("override", "keys"),
-    [
-        ("seed=1,2", {"seed"}),
-        ("seed=range(0,3)", {"seed"}),
-        ("drift.rounds=[2,3]", set()),
-        ("output_dir='/tmp/a,b'", set()),
-    ],
-)
-def test_swept_keys_follow_hydras_grammar(override: str, keys: set) -> None:
-    assert swept_keys([override]) == keys
-
-
-def test_an_override_that_cannot_be_read_is_refused() -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
-        swept_keys(["rounds"])
-
-
-def test_runs_of_a_sweep_get_folders_without_odd_characters() -> None:
-    job = ["drift.rounds=[2,3]", "output_dir=/tmp/a"]
-    assert own_folder(job, {"drift.rounds"})[1] == (
-        "output_dir=/tmp/a/drift.rounds_2_3_"
-    )
+LINE = ["seed=1", "drift.rounds=[2,3]", "output_dir='/tmp/a,b'"]
+SWEEPS = [
+    (LINE, [LINE]),
+    (["seed=1,2", "rounds=3"], [["seed=1", "rounds=3"], ["seed=2", "rounds=3"]]),
+    (["seed=range(0,2)"], [["seed=0"], ["seed=1"]]),
+    (["drift=glob(swap*)"], [["drift=swap_all"], ["drift=swap_part"]]),
+    (["seed=1,2", "~strategy.scan"], [[f"seed={n}", "~strategy.scan"] for n in (1, 2)]),
+    # The last one counts.
+    (["rounds=3", "seed=1,2", "rounds=4"], [["rounds=4", f"seed={n}"] for n in (1, 2)]),
+    # Folders.
+    (["output_dir=a,b"], [["output_dir=a"], ["output_dir=b"]]),
+    *(
+        (["seed=1,2", folder], [["seed=1", folder], ["seed=2", folder]])
+        for folder in ("output_dir=null", "output_dir=''")
+    ),
+    (
+        ["output_dir=a,b", "seed=1,2"],
+        [[f"output_dir='{f}/seed{n}'", f"seed={n}"] for f in "ab" for n in (1, 2)],
+    ),
+    (
+        ["++output_dir=a", "seed=1,2"],
+        [[f"++output_dir='a/seed{n}'", f"seed={n}"] for n in (1, 2)],
+    ),
+]
+"""A line, and the lines of its runs."""
 
 
-@pytest.mark.parametrize("path", ["/tmp/a", "/tmp/a b", "/tmp/it's", "/tmp/a\\b,c=1"])
-def test_any_path_survives_quoting(path: str) -> None:
-    (job,) = expand([f"output_dir={quoted(path)}"])
-    assert parse(job)[0].value() == path
-
-
-def test_a_sweep_without_a_folder_names_none() -> None:
-    assert expand(["seed=1,2", "rounds=3"]) == [
-        ["seed=1", "rounds=3"],
-        ["seed=2", "rounds=3"],
-    ]
+@pytest.mark.parametrize(("line", "jobs"), SWEEPS, ids=str)
+def test_a_sweep_is_a_line_for_each_run(line: list[str], jobs: list[list[str]]) -> None:
+    assert expand(line) == jobs
+    assert bool(swept_keys(line)) is (len(jobs) > 1)
 
 
 def test_every_run_of_a_sweep_has_its_own_folder() -> None:
@@ -68,25 +55,33 @@ def test_every_run_of_a_sweep_has_its_own_folder() -> None:
     )
     assert len({job[-1] for job in jobs}) == len(jobs) == 12
     assert jobs[0][-1] == "output_dir='a/fedavg-seed0-rounds2'"
+    job = ["drift.rounds=[2,3]", "output_dir=/tmp/a"]
+    folder = own_folder(job, {"drift.rounds"})[1]
+    assert folder == "output_dir=/tmp/a/drift.rounds_2_3_"
 
 
-def test_a_deleted_key_stays_deleted_in_every_run_of_a_sweep() -> None:
-    jobs = expand(["seed=1,2", "~strategy.scan", "output_dir=a"])
-    assert [job[1].startswith("~strategy.scan") for job in jobs] == [True, True]
-
-
-@pytest.mark.parametrize(
-    "path", ["/tmp/a b", "/tmp/it's", "/tmp/a,b", "/tmp/[x]", "/tmp/k=v", "null", ""]
-)
-def test_hydra_reads_a_quoted_path_unchanged(path: str) -> None:
-    (read,) = OverridesParser.create().parse_overrides([f"output_dir={quoted(path)}"])
-    assert read.value() == path
-
-
-@given(st.text("ab\\'\" ,=[]$", max_size=8) | st.text("/.-_e1", max_size=8))
+@given(st.text("ab\\'\" ,=[]$", max_size=8) | st.text("/.-_e1nul", max_size=8))
 def test_hydra_reads_any_quoted_text_unchanged(text: str) -> None:
     (read,) = OverridesParser.create().parse_overrides([f"output_dir={quoted(text)}"])
     assert read.value() == text
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["seed=1,1"], "seed: the same run occurs twice"),
+        (["seed=choice(2,2)"], "seed: the same run occurs twice"),
+        (["seed=interval(0,9)"], r"seed=interval\(0,9\) names no values"),
+        (["drift=glob(zz*)"], r"drift=glob\(zz\*\) matches nothing"),
+        (
+            ["devices.path='a/b.csv','a_b.csv'", "output_dir=/tmp/a"],
+            r"devices\.path: two values give one folder",
+        ),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused(line: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        expand(line)
 
 
 def test_a_quotation_without_an_end_is_refused() -> None:
@@ -94,64 +89,25 @@ def test_a_quotation_without_an_end_is_refused() -> None:
         split("seed=1 output_dir='/tmp/a")
 
 
-@pytest.mark.parametrize("asked", ["seed=1,1", "seed=choice(2,2)"])
-def test_a_sweep_with_a_repeated_run_is_refused(asked: str) -> None:
-    with pytest.raises(ConfigError, match="seed: the same run occurs twice"):
-        expand([asked])
-
-
-def test_swept_values_with_a_common_folder_are_refused() -> None:
-    sweep = ["devices.path='a/b.csv','a_b.csv'", "output_dir=/tmp/a"]
-    with pytest.raises(ConfigError, match=r"devices\.path: two values give one folder"):
-        expand(sweep)
-    assert len(expand(sweep[:1])) == 2
-    assert len(expand(["seed=0,1", "output_dir=null"])) == 2
-
-
-def test_a_glob_is_every_option_of_a_group() -> None:
-    assert expand(["drift=glob(swap*)"]) == [["drift=swap_all"], ["drift=swap_part"]]
-
-
-@pytest.mark.parametrize("folder", ["output_dir=null", "output_dir=''"])
-def test_no_output_dir_stays_none_in_a_sweep(folder: str) -> None:
-    jobs = expand(["seed=1,2", folder])
-    assert [job[1] for job in jobs] == [folder, folder]
-
-
-def test_a_swept_output_dir_stays_unchanged() -> None:
-    assert expand(["output_dir=a,b"]) == [["output_dir=a"], ["output_dir=b"]]
-    jobs = expand(["output_dir=a,b", "seed=1,2"])
-    assert [job[0] for job in jobs] == [
-        f"output_dir='{folder}/seed{seed}'" for folder in "ab" for seed in (1, 2)
-    ]
-
-
-def test_a_forced_output_dir_has_folders_below_it_too() -> None:
-    jobs = expand(["++output_dir=a", "seed=1,2"])
-    assert [job[0] for job in jobs] == [
-        "++output_dir='a/seed1'",
-        "++output_dir='a/seed2'",
-    ]
-
-
 def test_only_a_sweep_without_a_folder_gets_one() -> None:
-    assert with_folder(["seed=1"]) == ["seed=1"]
-    assert with_folder(["seed=1,2", "output_dir=a"]) == ["seed=1,2", "output_dir=a"]
+    for line in (["seed=1"], ["seed=1,2", "output_dir=a"]):
+        assert with_folder(line) == line
     *asked, folder = with_folder(["seed=1,2"], "compare")
     assert asked == ["seed=1,2"]
     assert folder.endswith("-compare")
 
 
+NOISY = "clients=9 'drift=[sudden, noise]'"
+
+
 @pytest.mark.parametrize(
     ("asked", "lines"),
     [
-        ({}, "strategy=a,b\nstrategy=c seed=1"),
         ({"num-clients": ""}, "strategy=a,b\nstrategy=c seed=1"),
         ({"strategy": "d"}, "strategy=d\nstrategy=d seed=1"),
         (
             {"num-clients": 9, "drift": "[sudden, noise]"},
-            "clients=9 'drift=[sudden, noise]' strategy=a,b\n"
-            "clients=9 'drift=[sudden, noise]' strategy=c seed=1",
+            f"{NOISY} strategy=a,b\n{NOISY} strategy=c seed=1",
         ),
     ],
 )

@@ -45,16 +45,6 @@ def test_a_failed_import_ends_the_pause(folder: Path) -> None:
     assert gc.isenabled()
 
 
-def test_a_pause_of_the_caller_goes_on(folder: Path) -> None:
-    (folder / f"{NAME}.py").write_text("")
-    gc.disable()
-    try:
-        import_module(NAME)
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
-
-
 def test_what_a_run_leaves_behind_is_gone_after_it() -> None:
     class Run:
         alive = 0
