@@ -95,20 +95,22 @@ class CohortGradient:
             start = stop
         return found
 
-    def of(self, vectors: Tensor, there: Tensor, *batch: Tensor) -> list[Tensor]:
+    def of(self, vectors: Tensor, shares: Tensor, *batch: Tensor) -> list[Tensor]:
         """Return the gradients at vectors, (k, d), and move the vectors' statistics.
 
-        They are those of each client's mean loss over the samples that are ``there``,
-        (k, b). The ``batch`` has inputs (k, b, ...), labels (k, b), a number from which
-        each client's draws follow, (k,), and the loss's own tensors, (k, ...) each.
+        They are those of each client's mean loss, in which its samples have ``shares``,
+        (k, b): 0 for what fills a batch up. The ``batch`` has inputs (k, b, ...),
+        labels (k, b), a number from which each client's draws follow, (k,), and the
+        loss's own tensors, (k, ...) each.
         """
         tensors = self.views(vectors)
         trained = tensors[: self._trained]
         statistics = tensors[self._trained :]
-        found, moved = self._mapped(trained, statistics, there, *batch)
-        any_there = there.any(1)
+        found, moved = self._mapped(trained, statistics, shares, *batch)
+        if statistics:
+            training = shares.any(1, keepdim=True)
         for view, value in zip(statistics, moved, strict=True):
-            view.copy_(torch.where(any_there[:, None], value, view))
+            view.copy_(torch.where(training, value, view))
         gradients: list[Tensor] = found
         return gradients
 
@@ -116,7 +118,7 @@ class CohortGradient:
         self,
         trained: Sequence[Tensor],
         statistics: Sequence[Tensor],
-        there: Tensor,
+        shares: Tensor,
         x: Tensor,
         y: Tensor,
         drawn: Tensor,
@@ -128,12 +130,12 @@ class CohortGradient:
             if isinstance(layer, Dropout):
                 layer.drawn = drawn
             elif isinstance(layer, BatchNorm):
-                layer.there = there
+                layer.there = shares > 0
         tensors = dict(zip(self._names, [*trained, *statistics], strict=True))
         low = torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False)
         with low if self._low else nullcontext():
             losses = functional_call(self._module, tensors, (x, y, *own))
-        mean = (losses * there).sum() / there.sum().clamp(min=1)
+        mean = (losses * shares).sum()
         moved = [name.rpartition(".") for name in self._names[self._trained :]]
         return mean, [layers[above].moved[key] for above, _, key in moved]
 
@@ -167,7 +169,7 @@ class Cohort:
         self._gradients = CohortGradient(job.model, loss, job.settings)
         self._x = job.x.new_empty(samples, *job.x.shape[1:])
         self._y = job.y.new_empty(samples)
-        self._rows = job.y.new_empty(clients, steps, width)
+        self._rows = job.y.new_zeros(clients, steps, width)
         self._at = job.y.new_zeros(1)
         self._seeds = job.y.new_zeros(clients)
         self._vectors = vector.new_zeros(clients, len(vector))
@@ -175,7 +177,8 @@ class Cohort:
         self._gradient = torch.zeros_like(self._trained)
         self._centres = vector.new_empty(clients, len(part))
         self._corrections = vector.new_empty(clients, len(part))
-        self._rate = vector.new_zeros(())
+        self._shares = vector.new_empty(clients, steps, width)
+        self._rates = vector.new_zeros(clients, steps)
         self._corrected = job.correction is not None
         settings = job.settings
         changed = settings.clip or settings.weight_decay or settings.mu
@@ -218,11 +221,17 @@ class Cohort:
         torch.cat([job.y for job in jobs], out=self._y[:samples])
         torch.stack([job.model.vector for job in jobs], out=self._vectors)
         _, steps, width = rows.shape
-        self._rows[:, :steps, :width] = torch.from_numpy(rows).to(self._rows.device)
-        self._rows[:, :steps, width:] = PADDING
+        taken = torch.from_numpy(rows).to(self._rows.device)
+        there = taken != PADDING
+        counts = there.sum(2, keepdim=True)
+        self._rows[:, :steps, :width] = taken.clamp(min=0)
+        self._shares.zero_()
+        self._shares[:, :steps, :width] = there
+        self._shares[:, :steps] /= counts.clamp(min=1)
+        self._rates[:, :steps] = there[:, :, 0]
+        self._rates *= jobs[0].settings.learning_rate
         self._at.zero_()
         self._seeds.copy_(torch.tensor([job.seed for job in jobs]))
-        self._rate.fill_(jobs[0].settings.learning_rate)
         centres = [centre for job in jobs if (centre := job.centre()) is not None]
         corrections = [job.correction for job in jobs if job.correction is not None]
         for rows_of, memory in (
@@ -275,9 +284,10 @@ class Cohort:
 
     def _step(self, count: int) -> None:
         """Take a step of the first clients."""
-        rows = self._rows[:count].index_select(1, self._at)[:, 0]
-        there = rows != PADDING
-        taken = rows.clamp(min=0)
+        taken, shares, rates = (
+            each[:count].index_select(1, self._at)[:, 0]
+            for each in (self._rows, self._shares, self._rates)
+        )
         drawn = self._seeds[:count]
         if self._gradients.draws:
             drawn = scramble(drawn ^ scramble(self._at))
@@ -285,39 +295,40 @@ class Cohort:
         vectors = self._vectors[:count]
         x = self._x[taken]
         y = self._y[taken]
-        found = self._gradients.of(vectors, there, x, y, drawn, *own)
-        moving = there.any(1)
+        found = self._gradients.of(vectors, shares, x, y, drawn, *own)
         if self._plain:
             # Nothing but the loss: no gradient has to be kept.
-            self._descend(self._gradients.views(self._trained[:count]), found, moving)
+            self._descend(self._gradients.views(self._trained[:count]), found, rates)
         else:
             gradient = self._gradient[:count]
             for view, value in zip(self._gradients.views(gradient), found, strict=True):
                 view.copy_(value)
-            self._move(count, gradient[:, self._part], moving)
+            self._move(count, gradient[:, self._part], shares, rates)
         self._at += 1
 
     def _descend(
-        self, weights: Sequence[Tensor], gradients: Sequence[Tensor], moving: Tensor
+        self, weights: Sequence[Tensor], gradients: Sequence[Tensor], rates: Tensor
     ) -> None:
-        """Take plain steps of those clients who still have a batch."""
-        rates = self._rate * moving
+        """Take plain steps, (k, ...), with each client's rate, (k,)."""
         for some, gradient in zip(weights, gradients, strict=True):
             wide = rates.view(-1, *[1] * (some.dim() - 1))
             some.addcmul_(gradient, wide, value=-1)
 
-    def _move(self, count: int, gradient: Tensor, moving: Tensor) -> None:
-        """Take steps of an optimiser, or with penalties, likewise."""
+    def _move(
+        self, count: int, gradient: Tensor, shares: Tensor, rates: Tensor
+    ) -> None:
+        """Take steps of an optimiser, or with penalties, of who still has a batch."""
         weights = self._weights(count)
         centres = self._centres[:count] if self._settings.mu else None
         corrections = self._corrections[:count] if self._corrected else None
         add_penalties(gradient, weights, self._settings, centres, corrections)
         if self._settings.plain_sgd:
-            self._descend([weights], [gradient], moving)
+            self._descend([weights], [gradient], rates)
             return
         before = weights.clone()
         self._optimizer(count).step()
-        weights.copy_(torch.where(moving[:, None], weights, before))
+        moving = shares.any(1, keepdim=True)
+        weights.copy_(torch.where(moving, weights, before))
 
     def _weights(self, count: int) -> Tensor:
         return self._trained[:count, self._part]

@@ -47,7 +47,7 @@ def can_train_together(model: FlatModel, shape: Sequence[int]) -> bool:
     y = torch.zeros(2, 2).to(vectors).long()
     try:
         gradients = CohortGradient(model, None, LocalTraining())
-        gradients.of(vectors, torch.ones_like(y) > 0, x, y, y[:, 0])
+        gradients.of(vectors, torch.ones_like(y) / 2, x, y, y[:, 0])
     except (RuntimeError, ValueError, LookupError):
         return False
     return True
