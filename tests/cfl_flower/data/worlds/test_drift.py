@@ -27,7 +27,6 @@ from cfl_flower.data.worlds.drift import (
 )
 from cfl_flower.data.worlds.mixtures import Mixtures
 from cfl_flower.data.worlds.partition import (
-    Dirichlet,
     FewClasses,
     LabelGroups,
     Partition,
@@ -61,12 +60,6 @@ def same(one: World, two: World, names: Sequence[str] = World.__annotations__) -
     )
 
 
-def test_a_change_holds_from_its_round_on() -> None:
-    line = timeline(Regroup([16, 31]))
-    periods = [line.period(round) for round in (1, 15, 16, 17, 30, 31, 99)]
-    assert periods == [0, 0, 1, 1, 1, 2, 2]
-
-
 def test_without_events_nothing_changes() -> None:
     line = timeline(Regroup([]))
     assert line.rounds == line.changes == []
@@ -87,15 +80,6 @@ def test_events_that_change_nothing_are_no_changes() -> None:
     ]
     assert line.changes == moved
     assert len(moved) < 40
-
-
-def test_worlds_can_be_asked_for_in_any_order() -> None:
-    line, other = (timeline(Regroup([3, 5, 7, 9, 11, 13])) for _ in range(2))
-    late = line.world(13)
-    assert same(line.world(3), other.world(3))
-    assert same(other.world(13), late)
-    concepts = [each.concepts(7).tolist() for each in (line, other)]
-    assert concepts[0] == concepts[1]
 
 
 # Regroup
@@ -122,22 +106,6 @@ def test_as_many_clients_change_as_the_fraction_says(
         assert np.array_equal(before.demand[stayed], after.demand[stayed])
 
 
-def test_the_schedule_follows_the_seed() -> None:
-    one, again, other = (
-        timeline(Regroup([3]), seed=seed).world(3) for seed in (1, 1, 2)
-    )
-    assert same(one, again)
-    assert not np.array_equal(one.demand, other.demand)
-
-
-def test_later_events_do_not_change_earlier_periods() -> None:
-    short = timeline(Regroup([3], fraction=0.5))
-    long = timeline(Regroup([3, 5, 9], fraction=0.5))
-    for round in (1, 3):
-        assert same(short.world(round), long.world(round))
-        assert np.array_equal(short.concepts(round), long.concepts(round))
-
-
 def test_other_clients_change_at_each_event() -> None:
     first, second = (
         (before.groups != after.groups).any(axis=1)
@@ -152,14 +120,12 @@ def test_other_clients_change_at_each_event() -> None:
 # Relabel and rotate
 
 
-def test_a_swap_lets_two_labels_change_names_and_again_undoes_it() -> None:
-    line = timeline(Relabel([100, 150], modulo=10, residues=[0, 1, 2], swaps=[[1, 2]]))
-    before, during, after = worlds(line)
+def test_a_swap_lets_two_labels_change_names() -> None:
+    line = timeline(Relabel([100], modulo=10, residues=[0, 1, 2], swaps=[[1, 2]]))
+    before, during = worlds(line)
     moved = np.arange(20) % 10 < 3
     assert (during.relabel[moved] == [0, 2, 1, 3, 4, 5, 6, 7, 8, 9]).all()
     assert np.array_equal(during.relabel[~moved], before.relabel[~moved])
-    assert same(before, after)
-    assert np.array_equal(line.concepts(1), line.concepts(150))
 
 
 def test_names_are_of_what_labels_were_called_last() -> None:
@@ -176,22 +142,6 @@ def test_a_permutation_names_every_label_anew() -> None:
     assert line.world(3).relabel[0].tolist() == [*names[1:], names[0]]
     with pytest.raises(ConfigError, match=r"drift\.permutation=.*once"):
         timeline(Relabel([2], permutation=[0, 0, 1])).world(2)
-
-
-def test_restored_clients_hold_what_they_held_first() -> None:
-    changes = [
-        Regroup([2], fraction=0.5),
-        Relabel([3], random_swaps=2),
-        Rotate([4]),
-        Exchange([5], probability=0.5),
-        LabelBuckets([6], buckets=5),
-    ]
-    line = timeline(*changes, Restore([9]))
-    assert same(line.world(1), line.world(9))
-    assert not same(line.world(1), line.world(8))
-    assert np.array_equal(line.concepts(1), line.concepts(9))
-    some = timeline(Rotate([4]), Restore([9], ids=[3, 4]))
-    assert np.flatnonzero(some.world(9).degrees == 0).tolist() == [3, 4]
 
 
 @given(st.integers(0, 99), st.integers(1, 5))
@@ -361,9 +311,7 @@ def test_buckets_are_of_the_labels_that_a_client_holds() -> None:
 # Who and when
 
 
-def test_only_the_named_clients_change() -> None:
-    line = timeline(Rotate([2], ids=[3, 7]))
-    assert np.flatnonzero(line.world(2).degrees).tolist() == [3, 7]
+def test_clients_that_there_are_not_cannot_change() -> None:
     with pytest.raises(ConfigError, match=r"drift\.ids=.*0 to 19"):
         timeline(Rotate([2], ids=[20])).world(2)
 
@@ -537,49 +485,6 @@ def test_a_schedule_is_its_steps_in_their_order() -> None:
     one, two = Relabel([2], swaps=[[1, 2]]), Relabel([2], swaps=[[2, 3]])
     events = Schedule(steps={"one": one, "two": two}).events
     assert timeline(*events.values()).world(2).relabel[0, 1] == 3
-
-
-def test_dirichlet_shares_are_drawn_anew_for_those_who_regroup() -> None:
-    line = timeline(Regroup([2], fraction=0.5), partition=Dirichlet())
-    before, after = worlds(line)
-    assert (before.demand != after.demand).any(axis=1).sum() == 10
-
-
-PARTITIONS = [
-    Partition(rotations=[0, 90]),
-    Partition(shifts=[0, 3]),
-    Dirichlet(),
-    FewClasses(),
-    LabelGroups(),
-    LabelGroups(purity=1.0),
-]
-CHANGES = [
-    Regroup([2], fraction=0.5),
-    Relabel([2], swaps=[[1, 2]], fraction=0.5),
-    Relabel([2], random_swaps=1, fraction=0.5),
-    Rotate([2], fraction=0.5),
-    Exchange([2], probability=0.5),
-    Exchange([2], probability=0.5, part=True),
-]
-
-
-@pytest.mark.parametrize("partition", PARTITIONS, ids=lambda p: type(p).__name__)
-@pytest.mark.parametrize("change", CHANGES, ids=lambda c: type(c).__name__)
-def test_a_concept_changes_with_what_is_held_and_with_nothing_else(
-    partition: Partition, change: Change
-) -> None:
-    line = timeline(change, partition=partition, clients=40)
-    before, after = worlds(line)
-    moved = line.concepts(1) != line.concepts(2)
-    held = [np.where(world.groups >= 0, world.relabel, -1) for world in (before, after)]
-    other = (
-        (before.groups != after.groups).any(axis=1)
-        | (before.degrees != after.degrees)
-        | (before.relabel != after.relabel).any(axis=1)
-    )
-    assert np.array_equal(moved, other)
-    # A label that is held anew, or under another name, is another concept.
-    assert moved[(held[0] != held[1]).any(axis=1)].all()
 
 
 def test_a_redrawn_mixture_is_new_and_the_main_cluster_stays() -> None:
