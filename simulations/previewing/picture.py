@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import vl_convert
 
-from cfl_flower.types import FloatArray, IntArray
+from cfl_flower.types import IntArray
 from simulations.previewing.data_summary import (
     Preview,
     evenly,
@@ -112,17 +112,13 @@ def _draw_counts(
     )
     panels: list[Spec] = []
     for part, period, y in zip(counts, periods, ys, strict=False):
-        held = np.where(part == 0, np.nan, part)
-        url = image(np.log(held) if labels else _shares(part), ends, BLUES)
+        values = np.log(np.maximum(part, 1)) if labels else shares(part)
+        url = image(np.where(part == 0, np.nan, values), ends, BLUES)
         width = len(columns.names)
         rows = [{"left": 0, "end": width, "place": 0, "below": len(part), "url": url}]
         layers = [place(rows, x, y)] if panels else [place(rows, x, y), legend]
         panels.append(_panel(f"Who holds what in {period}", LEAST_WIDTH, layers))
     return panels
-
-
-def _shares(counts: IntArray) -> FloatArray:
-    return np.where(counts == 0, np.nan, shares(counts))
 
 
 def _draw_rounds(found: Preview, rows: IntArray, y: Spec) -> Spec:

@@ -45,22 +45,19 @@ class LeafDataset(SampleTable):
         for part, pattern in zip(PARTS, self.files(), strict=False):
             for path in find(data_dir, pattern):
                 with intact(path):
-                    for user in _user_data(path):
-                        found[part] += self.user_samples(*user)
+                    content = json.loads(path.read_text(encoding="utf-8"))
+                    for name in content["users"]:
+                        user = content["user_data"][name]
+                        found[part] += self._checked(name, user["x"], user["y"])
         return found
 
-
-def _user_data(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
-    """Yield the name, x and y of each user in a file."""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    for name in content["users"]:
-        x = content["user_data"][name]["x"]
-        y = content["user_data"][name]["y"]
+    def _checked(self, name: str, x: list[Any], y: list[Any]) -> Iterable[Sample]:
+        """Return one user's samples, each of which has an integer as its label."""
         if len(x) != len(y):
             raise ValueError(f"user {name} has {len(x)} inputs and {len(y)} labels")
         if any(int(label) != float(label) for label in y):
             raise ValueError(f"user {name} has a label that is no integer")
-        yield name, x, y
+        return self.user_samples(name, x, y)
 
 
 @settings("dataset")

@@ -18,6 +18,7 @@ from cfl_flower.data.reading.scaling import (
     check_scaling,
     normalised,
     standardised_by_training,
+    with_inputs,
 )
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, Natural, require, settings
@@ -160,7 +161,7 @@ class InferredDataset(FileDataset):
         left = self.unread(data_dir)
         told = [f"not read: {', '.join(left)}"] if left else []
         lines = [f"{self.called}: {line}" for line in [*told, *_only_in_test(parts)]]
-        parts = {part: {**of, "x": _as_inputs(of["x"])} for part, of in parts.items()}
+        parts = with_inputs(parts, _as_inputs)
         notes = np.append(parts["train"].get("notes", np.array([], str)), lines)
         return {part: {**of, "notes": notes} for part, of in parts.items()}
 

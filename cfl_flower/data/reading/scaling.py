@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,6 +39,11 @@ def check_scaling(
     require(not standardise, "dataset.normalise", normalise, allowed)
 
 
+def with_inputs(parts: Parts, changed: Callable[[NDArray[Any]], NDArray[Any]]) -> Parts:
+    """Return the parts with what a function makes of their inputs."""
+    return {part: {**of, "x": changed(of["x"])} for part, of in parts.items()}
+
+
 def normalised(parts: Parts, scaling: Scaling) -> Parts:
     """Shift and scale all inputs alike, or each channel; pixels in bytes as in [0, 1].
 
@@ -53,7 +59,7 @@ def normalised(parts: Parts, scaling: Scaling) -> Parts:
         found: NDArray[np.float32] = (x - mean) / deviation
         return found
 
-    return {part: {**of, "x": scaled(of["x"])} for part, of in parts.items()}
+    return with_inputs(parts, scaled)
 
 
 def filled(parts: Parts, name: str) -> Parts:
@@ -70,10 +76,7 @@ def filled(parts: Parts, name: str) -> Parts:
         lacking = f"no training sample has input {int(np.argmin(counts))}, from 0"
         raise ConfigError(f"{name}: {lacking}, so there is no mean; leave it out")
     mean = np.sum(train, axis=0, where=known, dtype=np.float64) / counts
-    return {
-        part: {**of, "x": np.where(np.isfinite(of["x"]), of["x"], mean)}
-        for part, of in parts.items()
-    }
+    return with_inputs(parts, lambda x: np.where(np.isfinite(x), x, mean))
 
 
 def standardised(parts: Parts) -> Parts:
@@ -105,7 +108,4 @@ def standardised_by_training(parts: Parts, periods: int = 1) -> Parts:
     mean, deviation = (f(axis=0, dtype=np.float64) for f in (x.mean, x.std))
     scale = np.where(deviation > 0, deviation, 1)
     # In float64, for inputs such as seconds since 1970.
-    return {
-        part: {**of, "x": ((of["x"] - mean) / scale).astype(np.float32)}
-        for part, of in parts.items()
-    }
+    return with_inputs(parts, lambda x: ((x - mean) / scale).astype(np.float32))

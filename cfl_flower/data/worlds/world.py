@@ -199,14 +199,8 @@ class World(ReadOnlyArrays):
 
         By their rotation and looks.
         """
-        traits = np.column_stack([self.degrees, self.test_looks])
-        differing = (traits != traits[0]).any(axis=0)
-        if not differing.any():
-            return np.ones(self.clients)
-        _, kind, counts = np.unique(
-            traits[:, differing], axis=0, return_inverse=True, return_counts=True
-        )
-        shares: FloatArray = counts[kind.reshape(-1)] / self.clients
+        _, kind = _kinds(self.degrees, self.test_looks)
+        shares: FloatArray = np.bincount(kind)[kind] / self.clients
         return shares
 
     @cached_property
@@ -218,17 +212,10 @@ class World(ReadOnlyArrays):
         """
         if self.majority is not self:
             return self.majority.meanings
-        columns = self.relabel, self.domains, self.degrees, self.looks
-        traits = np.column_stack(columns)
-        differing = (traits != traits[0]).any(axis=0)
-        if not differing.any():
-            return np.zeros(self.relabel.shape, np.int64)
         # However many clients, there are few kinds of them.
-        _, first, kind = np.unique(
-            traits[:, differing], axis=0, return_index=True, return_inverse=True
-        )
+        first, kind = _kinds(self.relabel, self.domains, self.degrees, self.looks)
         names = self.relabel[first]
-        others = traits[first, self.classes : self.classes + 2]
+        others = np.column_stack([self.domains, self.degrees])[first]
         looks = self.looks[first]
         found = np.empty((len(first), self.classes), np.int64)
         for label in range(self.classes):
@@ -236,13 +223,25 @@ class World(ReadOnlyArrays):
             named = np.column_stack([called, others, np.where(called, looks, 0)])
             _, numbers = np.unique(named, axis=0, return_inverse=True)
             found[:, label] = numbers.reshape(-1)
-        by_client: IntArray = found[kind.reshape(-1)]
+        by_client: IntArray = found[kind]
         return by_client
 
     def _origins(self) -> Iterator[tuple[int, BoolArray]]:
         """Yield the number of each allocation that anything is of, and where it is."""
         for number in np.unique(self.allocation).tolist():
             yield number, self.allocation == number
+
+
+def _kinds(*traits: NDArray[Any]) -> tuple[IntArray, IntArray]:
+    """Return the first client of each kind, by some traits, and each client's kind."""
+    rows = np.column_stack(traits)
+    differing = (rows != rows[0]).any(axis=0)
+    if not differing.any():
+        return np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
+    _, first, kind = np.unique(
+        rows[:, differing], axis=0, return_index=True, return_inverse=True
+    )
+    return first, kind.reshape(-1)
 
 
 def first_world(

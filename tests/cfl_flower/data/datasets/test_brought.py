@@ -459,13 +459,6 @@ def test_an_error_names_the_file_and_the_row(
     assert where in refusal(dataset, tmp_path)
 
 
-def test_each_file_has_all_columns(tmp_path: Path) -> None:
-    table().to_csv(tmp_path / "part0.csv", index=False)
-    table(b=["q"] * ROWS).to_csv(tmp_path / "part1.csv", index=False)
-    line = refusal(Csv(file="part*.csv", missing="drop"), tmp_path)
-    assert "part0.csv and part1.csv do not both have the columns b" in line
-
-
 def test_train_and_test_are_told_apart_by_one_spelling(tmp_path: Path) -> None:
     frame = table(part=["train", "Train", "test"] * (ROWS // 3))
     line = refusal(as_csv(tmp_path, frame, split="part"), tmp_path)

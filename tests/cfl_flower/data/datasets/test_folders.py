@@ -73,14 +73,6 @@ def test_a_picture_that_is_added_is_read(tmp_path: Path) -> None:
     assert Cinic10().load(data_dir)[0].labels.tolist()[-3:] == [9, 9, 9]
 
 
-def test_missing_parts_are_named(tmp_path: Path) -> None:
-    picture(tmp_path / "CINIC-10/train/cat/a.png", (0, 0, 0))
-    with pytest.raises(ConfigError, match=r"cinic10 .* lacks CINIC-10/test/\*/"):
-        Cinic10().check(str(tmp_path))
-    with pytest.raises(ConfigError, match=r"CINIC-10/valid/\*/, CINIC-10/test"):
-        Cinic10(add_valid=True).check(str(tmp_path))
-
-
 def test_folders_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     data_dir = cinic10(tmp_path)
     root = tmp_path / "CINIC-10"
@@ -115,12 +107,6 @@ def test_mini_imagenet_resizes_photographs_of_any_size(tmp_path: Path) -> None:
         MiniImagenet().load(str(tmp_path))
 
 
-@pytest.mark.parametrize(("setting", "value"), [("size", 0), ("classes", 0)])
-def test_mini_imagenet_refuses_nothing_at_all(setting: str, value: int) -> None:
-    with pytest.raises(ConfigError, match=rf"dataset\.{setting}=0"):
-        MiniImagenet(**{setting: value})
-
-
 def paint(path: Path, grey: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("L", (8, 6), grey).save(path)
@@ -145,9 +131,11 @@ def test_an_own_folder_of_images_is_divided_or_has_a_test_set(tmp_path: Path) ->
 
 
 def test_an_own_folder_without_images_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"set dataset\.folder, and data_dir=\."):
-        ImageFolder().load(str(tmp_path))
     paint(tmp_path / "images" / "owl" / "1.png", 10)
+    (tmp_path / "images" / "new").mkdir()
+    with pytest.raises(ConfigError, match=r"new has no image; .*, or remove it"):
+        ImageFolder().load(str(tmp_path))
+    (tmp_path / "images" / "new").rmdir()
     (tmp_path / "images" / "bee" / "not-an-image").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"bee has no image; put \.png"):
         ImageFolder().load(str(tmp_path))
@@ -219,10 +207,3 @@ def test_what_systems_leave_is_neither_a_class_nor_told(
     assert dataset.notes(str(tmp_path)) == []
     (folder / "loose.txt").write_bytes(b"none")
     assert "1 files" in dataset.notes(str(tmp_path))[0]
-
-
-def test_an_empty_class_folder_has_a_remedy(tmp_path: Path) -> None:
-    paint(tmp_path / "images" / "owl" / "1.png", 10)
-    (tmp_path / "images" / "new").mkdir()
-    with pytest.raises(ConfigError, match=r"new has no image; .*, or remove it"):
-        ImageFolder().load(str(tmp_path))

@@ -88,18 +88,6 @@ def test_parts_that_differ_are_refused() -> None:
         Hybrid().check("")
 
 
-def test_a_hybrid_is_composed_from_the_shell() -> None:
-    overrides = [
-        "dataset=hybrid",
-        "partition=hybrid",
-        "dataset.parts.mnist._target_=cfl_flower.data.datasets.digits.Digits",
-        "dataset.parts.fashion_mnist._target_=cfl_flower.data.datasets.digits.Digits",
-    ]
-    config = compose_config(overrides)
-    assert config.dataset.shape == (1, 8, 8)
-    assert len(set(config.timeline.concepts(1))) == 2
-
-
 DIGITS_TWICE = [
     "dataset=hybrid",
     "dataset.parts.mnist._target_=cfl_flower.data.datasets.digits.Digits",

@@ -196,17 +196,6 @@ def test_both_sets_can_be_pooled_and_split_anew(tmp_path: Path, cache: Path) -> 
     assert sum(pixels) == sum(official)
 
 
-def test_standardised_pixels_have_mean_0_and_deviation_1(
-    tmp_path: Path, cache: Path
-) -> None:
-    put(tmp_path / "MNIST" / "raw")
-    train, test = Mnist(standardise=True).load(str(tmp_path))
-    x = np.concatenate([pool.inputs(slice(0, 9)).numpy() for pool in (train, test)])
-    assert x.shape == (7, 1, 28, 28)
-    assert np.abs(x.mean(axis=0)).max() < 1e-5
-    assert np.allclose(x.std(axis=0), 1, atol=0.02)
-
-
 def test_normalised_pixels_are_shifted_and_scaled_alike(
     tmp_path: Path, cache: Path
 ) -> None:
@@ -256,8 +245,3 @@ def test_a_pixel_that_hardly_varies_is_scaled_in_bytes(
     train, _ = Mnist(standardise=True).load(str(tmp_path))
     # Seven images, of which one has 7: mean 1, deviation sqrt(6).
     assert train.x[0, 0, 3, 4] == pytest.approx(6 / (6**0.5 + 0.001), rel=1e-5)
-
-
-def test_a_test_fraction_out_of_range_is_refused() -> None:
-    with pytest.raises(ConfigError, match="test_fraction"):
-        Mnist(test_fraction=1.0)

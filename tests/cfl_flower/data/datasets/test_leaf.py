@@ -85,21 +85,6 @@ def test_femnist10_takes_files_that_hold_only_the_letters(tmp_path: Path) -> Non
         assert pool.labels.tolist() == [9, 0]
 
 
-def test_femnist10_without_a_letter_is_refused(tmp_path: Path) -> None:
-    for part in ("train", "test"):
-        path = tmp_path / "femnist" / "data" / part / "all.json"
-        leaf_file(path, {"f0001_41": ([image(0.5)], [10])})
-    with pytest.raises(ConfigError, match="no sample for the train part"):
-        Femnist(letters=True).load(str(tmp_path))
-
-
-def test_missing_json_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"lacks femnist/data/train/\*\.json, femnist/data/test/"
-    ):
-        Femnist().check(str(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
@@ -174,13 +159,6 @@ def test_tweets_are_word_vectors(tmp_path: Path) -> None:
 def test_a_sentiment_of_another_number_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a label is none of 0, 1 and 4"):
         Sent140().load(sent140(tmp_path, labels=("4", "2", "0", "0")))
-
-
-def test_missing_word_vectors_are_named(tmp_path: Path) -> None:
-    data_dir = sent140(tmp_path)
-    (tmp_path / "sent140" / "glove.6B.300d.txt").unlink()
-    with pytest.raises(ConfigError, match=r"lacks sent140/glove\.6B\.300d\.txt"):
-        Sent140().check(data_dir)
 
 
 def test_word_vectors_that_are_cut_off_are_named(tmp_path: Path) -> None:

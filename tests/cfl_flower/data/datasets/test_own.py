@@ -162,12 +162,3 @@ def test_lists_from_configuration_become_tuples() -> None:
     dataset = Folder(shape=[1, 28, 28], classes=2, names=["a", "b"])  # type: ignore[arg-type]
     assert dataset == Folder(shape=(1, 28, 28), classes=2, names=("a", "b"))
     assert hash(dataset)
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [("shape", ()), ("shape", (3, 0)), ("classes", 0), ("names", ("a",))],
-)
-def test_settings_out_of_range_are_refused(setting: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"dataset\.{setting}="):
-        Folder(**{setting: value})

@@ -6,7 +6,6 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from cfl_flower.data.datasets.synthetic import Synthetic
-from cfl_flower.errors import ConfigError
 
 
 def means(dataset: Synthetic) -> np.ndarray:
@@ -74,12 +73,3 @@ def test_beta_moves_the_devices_inputs_apart() -> None:
     far = means(Synthetic(beta=3.0, devices=60)).mean(1)
     assert near.std() < 0.3
     assert 2.0 < far.std() < 4.0
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [("alpha", -1), ("beta", -0.5), ("devices", 0), ("test_fraction", 1.0)],
-)
-def test_values_out_of_range_are_refused(setting: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=rf"dataset\.{setting}={value}"):
-        Synthetic(**{setting: value})

@@ -12,7 +12,6 @@ from PIL import Image
 
 import conf
 from cfl_flower.building import build
-from cfl_flower.data.datasets.columns import seconds
 from cfl_flower.data.datasets.tables import Csv, Parquet
 from cfl_flower.errors import ConfigError
 
@@ -62,44 +61,6 @@ def test_a_test_file_is_taken_as_it_is(tmp_path: Path) -> None:
     ]
 
 
-def test_a_pattern_reads_several_files_as_one(tmp_path: Path) -> None:
-    write(tmp_path, PETS, "a.csv")
-    folder = write(tmp_path, PETS, "b.csv")
-    train, test = Csv(file="*.csv").load(folder)
-    assert len(train.labels) + len(test.labels) == 12
-
-
-def test_owners_and_times_are_columns(tmp_path: Path) -> None:
-    lines = [f"{i},{'ab'[i % 2]},2024-01-{i + 1:02},{i // 4}" for i in range(8)]
-    folder = write(tmp_path, "\n".join(["value,who,day,label", *lines]))
-    table = Csv(owner="who", time="day", test_fraction=0.25)
-    train, test = table.load(folder)
-    assert train.x.shape[1] == 1
-    assert test.owners is not None
-    assert sorted(test.owners.tolist()) == [0, 1]
-    assert train.times is not None
-    assert set(np.diff(np.unique(train.times)) % 86400) == {0}
-
-
-def test_other_separators_and_chosen_columns(tmp_path: Path) -> None:
-    folder = write(tmp_path, PETS.replace(",", ";"))
-    train, _ = Csv(separator=";", features=("age",)).load(folder)
-    assert train.x.shape[1] == 1
-
-
-def test_times_are_integers_or_dates() -> None:
-    def times(*cells: str) -> pd.Series:
-        return pd.concat([pd.Series(cells, name="day")], keys=["it"])
-
-    assert seconds(times("7", "12")).tolist() == [7, 12]
-    assert seconds(times("1970-01-02")).tolist() == [86400]
-    for wrong in ("soon", "0.5", "13/01/2024"):
-        with pytest.raises(
-            ConfigError, match=r"it: row 1 has day=.* integers or dates"
-        ):
-            seconds(times(wrong))
-
-
 @pytest.mark.parametrize(
     ("text", "settings", "words"),
     [
@@ -109,10 +70,9 @@ def test_times_are_integers_or_dates() -> None:
             "label=species is no column of .* known here: age, kind, label",
         ),
         (PETS, {"features": ("size",)}, "features=size is no column"),
-        (PETS.replace("3,cat", ",cat"), {}, "age in 1 of 6 rows, first in .*: row 3"),
         (PETS.replace("3,cat", "inf,cat"), {}, "age in 1 of 6 rows"),
+        (PETS, {"periods": 4}, "periods=4 .* use 1 without dataset.time"),
         (PETS.replace("3,cat", "old,cat"), {}, "row 3 has age=old, which is no finite"),
-        (PETS.replace("ant,bad", "ant,", 1), {}, "label in 1 of 6 rows, .*: row 2"),
         (PETS, {"missing": "median"}, "missing=median .* use refuse or drop or mean"),
         ("age,label\n", {}, "for the train part has no row; add samples"),
         ("", {}, "cannot be read .*save it again"),
@@ -148,11 +108,6 @@ def test_a_column_of_sentences_is_no_category(tmp_path: Path) -> None:
 def test_a_space_after_the_separator_is_none_of_a_name(tmp_path: Path) -> None:
     train, _ = Csv(test_fraction=0.5).load(write(tmp_path, PETS.replace(",", ", ")))
     assert train.x.shape[1] == 4
-
-
-def test_a_missing_file_says_where_to_look(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"lacks data\.csv; set dataset\.file"):
-        Csv().load(str(tmp_path))
 
 
 def test_settings_that_differ_in_signs_only_have_their_own_arrays(
@@ -196,10 +151,6 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
     ours, theirs = Csv().load(str(tmp_path)), Parquet().load(str(tmp_path))
     assert ours[0].x.tolist() == theirs[0].x.tolist()
     assert ours[1].labels.tolist() == theirs[1].labels.tolist()
-    frame.loc[1, "age"] = None
-    frame.to_parquet(tmp_path / "data.parquet")
-    with pytest.raises(ConfigError, match=r"age in 1 of 6 rows, .* row 2"):
-        Parquet().load(str(tmp_path))
     frame["age"] = [[1, 2]] * len(frame)
     frame.to_parquet(tmp_path / "data.parquet")
     with pytest.raises(ConfigError, match="column age holds values of type ndarray"):
@@ -323,11 +274,6 @@ def test_a_listed_image_column_must_be_there(listed: str) -> None:
     table = build({**options("image_csv"), **WILD, "image": "path"})
     with pytest.raises(ConfigError, match=r"dataset\.image=path is no column"):
         table.load(listed)
-
-
-def test_periods_need_a_time() -> None:
-    with pytest.raises(ConfigError, match=r"periods=4 .* use 1 without dataset\.time"):
-        Csv(periods=4)
 
 
 def test_a_column_called_row_stays_a_column(tmp_path: Path) -> None:

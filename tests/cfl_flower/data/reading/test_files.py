@@ -115,13 +115,6 @@ def test_a_table_keeps_the_columns_asked_for(tmp_path: Path) -> None:
     assert table(path, ["a"]) == [{"a": "x, y"}, {"a": "z"}]
 
 
-def test_a_table_without_names_may_have_them(tmp_path: Path) -> None:
-    path = tmp_path / "list.csv"
-    for head in ("", "a,b\n"):
-        path.write_text(f"{head}1,2\n")
-        assert table(path, ["a", "b"], header=False) == [{"a": "1", "b": "2"}]
-
-
 @pytest.mark.parametrize(
     ("content", "fault"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from cfl_flower.data.worlds.drift import (
     Rotate,
     Schedule,
 )
+from cfl_flower.data.worlds.mixtures import Mixtures
 from cfl_flower.data.worlds.partition import (
     Dirichlet,
     FewClasses,
@@ -173,3 +175,30 @@ def test_restored_clients_hold_what_they_held_first(case: Case) -> None:
 def test_the_name_of_the_data_differs_wherever_they_do() -> None:
     names = {stream(case).fingerprint() for case in CASES.values()}
     assert len(names) == len(CASES)
+
+
+@every_case
+@pytest.mark.parametrize("mixed", [False, True])
+def test_nobody_trains_on_what_anyone_validates_on(case: Case, mixed: bool) -> None:
+    partition = Mixtures(samples=99) if mixed else case.partition
+    width = 1 if case.drift.every else 3
+    plain = case._replace(partition=partition, drift=replace(case.drift, width=width))
+    divided = plain._replace(partition=replace(partition, validation=0.2))
+    source, undivided = stream(divided), stream(plain)
+    size = len(source.view(0, 1).train_pool.labels)
+    trained = set[int]()
+    held_out = set[int]()
+    for client in range(CLIENTS):
+        for round in (1, 3, 4, 5):
+            view, whole = (each.view(client, round) for each in (source, undivided))
+            trained |= set((view.train_indices % size).tolist())
+            held_out |= set((view.held_out % size).tolist())
+            both = np.concatenate([view.train_indices, view.held_out])
+            assert sorted(both) == sorted(whole.train_indices)
+            assert view.test_indices.tolist() == whole.test_indices.tolist()
+            assert not len(whole.held_out)
+            # As they would be shown for training.
+            as_trained = replace(whole, train_indices=view.held_out).train()
+            assert all(map(torch.equal, as_trained, view.validation().test()))
+    assert not trained & held_out
+    assert len(held_out) / len(trained | held_out) == pytest.approx(0.2, abs=0.03)

@@ -100,21 +100,14 @@ def test_as_many_clients_change_as_the_fraction_says(
     fraction: float, moved: int
 ) -> None:
     line = timeline(Regroup([2, 4, 6], fraction=fraction))
+    drawn = set[bytes]()
     for before, after in itertools.pairwise(worlds(line)):
         stayed = (before.groups == after.groups).all(axis=1)
         assert (~stayed).sum() == moved
         assert np.array_equal(before.demand[stayed], after.demand[stayed])
-
-
-def test_other_clients_change_at_each_event() -> None:
-    first, second = (
-        (before.groups != after.groups).any(axis=1)
-        for before, after in itertools.pairwise(
-            worlds(timeline(Regroup([3, 5], fraction=0.5)))
-        )
-    )
-    assert first.tolist() != second.tolist()
-    assert first[:10].sum() < 10
+        drawn.add(stayed.tobytes())
+    # Other clients in each event.
+    assert len(drawn) == (3 if 0 < fraction < 1 else 1)
 
 
 # Relabel and rotate
@@ -130,8 +123,9 @@ def test_a_swap_lets_two_labels_change_names() -> None:
 
 def test_names_are_of_what_labels_were_called_last() -> None:
     # 1 is called 2, then what is called 2 is called 3.
-    first, second = Relabel([2], swaps=[[1, 2]]), Relabel([3], swaps=[[2, 3]])
-    world = timeline(first, second).world(3)
+    one, two = Relabel([2], swaps=[[1, 2]]), Relabel([2], swaps=[[2, 3]])
+    events = Schedule(steps={"one": one, "two": two}).events
+    world = timeline(*events.values()).world(2)
     assert world.relabel[0, :4].tolist() == [0, 3, 1, 2]
 
 
@@ -239,12 +233,9 @@ def test_a_quarter_of_the_samples_arrives_every_50_rounds() -> None:
     assert line.rounds == [1, 51, 101, 151]
     shares = [line.world(round).until[0] for round in (1, 50, 51, 101, 151, 200)]
     assert shares == [0.25, 0.25, 0.5, 0.75, 1, 1]
-
-
-def test_samples_arrive_from_round_1_on_whatever_the_times() -> None:
-    shares = [9, 17, 25]
-    line = timeline(Release(shares, order="time", periods=4), total=36)
-    assert line.rounds == [1, *shares]
+    # From round 1 on, whatever the times.
+    line = timeline(Release([9, 17, 25], order="time", periods=4), total=36)
+    assert line.rounds == [1, 9, 17, 25]
     assert [float(line.world(r).until[0]) for r in line.rounds] == [0.25, 0.5, 0.75, 1]
 
 
@@ -334,51 +325,6 @@ def test_a_chance_in_each_round_is_drawn_from_the_seed() -> None:
     assert line.rounds == Rotate(chance=0.5).times(20, 0, 0)
     assert Rotate(chance=1.0).times(5, 0, 0) == [2, 3, 4, 5]
     assert Rotate().times(99, 0, 0) == []
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"rounds": [0]},
-        {"rounds": [5, 3]},
-        {"rounds": [3, 3]},
-        {"fraction": 1.5},
-        {"chance": -0.1},
-        {"every": 0},
-        {"first": 0},
-        {"modulo": 0, "residues": [0]},
-        {"residues": [3], "modulo": 3},
-        {"residues": [3]},
-        {"residues": [], "modulo": 3},
-        {"ids": []},
-    ],
-)
-def test_malformed_schedule_is_refused(options: dict) -> None:
-    with pytest.raises(ConfigError, match=rf"drift\.{next(iter(options))}="):
-        Regroup(**options)
-
-
-@pytest.mark.parametrize(
-    ("event", "options"),
-    [
-        (Relabel, {"swaps": []}),
-        (Relabel, {"swaps": [[1]]}),
-        (Relabel, {"swaps": [[1, 1]]}),
-        (Relabel, {"random_swaps": -1}),
-        (Exchange, {"probability": 1.1}),
-        (Release, {"periods": 0, "every": 5, "first": 1}),
-        (Release, {"order": "chance", "first": 1, "every": 5}),
-        (Release, {"window": 0, "first": 1, "every": 5}),
-        (Release, {"window": 9, "rounds": [1]}),
-        (Release, {"fraction": 0.5, "first": 1, "every": 5}),
-        (Rotate, {"degrees": float("inf")}),
-        (LabelBuckets, {"buckets": 0}),
-        (LabelBuckets, {"window": 11, "every": 1}),
-    ],
-)
-def test_events_out_of_range_name_the_setting(event: type, options: dict) -> None:
-    with pytest.raises(ConfigError, match=rf"drift\.{next(iter(options))}="):
-        event(**options)
 
 
 # The papers' presets
@@ -479,12 +425,6 @@ def test_fieldings_concept_drift_concerns_half_of_the_clients() -> None:
     line = preset("concept_half", "drift.rounds=[5]")
     changed = (line.world(5).relabel != np.arange(10)).sum(axis=1)
     assert sorted(changed.tolist()) == [0] * 20 + [2] * 20
-
-
-def test_a_schedule_is_its_steps_in_their_order() -> None:
-    one, two = Relabel([2], swaps=[[1, 2]]), Relabel([2], swaps=[[2, 3]])
-    events = Schedule(steps={"one": one, "two": two}).events
-    assert timeline(*events.values()).world(2).relabel[0, 1] == 3
 
 
 def test_a_redrawn_mixture_is_new_and_the_main_cluster_stays() -> None:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.data.worlds.mixtures import DrawnSamples, Mixtures, apportion
-from cfl_flower.errors import ConfigError
 from tests.cfl_flower.data.worlds.test_partition import allocate_again
 
 
@@ -98,22 +97,3 @@ def test_a_new_deal_of_mixtures_keeps_the_main_distribution() -> None:
     assert first.layout.groups.tolist() == second.layout.groups.tolist()
     assert second.draws.tolist() == [1] * 20
     assert (first.layout.mixture != second.layout.mixture).any(axis=1).all()  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"clusters": 1},
-        {"sizes": [500]},
-        {"sizes": [9, 8]},
-        {"sizes": [0, 8]},
-        {"main": [0.9, 0.4]},
-        {"main": [0.4, 1.1]},
-        {"others": 0.0},
-        {"domains": 2},
-    ],
-)
-def test_mixtures_out_of_range_name_the_setting(options: dict) -> None:
-    (name,) = options
-    with pytest.raises(ConfigError, match=rf"partition\.{name}="):
-        Mixtures(**options)

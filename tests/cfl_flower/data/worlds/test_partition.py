@@ -56,26 +56,6 @@ def test_a_new_layout_has_no_group_that_ever_existed() -> None:
     assert len(set(rows)) == len(rows)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"groups": 0}, {"purity": 1.5}, {"samples": 0}, {"test_samples": -1}],
-)
-def test_settings_out_of_range_name_themselves(options: dict) -> None:
-    (name,) = options
-    with pytest.raises(ConfigError, match=rf"partition\.{name}="):
-        LabelGroups(**options)
-
-
-def test_more_groups_than_labels_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"partition\.groups=11.*10 labels"):
-        LabelGroups(groups=11).layout(20, 10, [], 0)
-
-
-def test_a_single_group_cannot_change() -> None:
-    with pytest.raises(ConfigError, match=r"groups=1 .* at least 2 with drift=regroup"):
-        allocate_again(LabelGroups(groups=1), 20, 10, times=2)
-
-
 @given(st.integers(0, 99), st.integers(1, 10), st.integers(1, 30))
 def test_groups_cover_all_labels_and_take_all_clients_in_turn(
     seed: int, groups: int, clients: int
@@ -187,27 +167,6 @@ def test_natural_clients_need_owners_and_enough_of_them() -> None:
         Natural().allocate_samples((nobody, nobody), allocation, 0, None)
 
 
-@pytest.mark.parametrize(
-    ("cls", "options"),
-    [
-        (Partition, {"minimum": -1}),
-        (Partition, {"rotations": []}),
-        (Partition, {"rotations": [float("nan")]}),
-        (Dirichlet, {"alpha": 0.0}),
-        (FewClasses, {"labels": 0}),
-        (FewClasses, {"sigma": -1.0}),
-    ],
-)
-def test_bad_settings_name_themselves(cls: type[Partition], options: dict) -> None:
-    with pytest.raises(ConfigError, match=rf"partition\.{next(iter(options))}="):
-        cls(**options)
-
-
-def test_more_labels_per_client_than_there_are_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"partition\.labels=11.*10 labels"):
-        FewClasses(labels=11).layout(4, 10, [], 0)
-
-
 def test_traits_are_spread_evenly_within_each_label_group() -> None:
     partition = LabelGroups(groups=4, rotations=[0, 180])
     world = partition.begin(16, 10, seed=0)
@@ -215,12 +174,6 @@ def test_traits_are_spread_evenly_within_each_label_group() -> None:
     pairs = np.stack([groups, world.degrees])
     counts = np.unique(pairs, axis=1, return_counts=True)[1]
     assert counts.tolist() == [2] * 8
-
-
-def test_natural_clients_are_not_allocated_anew() -> None:
-    layout = Natural().layout(3, 2, [], 0)
-    with pytest.raises(ConfigError, match="cannot be allocated anew"):
-        Natural().layout(3, 2, first_world(layout).allocations, 0)
 
 
 def test_named_groups_are_the_labels_that_are_named() -> None:
@@ -242,12 +195,6 @@ def test_without_new_groups_clients_are_spread_over_those_that_exist() -> None:
     for group in range(5):
         own = [layout.demand[layout.groups == group][0] for layout in (old, new)]
         assert np.array_equal(*own)
-
-
-@pytest.mark.parametrize("named", [[[0, 1]], [[0], []], [[0], [12]]])
-def test_groups_that_are_named_wrongly_are_refused(named: list) -> None:
-    with pytest.raises(ConfigError, match=r"partition\.named="):
-        LabelGroups(groups=2, named=named).layout(4, 10, [], 0)
 
 
 @pytest.mark.parametrize(("shape", "groups"), [((3, 10), 4), ((4, 9), 4), ((4, 10), 3)])
