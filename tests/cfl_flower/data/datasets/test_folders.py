@@ -14,16 +14,12 @@ from cfl_flower.data.datasets.folders import (
 )
 from cfl_flower.data.reading.samples import FORMATS
 from cfl_flower.errors import ConfigError
+from tests.cfl_flower.data.pools import picture
 
 CINIC = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
 )
-
-
-def picture(path: Path, colour: tuple[int, int, int], size: int = 32) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (size, size), colour).save(path)
 
 
 def cinic10(root: Path) -> str:
@@ -95,8 +91,8 @@ def test_a_class_without_pictures_is_refused(tmp_path: Path) -> None:
 def test_mini_imagenet_resizes_photographs_of_any_size(tmp_path: Path) -> None:
     for part in ("train", "test"):
         folder = tmp_path / "mini-imagenet" / part
-        picture(folder / "n01532829/n0153282900000005.jpg", (200, 100, 50), size=90)
-        picture(folder / "n01558993/n0155899300000010.jpg", (20, 10, 5), size=40)
+        picture(folder / "n01532829/n0153282900000005.jpg", (200, 100, 50), (90, 90))
+        picture(folder / "n01558993/n0155899300000010.jpg", (20, 10, 5), (40, 40))
     dataset = MiniImagenet(size=16, classes=2)
     for pool in dataset.load(str(tmp_path)):
         assert pool.x.shape == (2, *dataset.shape) == (2, 3, 16, 16)
@@ -107,15 +103,10 @@ def test_mini_imagenet_resizes_photographs_of_any_size(tmp_path: Path) -> None:
         MiniImagenet().load(str(tmp_path))
 
 
-def paint(path: Path, grey: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("L", (8, 6), grey).save(path)
-
-
 def test_an_own_folder_of_images_is_divided_or_has_a_test_set(tmp_path: Path) -> None:
     for number in range(5):
-        paint(tmp_path / "images" / "owl" / f"{number}.bmp", 10)
-        paint(tmp_path / "images" / "bee" / f"{number}.WebP", 20)
+        picture(tmp_path / "images" / "owl" / f"{number}.bmp", 10)
+        picture(tmp_path / "images" / "bee" / f"{number}.WebP", 20, (8, 6))
     known = ImageFolder(size=4, channels=1).complete(str(tmp_path))
     assert (known.shape, known.names) == ((1, 4, 4), ("bee", "owl"))
     train, test = known.load(str(tmp_path))
@@ -124,14 +115,14 @@ def test_an_own_folder_of_images_is_divided_or_has_a_test_set(tmp_path: Path) ->
     for part, count in (("train", 3), ("test", 2)):
         for number in range(count):
             for name in ("owl", "bee"):
-                paint(tmp_path / "divided" / part / name / f"{number}.png", 10)
+                picture(tmp_path / "divided" / part / name / f"{number}.png", 10)
     train, test = ImageFolder(folder="divided").load(str(tmp_path))
     assert (len(train.labels), len(test.labels)) == (6, 4)
     assert train.x.shape == (6, 3, 32, 32)
 
 
 def test_an_own_folder_without_images_is_one_line(tmp_path: Path) -> None:
-    paint(tmp_path / "images" / "owl" / "1.png", 10)
+    picture(tmp_path / "images" / "owl" / "1.png", 10)
     (tmp_path / "images" / "new").mkdir()
     with pytest.raises(ConfigError, match=r"new has no image; .*, or remove it"):
         ImageFolder().load(str(tmp_path))
@@ -150,11 +141,11 @@ def test_every_suffix_of_the_formats_that_are_read_is_an_image_s() -> None:
 def test_all_kinds_of_images_are_read_and_other_files_counted(tmp_path: Path) -> None:
     for name in ("owl", "bee"):
         for suffix in SUFFIXES:
-            paint(tmp_path / "images" / name / f"1{suffix.upper()}", 10)
+            picture(tmp_path / "images" / name / f"1{suffix.upper()}", 10)
         (tmp_path / "images" / name / "notes.txt").write_text("none")
         (tmp_path / "images" / name / ".hidden").write_text("none")
-    paint(tmp_path / "images" / "loose.png", 10)
-    paint(tmp_path / "images" / "owl" / "deeper" / "1.png", 10)
+    picture(tmp_path / "images" / "loose.png", 10)
+    picture(tmp_path / "images" / "owl" / "deeper" / "1.png", 10)
     dataset = ImageFolder()
     train, test = dataset.load(str(tmp_path))
     assert len(train.labels) + len(test.labels) == 2 * len(SUFFIXES)
@@ -166,7 +157,7 @@ def test_all_kinds_of_images_are_read_and_other_files_counted(tmp_path: Path) ->
 def test_folders_of_more_parts_than_two_are_counted(tmp_path: Path) -> None:
     for part in ("train", "test", "val"):
         for name in ("owl", "bee"):
-            paint(tmp_path / "images" / part / name / "1.png", 10)
+            picture(tmp_path / "images" / part / name / "1.png", 10)
     dataset = ImageFolder()
     assert len(dataset.load(str(tmp_path))[0].labels) == 2
     assert "2 files" in dataset.notes(str(tmp_path))[0]
@@ -176,7 +167,7 @@ def test_folders_of_more_parts_than_two_are_counted(tmp_path: Path) -> None:
 def test_parts_of_other_names_are_told(parts: tuple[str, ...], tmp_path: Path) -> None:
     for part in parts:
         for name in ("owl", "bee"):
-            paint(tmp_path / "images" / part / name / "1.png", 10)
+            picture(tmp_path / "images" / part / name / "1.png", 10)
     with pytest.raises(ConfigError, match="folders of two parts train and test"):
         ImageFolder().load(str(tmp_path))
 
@@ -185,7 +176,7 @@ def test_a_folder_with_brackets_is_no_pattern(tmp_path: Path) -> None:
     for folder, names in (("i[24]", ("owl", "bee")), ("i2", ("ant", "cat", "dog"))):
         for name in names:
             for number in range(2):
-                paint(tmp_path / folder / name / f"{number}.png", 10)
+                picture(tmp_path / folder / name / f"{number}.png", 10)
     assert ImageFolder(folder="i[24]").complete(str(tmp_path)).classes == 2
 
 
@@ -197,7 +188,7 @@ def test_what_systems_leave_is_neither_a_class_nor_told(
     folder = tmp_path / ".hidden" / "images"
     for kind in ("owl", "bee"):
         for number in range(2):
-            paint(folder / kind / f"{number}.png", 10)
+            picture(folder / kind / f"{number}.png", 10)
         (folder / kind / name).write_bytes(b"none")
     (folder / name).write_bytes(b"none")
     (folder / junk / "owl").mkdir(parents=True)

@@ -11,6 +11,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.config.warnings import find_warnings
 from cfl_flower.data.datasets.hugging_face import HuggingFace
 from cfl_flower.errors import ConfigError
+from tests.cfl_flower.data.pools import owners
 
 datasets: Any = pytest.importorskip(
     "datasets", reason="needs pip install flwr-datasets"
@@ -65,11 +66,9 @@ def test_a_partitioner_of_flower_names_the_owners(data_dir: str) -> None:
     rest = {"partition_by": "label", "num_classes_per_partition": 1}
     animals = HuggingFace(path="animals", image="image", partitioner=kind | rest)
     train, test = animals.load(data_dir)
-    assert train.owners is not None
-    assert test.owners is not None
     for owner in range(3):
-        assert len(np.unique(train.labels[train.owners == owner])) == 1
-        assert np.count_nonzero(test.owners == owner) == 2
+        assert len(np.unique(train.labels[owners(train) == owner])) == 1
+        assert np.count_nonzero(owners(test) == owner) == 2
     assert len(train.labels) + len(test.labels) == 30
 
 
@@ -88,8 +87,7 @@ def test_a_folder_of_a_csv_is_read_as_load_dataset_does(tmp_path: Path) -> None:
     train, test = few.load(str(tmp_path))
     assert few.complete(str(tmp_path)).names == ("a", "b")
     assert train.x.shape == (15, 1)
-    assert test.owners is not None
-    assert sorted(test.owners.tolist()) == [0, 1, 2, 3, 4]
+    assert sorted(owners(test).tolist()) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

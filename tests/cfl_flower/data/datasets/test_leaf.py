@@ -10,6 +10,7 @@ import torch
 
 from cfl_flower.data.datasets.leaf import Femnist, Sent140
 from cfl_flower.errors import ConfigError
+from tests.cfl_flower.data.pools import owners
 
 
 def leaf_file(path: Path, users: dict[str, tuple[list[Any], list[Any]]]) -> None:
@@ -58,11 +59,9 @@ def test_femnist_samples_belong_to_their_writers(tmp_path: Path) -> None:
     assert train.labels.tolist() == [36, 3, 45, 61]
     assert test.labels.tolist() == [40, 37]
     # f0001_41, f0100_00, f0388_26, f0999_01: numbered over both parts.
-    assert train.owners is not None
-    assert test.owners is not None
-    assert train.owners.tolist() == [2, 2, 0, 3]
-    assert test.owners.tolist() == [1, 2]
-    assert train.owners.dtype == train.labels.dtype == np.int64
+    assert owners(train).tolist() == [2, 2, 0, 3]
+    assert owners(test).tolist() == [1, 2]
+    assert owners(train).dtype == train.labels.dtype == np.int64
 
 
 def test_femnist10_has_only_the_letters_a_to_j(tmp_path: Path) -> None:
@@ -73,8 +72,7 @@ def test_femnist10_has_only_the_letters_a_to_j(tmp_path: Path) -> None:
     assert train.x[:, 0, 0, 0].tolist() == [0.25, 0.75]
     assert test.labels.tolist() == [4, 1]
     # The writer of no letter is no owner.
-    assert train.owners is not None
-    assert train.owners.tolist() == [2, 0]
+    assert owners(train).tolist() == [2, 0]
 
 
 def test_femnist10_takes_files_that_hold_only_the_letters(tmp_path: Path) -> None:
@@ -152,8 +150,7 @@ def test_tweets_are_word_vectors(tmp_path: Path) -> None:
     assert not test.x.any()
     assert train.labels.tolist() == [1, 0, 0]
     assert test.labels.tolist() == [1]
-    assert train.owners is not None
-    assert train.owners.tolist() == [1, 1, 0]
+    assert owners(train).tolist() == [1, 1, 0]
 
 
 def test_a_sentiment_of_another_number_is_refused(tmp_path: Path) -> None:

@@ -16,12 +16,7 @@ from cfl_flower.data.datasets.listed import (
 )
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.errors import ConfigError
-from cfl_flower.types import IntArray
-
-
-def picture(path: Path, grey: int, size: tuple[int, int] = (20, 20)) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", size, (grey, grey, grey)).save(path)
+from tests.cfl_flower.data.pools import owners, picture, times
 
 
 def listing(path: Path, rows: Sequence[Sequence[object]]) -> None:
@@ -31,18 +26,6 @@ def listing(path: Path, rows: Sequence[Sequence[object]]) -> None:
 
 def greys(pool: Pool) -> list[int]:
     return [int(value) for value in pool.x[:, 0, 0, 0]]
-
-
-def owners(pool: Pool) -> IntArray:
-    assert pool.owners is not None
-    assert pool.owners.dtype == np.int64
-    return pool.owners
-
-
-def times(pool: Pool) -> IntArray:
-    assert pool.times is not None
-    assert pool.times.dtype == np.int64
-    return pool.times
 
 
 FMOW_ROWS = [
@@ -62,7 +45,7 @@ def fmow(root: Path, rows: Sequence[Sequence[str]] = FMOW_ROWS) -> str:
     for number, row in enumerate(rows):
         if row[0] != "seq":
             path = root / f"fmow_v1.1/images/rgb_img_{number}.png"
-            picture(path, number + 1, size=(224, 224))
+            picture(path, number + 1, (224, 224))
     return str(root)
 
 

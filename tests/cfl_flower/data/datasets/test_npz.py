@@ -11,6 +11,7 @@ from PIL import Image
 
 from cfl_flower.data.datasets.npz import Npz
 from cfl_flower.errors import ConfigError
+from tests.cfl_flower.data.pools import owners, times
 
 
 def write(folder: Path, **changes: Any) -> str:
@@ -135,19 +136,16 @@ def test_jpeg_files_end_to_end_are_unpacked(tmp_path: Path) -> None:
 def test_owners_and_times_may_stand_beside(tmp_path: Path) -> None:
     x = np.arange(20, dtype=np.float32)[:, None]
     of = {"y": np.arange(20) % 2, "owner": np.repeat([b"b", b"a"], 10)}
-    times = np.arange(20) // 5
-    np.savez(tmp_path / "data.npz", x=x, time=times, **of)
+    when = np.arange(20) // 5
+    np.savez(tmp_path / "data.npz", x=x, time=when, **of)
     train, test = Npz().load(str(tmp_path))
-    assert train.owners is not None
-    assert train.owners.tolist() == (train.x[:, 0] < 10).int().tolist()
-    assert test.times is not None
-    assert test.times.tolist() == (test.x[:, 0] // 5).int().tolist()
+    assert owners(train).tolist() == (train.x[:, 0] < 10).int().tolist()
+    assert times(test).tolist() == (test.x[:, 0] // 5).int().tolist()
     parts = {"owner_train": of["owner"], "owner_test": of["owner"][:2]}
     both = {"x_train": x, "y_train": of["y"], "x_test": x[:2], "y_test": of["y"][:2]}
     np.savez(tmp_path / "data.npz", **both, **parts)
     _, test = Npz().load(str(tmp_path))
-    assert test.owners is not None
-    assert test.owners.tolist() == [1, 1]
+    assert owners(test).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(

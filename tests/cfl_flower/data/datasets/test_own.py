@@ -7,15 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.errors import ConfigError
-
-
-def picture(path: Path, colour: tuple[int, int, int], size: int = 32) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (size, size), colour).save(path)
+from tests.cfl_flower.data.pools import owners, picture, times
 
 
 def npz(path: Path, x: Any, y: Any, changed: int = 0) -> None:
@@ -37,12 +32,10 @@ def test_a_device_reads_arrays_and_pictures(tmp_path: Path) -> None:
     for pool in (train, test):
         assert pool.x.shape[1:] == dataset.shape
         # What changed last comes last.
-        assert pool.times is not None
-        assert (np.diff(pool.times) >= 0).all()
-        assert (pool.times == np.where(pool.labels == 2, 100, 200)).all()
+        assert (np.diff(times(pool)) >= 0).all()
+        assert (times(pool) == np.where(pool.labels == 2, 100, 200)).all()
         assert (pool.x[:, 0, 0, 0].numpy() == np.where(pool.labels == 2, 51, 255)).all()
-        assert pool.owners is not None
-        assert not pool.owners.any()
+        assert not owners(pool).any()
 
 
 def test_pictures_become_floats_beside_floats(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from cfl_flower.data.datasets.real_streams import (
     UsAccidents,
 )
 from cfl_flower.errors import ConfigError
+from tests.cfl_flower.data.pools import owners, times
 
 STREAMS = (UsAccidents, Flights, Employment)
 
@@ -72,29 +73,25 @@ def test_accidents_have_regions_and_years(packages: Path) -> None:
     # Seven numbers, day or night, and one season.
     assert (stream.shape, stream.classes) == ((10,), 2)
     assert len(train.labels) + len(test.labels) == 237
-    assert train.owners is not None
-    assert np.unique(train.owners).tolist() == [0, 1]
-    assert train.times is not None
-    assert np.unique(train.times).tolist() == list(range(2016, 2022))
+    assert np.unique(owners(train)).tolist() == [0, 1]
+    assert np.unique(times(train)).tolist() == list(range(2016, 2022))
 
 
 def test_only_the_first_period_counts_for_the_scale(packages: Path) -> None:
     write_accidents(packages, accidents())
-    train, test = UsAccidents(minimum=1).load("")
-    assert train.times is not None
-    assert test.times is not None
+    train, _ = UsAccidents(minimum=1).load("")
     temperature = train.x[:, 3].numpy()
-    first = temperature[train.times == 2016]
+    first = temperature[times(train) == 2016]
     assert first.mean() == pytest.approx(0, abs=1e-5)
     assert first.std() == pytest.approx(1, abs=1e-5)
-    later = temperature[train.times == 2021]
+    later = temperature[times(train) == 2021]
     assert later.min() > first.max()
     # Whatever comes later, the first period is the same.
     hotter = accidents()
     hotter.loc[hotter["year_acc"] > 2016, "Temperature(F)"] *= 9
     write_accidents(packages, hotter)
     again, _ = UsAccidents(minimum=1).load("")
-    start = train.times == 2016
+    start = times(train) == 2016
     assert again.x[start].tolist() == train.x[start].tolist()
 
 
@@ -131,8 +128,7 @@ def test_flights_are_joined_with_the_weather(packages: Path) -> None:
     train, test = stream.load("")
     assert len(train.labels) + len(test.labels) == rows - 1 - 8
     assert abs(train.labels.mean() - 0.5) < 0.1
-    assert train.times is not None
-    assert np.unique(train.times).tolist() == list(range(1, 12))
+    assert np.unique(times(train)).tolist() == list(range(1, 12))
     # Two carriers, one origin, three of the schedule and six of the weather.
     assert stream.shape == (12,)
 
@@ -158,8 +154,7 @@ def test_persons_are_joined_with_their_work(packages: Path) -> None:
     train, test = Employment(minimum=5).load("")
     # Nobody of 16 counts; ages from 40 to 44 of both sexes remain.
     assert len(train.labels) + len(test.labels) == rows // 2
-    assert train.owners is not None
-    assert np.unique(train.owners).tolist() == [0, 1]
+    assert np.unique(owners(train)).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("stream", STREAMS)
@@ -193,7 +188,6 @@ def test_the_real_stream_is_what_its_page_says(
     config = compose_config([f"experiment={stream.name}"])
     train, test = config.dataset.load("")
     assert len(train.labels) + len(test.labels) == samples
-    assert train.owners is not None
-    assert len(np.unique(train.owners)) == owners == config.clients
-    first = train.x[train.times == train.times.min()].numpy()
+    assert len(np.unique(owners(train))) == owners == config.clients
+    first = train.x[times(train) == times(train).min()].numpy()
     assert np.abs(first.mean(axis=0)).max() < 1e-3

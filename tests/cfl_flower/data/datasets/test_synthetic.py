@@ -6,13 +6,13 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from cfl_flower.data.datasets.synthetic import Synthetic
+from tests.cfl_flower.data.pools import owners
 
 
 def means(dataset: Synthetic) -> np.ndarray:
     train, _ = dataset.load()
-    assert train.owners is not None
     x = train.x.numpy()
-    return np.stack([x[train.owners == k].mean(0) for k in range(dataset.devices)])
+    return np.stack([x[owners(train) == k].mean(0) for k in range(dataset.devices)])
 
 
 def test_the_default_is_near_the_published_total() -> None:
@@ -28,10 +28,8 @@ def test_every_device_owns_its_samples_in_both_parts() -> None:
     train, test = dataset.load()
     assert train.x.shape[1:] == dataset.shape
     assert train.x.dtype == torch.float32
-    assert train.owners is not None
-    assert test.owners is not None
-    held = np.bincount(test.owners)
-    sizes = np.bincount(train.owners) + held
+    held = np.bincount(owners(test))
+    sizes = np.bincount(owners(train)) + held
     assert sizes.tolist() == dataset.sizes().tolist()
     assert held.tolist() == np.rint(sizes * 0.25).tolist()
     assert set(np.unique(train.labels)) <= set(range(dataset.classes))
@@ -47,9 +45,8 @@ def test_every_load_gives_the_same_samples_and_another_seed_others() -> None:
 
 def test_the_variance_of_input_j_is_j_to_the_minus_1_2() -> None:
     train, _ = Synthetic(devices=12).load()
-    assert train.owners is not None
-    largest = np.bincount(train.owners).argmax()
-    x = train.x.numpy()[train.owners == largest]
+    largest = np.bincount(owners(train)).argmax()
+    x = train.x.numpy()[owners(train) == largest]
     assert len(x) > 500
     expected = np.arange(1, 61) ** -1.2
     assert x.var(0) / expected == pytest.approx(np.ones(60), abs=0.35)
@@ -57,12 +54,10 @@ def test_the_variance_of_input_j_is_j_to_the_minus_1_2() -> None:
 
 def test_one_linear_model_explains_a_device_but_not_another() -> None:
     train, test = Synthetic(devices=12).load()
-    assert train.owners is not None
-    assert test.owners is not None
-    first, second = np.bincount(train.owners).argsort()[-2:]
-    mine, theirs = train.owners == first, test.owners == second
+    first, second = np.bincount(owners(train)).argsort()[-2:]
+    mine, theirs = owners(train) == first, owners(test) == second
     model = LogisticRegression(max_iter=2000).fit(train.x[mine], train.labels[mine])
-    own = test.owners == first
+    own = owners(test) == first
     assert model.score(test.x[own], test.labels[own]) > 0.8
     assert model.score(test.x[theirs], test.labels[theirs]) < 0.5
 

@@ -14,6 +14,7 @@ import conf
 from cfl_flower.building import build
 from cfl_flower.data.datasets.tables import Csv, Parquet
 from cfl_flower.errors import ConfigError
+from tests.cfl_flower.data.pools import owners, times
 
 PETS = """age,kind,label
 1,cat,good
@@ -189,11 +190,9 @@ def test_elec2_is_read_in_the_order_of_its_lines(tmp_path: Path) -> None:
     table = build(options("elec2")).complete(folder)
     train, test = table.load(folder)
     assert (table.shape, table.names) == ((7,), ("DOWN", "UP"))
-    assert train.times is not None
-    assert test.times is not None
-    assert sorted([*train.times, *test.times]) == list(range(100))
+    assert sorted([*times(train), *times(test)]) == list(range(100))
     # Transfer grows: of its first tenth the mean is 0.
-    first = train.times < 10
+    first = times(train) < 10
     assert train.x[first, 6].mean().item() == pytest.approx(0, abs=1e-5)
     assert train.x[~first, 6].min() > train.x[first, 6].max()
 
@@ -239,12 +238,12 @@ WILD: dict[str, Any] = {
 def test_the_first_of_equal_parts_of_all_the_time_there_is_known(
     train_times: range, test_times: range, first: range, tmp_path: Path
 ) -> None:
-    for name, times in {"train.csv": train_times, "test.csv": test_times}.items():
-        rows = [f"{time},{time**2},{time % 2}" for time in times]
+    for name, each in {"train.csv": train_times, "test.csv": test_times}.items():
+        rows = [f"{time},{time**2},{time % 2}" for time in each]
         write(tmp_path, "\n".join(["t,x,label", *rows]), name)
     table = Csv(file="train.csv", test_file="test.csv", time="t", periods=2)
     train, _ = table.load(str(tmp_path))
-    known = train.x[np.isin(train.times, first)].double()
+    known = train.x[np.isin(times(train), first)].double()
     assert known.mean().item() == pytest.approx(0, abs=1e-6)
     assert known.std(correction=0).item() == pytest.approx(1, abs=1e-6)
 
@@ -255,10 +254,8 @@ def test_images_that_a_csv_lists_have_owners_and_times(listed: str) -> None:
     assert table.shape == (3, 4, 4)
     assert (len(train.labels), len(test.labels)) == (8, 4)
     assert test.x[:, 0, 0, 0].tolist() == [40, 100, 160, 220]
-    assert test.owners is not None
-    assert test.owners.tolist() == [0, 1, 0, 1]
-    assert train.times is not None
-    assert np.diff(np.unique(train.times)).min() == 86400
+    assert owners(test).tolist() == [0, 1, 0, 1]
+    assert np.diff(np.unique(times(train))).min() == 86400
 
 
 @pytest.mark.parametrize("folder", ["../elsewhere", "/tmp"])
@@ -280,6 +277,5 @@ def test_a_column_called_row_stays_a_column(tmp_path: Path) -> None:
     lines = [f"{i},{100 - i},{i % 2}" for i in range(20)]
     folder = write(tmp_path, "\n".join(["a,row,label", *lines]))
     train, _ = Csv(time="row").load(folder)
-    assert train.times is not None
-    assert train.times.max() == 100
+    assert times(train).max() == 100
     assert train.x.shape[1] == 1

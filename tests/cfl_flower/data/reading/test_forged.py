@@ -32,11 +32,6 @@ BOUND = 2**29
 """Bytes that a process may take beside what it has, in the tests of bombs."""
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def refused(load: Callable[[str], object], data_dir: Path, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         load(str(data_dir))

@@ -13,7 +13,14 @@ from cfl_flower.data.worlds.partition import (
     Natural,
     Partition,
 )
-from cfl_flower.data.worlds.world import Allocation, Layout, allocate, first_world
+from cfl_flower.data.worlds.world import (
+    Allocation,
+    Layout,
+    World,
+    allocate,
+    first_world,
+    times_allocated,
+)
 from cfl_flower.errors import ConfigError
 
 
@@ -214,3 +221,17 @@ def test_a_demand_that_is_no_share_is_refused(wish: float) -> None:
     demand = np.array([[1.0, wish], [1.0, 1.0]])
     with pytest.raises(ConfigError, match=rf"demand=\[ *{wish}.* use finite .* layout"):
         Layout(demand, np.zeros(2, np.int64))
+
+
+def test_a_client_counts_the_allocations_that_it_took_part_in_alone() -> None:
+    layout = Layout(np.ones((3, 2)), np.zeros(3, np.int64))
+    copies = np.array([2, 0, 1])
+    world: World = first_world(layout, copies=copies)
+    assert times_allocated([]) == 0
+    for takers in ([1, 0, 0], [1, 1, 0], [0, 0, 1]):
+        world = allocate(world, layout, np.array(takers, bool))
+    found = [each.draws.tolist() for each in world.allocations]
+    assert found == [[0, 0, 0], [1, 1, 1], [2, 1, 1], [3, 2, 1]]
+    assert [each.number for each in world.allocations] == [0, 1, 2, 3]
+    assert all(np.array_equal(each.copies, copies) for each in world.allocations)
+    assert world.allocation[:, 0].tolist() == [2, 2, 3]

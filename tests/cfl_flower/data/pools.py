@@ -1,0 +1,31 @@
+"""What tests ask of pools, and pictures to fill them with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from cfl_flower.data.reading.pool import Pool
+from cfl_flower.types import IntArray
+
+
+def owners(pool: Pool) -> IntArray:
+    assert pool.owners is not None
+    assert pool.owners.dtype == np.int64
+    return pool.owners
+
+
+def times(pool: Pool) -> IntArray:
+    assert pool.times is not None
+    assert pool.times.dtype == np.int64
+    return pool.times
+
+
+def picture(
+    path: Path, colour: int | tuple[int, int, int], size: tuple[int, int] = (32, 32)
+) -> None:
+    """Save a picture of one colour, or of a grey."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L" if isinstance(colour, int) else "RGB", size, colour).save(path)
