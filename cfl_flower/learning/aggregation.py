@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.settings import NonNegative, Positive, settings
-from cfl_flower.types import BoolArray, FloatArray, IntArray, Vector
+from cfl_flower.types import FloatArray, Vector
 
 Decay: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 
@@ -243,30 +243,3 @@ class QFedAvg(Average):
         stepped = model[:weights] - total / curvature
         rest = mean_model([result[weights:] for result in results])
         return np.concatenate([stepped, rest]).astype(np.float32)
-
-
-def merge_models(
-    models: list[Vector], sizes: IntArray, trained: BoolArray, rule: str
-) -> tuple[Vector, bool]:
-    """Return the model of two merged clusters, and whether it was trained (StoCFL).
-
-    That of the cluster with the lower number is the first; ``sizes``, their members,
-    and ``trained``, whether anyone has trained them, have shape (2,). The rule ``mean``
-    weights those that were trained by members; ``larger``, as in the authors' code,
-    takes the first, unless the second is of a larger cluster and was trained.
-
-    Examples
-    --------
-    >>> pair = [np.float32([1]), np.float32([5])]
-    >>> merge_models(pair, np.array([3, 1]), np.array([True, True]), "mean")
-    (array([2.], dtype=float32), True)
-    """
-    if rule == "larger":
-        # The code asks only whether the larger has a model to take: one that nobody
-        # trained replaces none.
-        kept = int(sizes[1] > sizes[0] and trained[1])
-    elif trained.all():
-        return mean_model(models, sizes.astype(float)), True
-    else:
-        kept = int(trained[1])
-    return models[kept], bool(trained[kept])

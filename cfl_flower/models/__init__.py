@@ -8,11 +8,11 @@ by layer.
 
 from cfl_flower.models.adapters import Adapted as Adapted
 from cfl_flower.models.adapters import merged as merged
-from cfl_flower.models.base import ModelSettings as ModelSettings
-from cfl_flower.models.base import Network as Network
 from cfl_flower.models.flat import FlatModel as FlatModel
 from cfl_flower.models.flat import Split as Split
 from cfl_flower.models.flat import trainable as trainable
+from cfl_flower.models.network import ModelSettings as ModelSettings
+from cfl_flower.models.network import Network as Network
 from cfl_flower.models.network import build_model as build_model
 from cfl_flower.models.network import build_network as build_network
 from cfl_flower.models.network import check_network as check_network
@@ -26,7 +26,7 @@ from cfl_flower.models.networks import FlexCflMnistCnn as FlexCflMnistCnn
 from cfl_flower.models.networks import Mclr as Mclr
 from cfl_flower.models.networks import Mlp as Mlp
 from cfl_flower.models.networks import Recurrent as Recurrent
+from cfl_flower.models.networks import ResNet18 as ResNet18
+from cfl_flower.models.networks import ShuffleNetV2 as ShuffleNetV2
 from cfl_flower.models.networks import SoftmaxRegression as SoftmaxRegression
-from cfl_flower.models.vision import ResNet18 as ResNet18
-from cfl_flower.models.vision import ShuffleNetV2 as ShuffleNetV2
-from cfl_flower.models.vision import VisionTransformer as VisionTransformer
+from cfl_flower.models.networks import VisionTransformer as VisionTransformer

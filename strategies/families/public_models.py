@@ -9,23 +9,23 @@ from pathlib import Path
 import torch
 
 from cfl_flower.data.datasets.own import Folder
-from cfl_flower.data.worlds.public import (
-    Samples,
-    distributions,
-    public_sets,
-    sets_in_folders,
-)
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.uploads_state import AsynchronousSettings
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.learning.public_evaluation import Validation
 from cfl_flower.learning.training import pretrain
 from cfl_flower.models import FlatModel, build_model
 from cfl_flower.run_config import RunConfig
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import Count, Natural, require, settings
 from cfl_flower.types import Vector
+from strategies.families.public_sets import (
+    Samples,
+    Validation,
+    distributions,
+    public_sets,
+    sets_in_folders,
+)
 
 CLUSTER_TESTS = 2000
 """Test samples of each distribution on which the simulation tests its model."""

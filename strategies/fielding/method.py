@@ -43,7 +43,6 @@ from cfl_flower.engine.method import (
     Disclosure,
     Supports,
 )
-from cfl_flower.privacy.report_noise import NoNoise, Privacy
 from cfl_flower.settings import Fraction, NonNegative, require, settings
 from cfl_flower.state import (
     Sampling,
@@ -64,6 +63,7 @@ from strategies.fielding.reclustering import (
     own_centre_distances,
     recompute_centres,
 )
+from strategies.fielding.report_noise import NoNoise, Privacy
 from strategies.fielding.representations import LabelHistogram, Representation
 from strategies.fielding.threshold import (
     FixedThreshold,

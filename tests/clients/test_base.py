@@ -13,11 +13,11 @@ from cfl_flower.engine.method import StrategySettings
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel, Mclr, initial_vector
-from cfl_flower.privacy.report_noise import LaplaceNoise, NoNoise
 from cfl_flower.seeding import generator
 from clients.base import ClusteredClient
 from clients.pfedme import PFedMeClient
 from strategies.fielding import FieldingSettings
+from strategies.fielding.report_noise import LaplaceNoise, NoNoise
 from strategies.pfedme import PFedMeSettings
 from tests.clients.conftest import MakeContext
 

@@ -10,11 +10,11 @@ import pytest
 
 from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.model_privacy import protect_answer
-from cfl_flower.privacy.report_noise import ClientNoise
 from cfl_flower.privacy.settings import CentralPrivacy, LocalPrivacy
 from cfl_flower.state import StrategySettings
 from cfl_flower.types import Scalar, Vector
 from strategies.fielding.method import FieldingSettings
+from strategies.fielding.report_noise import ClientNoise
 
 LONG = 20_000
 RECEIVED = [np.full(LONG, 5, np.float32), np.zeros(LONG, np.float32)]

@@ -237,7 +237,7 @@ def test_a_file_of_settings_that_has_none_is_named(
 
 CSV = "cfl_flower.data.datasets.tables.Csv"
 LOCAL = "cfl_flower.privacy.settings.LocalPrivacy"
-NOISE = "cfl_flower.privacy.report_noise.ClientNoise"
+NOISE = "strategies.fielding.report_noise.ClientNoise"
 SENT: dict[str, dict[str, Any]] = {
     "dataset": with_defaults({"_target_": FOLDER, "shape": [6]}),
     "model": with_defaults({"_target_": "cfl_flower.models.Mlp", "hidden": 64}),

@@ -81,7 +81,7 @@ def test_a_server_holds_a_few_models_for_each_cluster(
         return [*made(config, *others), note]
 
     # What is kept of a psi that will not be needed again is small beside a model.
-    monkeypatch.setattr("strategies.stocfl.KEPT", 64)
+    monkeypatch.setattr("strategies.stocfl.method.KEPT", 64)
     monkeypatch.setattr(server_app, "make_callbacks", make_callbacks)
     options = [f"strategy={strategy}", "rounds=6", *OPTIONS.get(strategy, [])]
     run_small(*options, f"clients={CLIENTS}")

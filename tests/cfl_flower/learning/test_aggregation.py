@@ -15,7 +15,6 @@ from cfl_flower.learning.aggregation import (
     QFedAvg,
     RunningMean,
     mean_model,
-    merge_models,
     mix_models,
 )
 
@@ -176,34 +175,3 @@ def test_qfedavg_favours_the_client_of_larger_loss() -> None:
     model, results = np.zeros(2, np.float32), [np.float32([1, 0]), np.float32([0, 1])]
     fair = QFedAvg(q=2).combine(model, results, np.array([0.1, 10.0]), 2)
     assert fair[1] > 100 * fair[0] > 0
-
-
-@pytest.mark.parametrize(
-    ("rule", "sizes", "trained", "model", "known"),
-    [
-        # 1 and 5 weighted by 3 and 1 members.
-        ("mean", (3, 1), (True, True), 2, True),
-        ("mean", (3, 1), (False, True), 5, True),
-        ("mean", (1, 3), (True, False), 1, True),
-        ("mean", (1, 3), (False, False), 1, False),
-        ("larger", (3, 1), (True, True), 1, True),
-        ("larger", (1, 3), (True, True), 5, True),
-        ("larger", (2, 2), (True, True), 1, True),
-        # A larger one that nobody trained has no model that could replace another.
-        ("larger", (1, 3), (True, False), 1, True),
-        # The lower one is larger: it starts afresh, as in the code.
-        ("larger", (3, 1), (False, True), 1, False),
-        ("larger", (1, 3), (False, True), 5, True),
-    ],
-)
-def test_the_model_of_merged_clusters_by_hand(
-    rule: str,
-    sizes: tuple[int, int],
-    trained: tuple[bool, bool],
-    model: float,
-    known: bool,
-) -> None:
-    pair = [np.float32([1, -1]), np.float32([5, -5])]
-    found, told = merge_models(pair, np.array(sizes), np.array(trained), rule)
-    assert found.tolist() == [model, -model]
-    assert told is known

@@ -26,7 +26,7 @@ from cfl_flower.learning.decoupling import (
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel, Mlp, initial_vector
-from cfl_flower.models.base import Network
+from cfl_flower.models.network import Network
 from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
 from clients.families.decoupled import DecoupledClient

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from cfl_flower.clustering.similarity import cosines_of, normalise
-from cfl_flower.types import BoolArray, FloatArray, IntArray, Json
+from cfl_flower.learning.aggregation import mean_model
+from cfl_flower.types import BoolArray, FloatArray, IntArray, Json, Vector
 
 
 def find_merges(
@@ -73,6 +74,33 @@ def find_merges(
         nearest[again] = cosines[again].argmax(axis=1)
         best[again] = cosines[again].max(axis=1)
     return merges
+
+
+def merge_models(
+    models: list[Vector], sizes: IntArray, trained: BoolArray, rule: str
+) -> tuple[Vector, bool]:
+    """Return the model of two merged clusters, and whether it was trained (StoCFL).
+
+    That of the cluster with the lower number is the first; ``sizes``, their members,
+    and ``trained``, whether anyone has trained them, have shape (2,). The rule ``mean``
+    weights those that were trained by members; ``larger``, as in the authors' code,
+    takes the first, unless the second is of a larger cluster and was trained.
+
+    Examples
+    --------
+    >>> pair = [np.float32([1]), np.float32([5])]
+    >>> merge_models(pair, np.array([3, 1]), np.array([True, True]), "mean")
+    (array([2.], dtype=float32), True)
+    """
+    if rule == "larger":
+        # The code asks only whether the larger has a model to take: one that nobody
+        # trained replaces none.
+        kept = int(sizes[1] > sizes[0] and trained[1])
+    elif trained.all():
+        return mean_model(models, sizes.astype(float)), True
+    else:
+        kept = int(trained[1])
+    return models[kept], bool(trained[kept])
 
 
 def objective(sums: Sequence[FloatArray]) -> float:

@@ -10,9 +10,10 @@ import pytest
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.types import FloatArray, Plan, Result, Task
 from simulations.engines.inprocess import InProcessGrid
-from strategies.stocfl import StoCFL, StoCFLState, ask_for_changes
+from strategies.stocfl import StoCFL, StoCFLState
+from strategies.stocfl.method import ask_for_changes
 from tests.conftest import Runner, open_method
-from tests.strategies.test_stocfl import MODEL
+from tests.strategies.stocfl.test_method import MODEL
 
 SWAP = ["drift=swap_all", "drift.probability=1", "drift.every=null", "drift.rounds=[4]"]
 

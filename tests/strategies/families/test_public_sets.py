@@ -10,14 +10,18 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.reading.pool import Pool
-from cfl_flower.data.worlds.public import (
+from cfl_flower.data.worlds.view import rotate
+from cfl_flower.errors import ConfigError
+from cfl_flower.learning.testing import evaluate
+from cfl_flower.models import CcflCnn, FlatModel, Mlp
+from strategies.families.public_sets import (
     Distribution,
+    Samples,
+    Validation,
     distributions,
     public_sets,
     sets_in_folders,
 )
-from cfl_flower.data.worlds.view import rotate
-from cfl_flower.errors import ConfigError
 
 
 def test_mixtures_are_of_turned_datasets(tmp_path: Path) -> None:
@@ -94,3 +98,58 @@ def test_labels_are_drawn_by_their_weights_however_many_samples_they_have() -> N
     found = Distribution(weights, 0.0, np.arange(10), 0)
     drawn = [found.draw(few, 8, np.random.default_rng(n)).y for n in range(60)]
     assert torch.cat(drawn).double().mean() == pytest.approx(0.5, abs=0.06)
+
+
+@pytest.fixture
+def sets() -> list[Samples]:
+    made = torch.Generator().manual_seed(0)
+    return [
+        Samples(
+            torch.rand(150 + 20 * k, 1, 16, 16, generator=made),
+            torch.randint(0, 10, (150 + 20 * k,), generator=made),
+        )
+        for k in range(3)
+    ]
+
+
+@pytest.mark.parametrize("settings", [CcflCnn([4, 6]), Mlp(8)])
+def test_losses_equal_those_of_a_plain_test(
+    settings: CcflCnn | Mlp, sets: list[Samples]
+) -> None:
+    network = FlatModel(settings.build((1, 16, 16), 10))
+    vectors = [FlatModel(settings.build((1, 16, 16), 10)).to_vector() for _ in range(3)]
+    validation = Validation(network, sets)
+    plain = FlatModel(settings.build((1, 16, 16), 10))
+    for vector in vectors:
+        found = [evaluate(plain.load(vector), each.x, each.y)[0] for each in sets]
+        assert validation.losses(vector) == pytest.approx(found, rel=1e-5)
+    own = validation.own(vectors)
+    for vector, each, (loss, accuracy) in zip(vectors, sets, own, strict=True):
+        expected, correct = evaluate(plain.load(vector), each.x, each.y)
+        assert loss == pytest.approx(expected, rel=1e-5)
+        assert accuracy == pytest.approx(correct / len(each.y))
+
+
+def test_only_models_that_changed_are_tested_again(sets: list[Samples]) -> None:
+    network = FlatModel(Mlp(8).build((1, 16, 16), 10))
+    validation = Validation(network, sets)
+    vectors = [FlatModel(Mlp(8).build((1, 16, 16), 10)).to_vector() for _ in range(3)]
+    first = validation.own(vectors)
+    assert validation.sizes.tolist() == [150, 170, 190]
+    # What is known is not looked at again, be it written to meanwhile.
+    vectors[0][:] = 0
+    assert validation.own(vectors) == first
+    changed = [vectors[0], vectors[1] + np.float32(1), vectors[2]]
+    again = validation.own(changed)
+    assert (again[0], again[2]) == (first[0], first[2])
+    assert again[1] != first[1]
+
+
+def test_any_number_of_threads_finds_the_same_bits() -> None:
+    made = torch.Generator().manual_seed(0)
+    x = torch.rand(1000, 1, 28, 28, generator=made)
+    sets = [Samples(x, torch.randint(0, 10, (1000,), generator=made))]
+    network = FlatModel(CcflCnn([4, 6]).build((1, 28, 28), 10))
+    vector = network.to_vector()
+    found = [Validation(network, sets, count).own([vector]) for count in (1, 2, 5)]
+    assert found[0] == found[1] == found[2]

@@ -17,15 +17,15 @@ from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.clustering.representations import chance_explains, check_histogram
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
-from cfl_flower.privacy.report_noise import (
+from clients.base import ClusteredClient
+from strategies.fielding import FieldingSettings
+from strategies.fielding.report_noise import (
     L2_SENSITIVITY,
     GaussianNoise,
     LaplaceNoise,
     NoNoise,
     gaussian_scale,
 )
-from clients.base import ClusteredClient
-from strategies.fielding import FieldingSettings
 from tests.conftest import Runner
 
 NOISY = ["strategy=fielding", "strategy/privacy=laplace"]

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfl_flower.clustering.merging import (
+from cfl_flower.clustering.similarity import cosine_matrix, normalise
+from strategies.stocfl.merging import (
     describe_clustering,
     find_merges,
+    merge_models,
     objective,
     purity,
 )
-from cfl_flower.clustering.similarity import cosine_matrix, normalise
 
 
 def products_of(angles: list[float]) -> np.ndarray:
@@ -133,3 +134,34 @@ def test_without_true_concepts_there_is_no_purity() -> None:
     one = pytest.approx(1.0)
     expected = {"known": 2, "found": 2, "objective": one, "purity": None}
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "sizes", "trained", "model", "known"),
+    [
+        # 1 and 5 weighted by 3 and 1 members.
+        ("mean", (3, 1), (True, True), 2, True),
+        ("mean", (3, 1), (False, True), 5, True),
+        ("mean", (1, 3), (True, False), 1, True),
+        ("mean", (1, 3), (False, False), 1, False),
+        ("larger", (3, 1), (True, True), 1, True),
+        ("larger", (1, 3), (True, True), 5, True),
+        ("larger", (2, 2), (True, True), 1, True),
+        # A larger one that nobody trained has no model that could replace another.
+        ("larger", (1, 3), (True, False), 1, True),
+        # The lower one is larger: it starts afresh, as in the code.
+        ("larger", (3, 1), (False, True), 1, False),
+        ("larger", (1, 3), (False, True), 5, True),
+    ],
+)
+def test_the_model_of_merged_clusters_by_hand(
+    rule: str,
+    sizes: tuple[int, int],
+    trained: tuple[bool, bool],
+    model: float,
+    known: bool,
+) -> None:
+    pair = [np.float32([1, -1]), np.float32([5, -5])]
+    found, told = merge_models(pair, np.array(sizes), np.array(trained), rule)
+    assert found.tolist() == [model, -model]
+    assert told is known

@@ -24,12 +24,11 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.client.drift_report import DriftReport
-from cfl_flower.clustering.merging import describe_clustering, find_merges
 from cfl_flower.clustering.similarity import gram_matrix, nearest_direction, sketch
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Disclosure
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.learning.aggregation import RunningMean, merge_models
+from cfl_flower.learning.aggregation import RunningMean
 from cfl_flower.settings import Count, Natural, require, settings
 from cfl_flower.state import ClusteredState, Weighting, no_clusters
 from cfl_flower.types import (
@@ -45,6 +44,7 @@ from cfl_flower.types import (
 )
 from clients.stocfl import OmegaRequest, PsiRequest, RefreshRequest
 from strategies.ditto import DittoSettings
+from strategies.stocfl.merging import describe_clustering, find_merges, merge_models
 
 UNKNOWN = 0
 """The cluster of the clients whose psi the server does not know; its model is omega."""

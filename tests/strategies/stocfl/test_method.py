@@ -23,7 +23,8 @@ from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
 from clients.stocfl import StoCFLClient
 from simulations.engines.inprocess import InProcessGrid
-from strategies.stocfl import StoCFLState, check_direction
+from strategies.stocfl import StoCFLState
+from strategies.stocfl.method import check_direction
 from tests.conftest import Runner, open_method
 
 STO = ["strategy=stocfl", "drift.rounds=[]"]
@@ -127,7 +128,7 @@ def test_stocfl_warns_if_all_psi_take_much_memory(
 ) -> None:
     # 12 clients with 650 floats each.
     for room, said in ((4 * 12 * 650, 0), (4 * 12 * 650 - 1, 1)):
-        monkeypatch.setattr("strategies.stocfl.MEMORY_WARNING", room)
+        monkeypatch.setattr("strategies.stocfl.method.MEMORY_WARNING", room)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             run_small(*STO, "rounds=1", folder=str(room))
