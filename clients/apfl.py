@@ -82,8 +82,7 @@ class APFLClient(ClusteredClient):
 
     def own(self, received: Vector, before: int) -> tuple[Vector, float]:
         """Return v and alpha as of before a round; v is at first the received w."""
-        state = self.context.state
-        model = self.saved_model(state, before)
+        model = self.saved_model(before)
         if model is None:
             return received, self.context.settings.alpha
-        return model, float(state.load(before)["alpha"][0])
+        return model, float(self.context.state.load(before)["alpha"][0])

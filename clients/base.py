@@ -18,10 +18,11 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import torch
 from flwr.client import NumPyClient
+from numpy.random import Generator
 from torch import Tensor
 
 from cfl_flower.client.attacks import spoil_labels, spoil_report
-from cfl_flower.client.context import ClientContext, ClientState
+from cfl_flower.client.context import ClientContext
 from cfl_flower.client.drift_report import DriftReporter, ReportRequest
 from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.clustering.representations import label_histogram
@@ -44,6 +45,9 @@ Metrics: TypeAlias = dict[str, Scalar]
 Reply: TypeAlias = tuple[list[Vector], int, Metrics]
 """Arrays, the number of samples, and metrics: what Flower's `fit` returns."""
 
+Evaluated: TypeAlias = tuple[float, int, Metrics]
+"""The loss, the number of tested samples, and metrics: what `evaluate` returns."""
+
 Tested: TypeAlias = tuple[float, int]
 """The mean cross-entropy and the number of correct answers."""
 
@@ -52,8 +56,13 @@ Test: TypeAlias = Callable[..., Tested]
 scores and labels (`learning.testing.Note`)."""
 
 
-TESTS = frozenset({"evaluate", "make_test", "served", "report"})
-"""Methods of a client that decide what a test is of, and what it tells."""
+CLAIMS = {
+    "reports_loss": {"fit"},
+    "fine_tunes": {"evaluate", "make_test"},
+    "tests_received": {"evaluate", "make_test", "served", "report"},
+}
+"""What a client is taken to do, and the methods of which a subclass that overrides one
+has to say so itself."""
 
 Samples: TypeAlias = tuple[Tensor, Tensor]
 """Inputs, (n, ...), and labels, (n,)."""
@@ -73,8 +82,8 @@ class ClusteredClient(NumPyClient):
     tests_received: ClassVar[bool] = True
     """Whether `evaluate` tests the first received model as it is, and reports nothing
     that follows from models. A device whose owner guards its training samples makes no
-    other test. A subclass that overrides one of `TESTS`, and still does, sets it to
-    true."""
+    other test. A subclass that overrides one of its `CLAIMS`, and still does, sets it
+    to true."""
 
     fits_by: ClassVar[str] = "loss"
     """What `find_cluster` compares clusters by: the smallest loss, or the largest
@@ -85,13 +94,10 @@ class ClusteredClient(NumPyClient):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "fit" in vars(cls) and "reports_loss" not in vars(cls):
-            cls.reports_loss = False
-        tests_otherwise = not vars(cls).keys().isdisjoint({"evaluate", "make_test"})
-        if tests_otherwise and "fine_tunes" not in vars(cls):
-            cls.fine_tunes = False
-        if TESTS & vars(cls).keys() and "tests_received" not in vars(cls):
-            cls.tests_received = False
+        own = vars(cls).keys()
+        for claim, methods in CLAIMS.items():
+            if own & methods and claim not in own:
+                setattr(cls, claim, False)
 
     def __init__(self, context: ClientContext) -> None:
         self.context = context
@@ -103,7 +109,7 @@ class ClusteredClient(NumPyClient):
         local: LocalTraining = context.settings.local
         return local.in_round(context.round, context.stream.rounds)
 
-    def rng(self, purpose: str, server_round: int | None = None) -> np.random.Generator:
+    def rng(self, purpose: str, server_round: int | None = None) -> Generator:
         """Return this client's generator for a purpose in a round, or in the task's."""
         context = self.context
         now = context.round if server_round is None else server_round
@@ -190,8 +196,7 @@ class ClusteredClient(NumPyClient):
         by default the start. ``purpose`` seeds the draws of the batches. ``terms`` are
         further arguments of `learning.training.train`.
         """
-        context = self.context
-        server_round = context.round if server_round is None else server_round
+        server_round = self.context.round if server_round is None else server_round
         x, y = self.samples(server_round) if samples is None else samples
         model = self.load(start)
         rng = self.rng(purpose, server_round)
@@ -223,11 +228,22 @@ class ClusteredClient(NumPyClient):
         cluster = int(losses.argmin())
         return cluster, float(losses[cluster])
 
-    def saved_model(self, state: ClientState, before: int) -> Vector | None:
+    def saved_model(self, before: int, part: str = "") -> Vector | None:
         """Return the model that this client saved before a round, if it did.
 
-        Raises `SavedStateError` if it does not fit the network.
+        Parameters
+        ----------
+        before : int
+            The round.
+        part : str
+            The part of the client's state that has the model; empty for the whole.
+
+        Raises
+        ------
+        SavedStateError
+            If the model does not fit the network.
         """
+        state = self.context.state.part(part) if part else self.context.state
         model = state.load(before).get("model")
         wanted = len(self.context.model.vector)
         if model is not None and model.shape != (wanted,):
@@ -237,9 +253,12 @@ class ClusteredClient(NumPyClient):
             )
         return model
 
-    def evaluate(
-        self, parameters: list[Vector], config: Config
-    ) -> tuple[float, int, Metrics]:
+    def own_model(self, before: int, part: str = "") -> Vector:
+        """Return `saved_model`, or the run's initial model if there is none."""
+        model = self.saved_model(before, part)
+        return self.context.initial() if model is None else model
+
+    def evaluate(self, parameters: list[Vector], config: Config) -> Evaluated:
         """Test the served model, and report the next round's data.
 
         The test is on this round's data, or on the next round's if that is requested.

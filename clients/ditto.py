@@ -34,7 +34,7 @@ class DittoClient(BilevelClient):
         """Train the received omega, parameters[0], and this client's v near it."""
         context = self.context
         omega = parameters[0]
-        own = self.own(before=context.round)
+        own = self.saved_model(before=context.round)
         if own is None:
             own = context.initial() if context.settings.start == "initial" else omega
         trained, count = self.train_near(own, omega)
@@ -43,9 +43,5 @@ class DittoClient(BilevelClient):
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model; the global one if it has none yet."""
-        own = self.own(before=self.context.upcoming)
+        own = self.saved_model(before=self.context.upcoming)
         return parameters[0] if own is None else own
-
-    def own(self, before: int) -> Vector | None:
-        """Return this client's own model as of before a round."""
-        return self.saved_model(self.context.state, before)

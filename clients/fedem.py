@@ -54,8 +54,7 @@ class FedEMClient(ClusteredClient):
             return parameters, 0, {}
         shares = self.weigh(parameters, self.own(before=context.round), (x, y))
         context.state.save(context.round, {"mixture": shares.mean(1).cpu().numpy()})
-        smoothing = self.local.label_smoothing
-        loss = partial(weighted_cross_entropy, smoothing=smoothing)
+        loss = partial(weighted_cross_entropy, smoothing=self.local.label_smoothing)
         trained = []
         for number, (start, share) in enumerate(zip(parameters, shares, strict=True)):
             model, _ = self.train_from(

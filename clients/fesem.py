@@ -33,6 +33,5 @@ class FeSEMClient(ChoosingClient):
         self, received: Sequence[Vector], config: Config, server_round: int
     ) -> int:
         """Return the model nearest to the last trained one, or to the initial one."""
-        trained = self.context.state.part("trained")
-        last = self.saved_model(trained, before=self.context.upcoming)
-        return nearest_model(self.context.initial() if last is None else last, received)
+        last = self.own_model(before=self.context.upcoming, part="trained")
+        return nearest_model(last, received)

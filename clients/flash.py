@@ -21,10 +21,9 @@ class FlashClient(ClusteredClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received model until it hardly improves."""
-        context = self.context
         settings = self.context.settings
         start = parameters[0]
-        x, y = self.samples(context.round)
+        x, y = self.samples(self.context.round)
         rng = self.rng("batches")
         order = torch.from_numpy(rng.permutation(len(y))).to(y.device)
         held = order[: int(settings.validation * len(y))]

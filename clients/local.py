@@ -15,18 +15,14 @@ class LocalClient(ClusteredClient):
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train this client's own model and keep it."""
         context = self.context
-        trained, count = self.train_from(self._own(before=context.round))
+        trained, count = self.train_from(self.own_model(before=context.round))
         context.state.save(context.round, {"model": trained})
         return [], count, {}
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of this round."""
-        return self._own(before=self.context.upcoming)
+        return self.own_model(before=self.context.upcoming)
 
     def starting_model(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of before this round."""
-        return self._own(before=self.context.round)
-
-    def _own(self, before: int) -> Vector:
-        model = self.saved_model(self.context.state, before)
-        return self.context.initial() if model is None else model
+        return self.own_model(before=self.context.round)

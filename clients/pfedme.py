@@ -53,5 +53,4 @@ class PFedMeClient(ClusteredClient):
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of this round."""
-        model = self.saved_model(self.context.state, self.context.upcoming)
-        return self.context.initial() if model is None else model
+        return self.own_model(before=self.context.upcoming)

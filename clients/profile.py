@@ -26,7 +26,7 @@ from cfl_flower.clustering.profiles import (
 from cfl_flower.learning.testing import BLOCK, evaluate, switch_mode
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, Vector
-from clients.base import ClusteredClient, Config, Metrics, Reply, Samples
+from clients.base import ClusteredClient, Config, Evaluated, Metrics, Reply, Samples
 
 FITS = "fits"
 """Key of a task's config, and of the answer: how many of its training samples the
@@ -54,8 +54,7 @@ class ProfileClient(ClusteredClient):
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer with the profile by parameters[0], if requested."""
-        upcoming = self.context.upcoming
-        count = len(self.data(upcoming).labels)
+        count = len(self.data(self.context.upcoming).labels)
         request = ProfileRequest.from_config(config)
         found = {} if request is None else self.describe(parameters[0], request)
         return [], count, found
@@ -69,9 +68,7 @@ class ProfileClient(ClusteredClient):
         arrays, count, metrics = super().fit(parameters, config)
         return arrays, count, {**metrics, **found}
 
-    def evaluate(
-        self, parameters: list[Vector], config: Config
-    ) -> tuple[float, int, Metrics]:
+    def evaluate(self, parameters: list[Vector], config: Config) -> Evaluated:
         """Test as all clients do, then do what is requested with the last parameter."""
         loss, count, found = super().evaluate(parameters, config)
         request = ProfileRequest.from_config(config)

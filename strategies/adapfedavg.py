@@ -13,7 +13,7 @@ model.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -52,8 +52,8 @@ class AdapFedAvgState(ClusteredState):
 
     steps: int = 0
     """t, the rounds with results."""
-    mean: Vector = field(default_factory=lambda: np.zeros(0, np.float32))
-    """The moving average of the weights, shape (p,)."""
+    mean: Vector = field(default_factory=lambda: np.zeros(1, np.float32))
+    """The moving average of the weights, shape (p,); a single 0 before the first."""
     variance: float = 0.0
     ratio: float = 0.0
     share: float = 1.0
@@ -83,12 +83,6 @@ class AdapFedAvg(ClusteredStrategy):
     Settings = AdapFedAvgSettings
     State = AdapFedAvgState
     discloses = Disclosure()
-
-    def initial_state(self) -> Any:
-        """Return the state before any client is known."""
-        state = super().initial_state()
-        state.mean = np.zeros(self.run.weights, np.float32)
-        return state
 
     def plan_train(self, server_round: int) -> Plan:
         """Send the learning rate with the model."""

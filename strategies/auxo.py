@@ -29,7 +29,13 @@ from cfl_flower.engine.method import (
 )
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import Count, Fraction, Positive, settings
-from cfl_flower.state import ClusteredState, Sampling, StrategySettings, Weighting
+from cfl_flower.state import (
+    ClusteredState,
+    Sampling,
+    StrategySettings,
+    Weighting,
+    no_clusters,
+)
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Plan, Result
 
 NEITHER = -1
@@ -71,6 +77,8 @@ class AuxoState(ClusteredState):
     """Whether a cohort's first sides were made, shape (K,)."""
     learned: IntArray = field(default_factory=lambda: np.zeros(1, np.int64))
     """Rounds in which a cohort learned, its parent's included, shape (K,)."""
+    requested: IntArray = field(default_factory=no_clusters)
+    """The cohort that each client asked for in the last round, shape (n,)."""
 
 
 def directions(updates: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -193,23 +201,24 @@ class Auxo(ClusteredStrategy):
         explores = rng.random(count) < chance
         # Without a largest reward the request is random.
         explores |= np.ptp(state.rewards, axis=1) == 0
-        self._requested = np.where(explores, drawn, own)
-        rows = self.run.participants.choose(server_round, self._requested)
-        return cluster_plan(state, rows, self._requested)
+        state.requested = np.where(explores, drawn, own)
+        rows = self.run.participants.choose(server_round, state.requested)
+        return cluster_plan(state, rows, state.requested)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Learn from each cohort's updates, average, and split cohorts that are due."""
         state = self.state
         own = state.clusters
-        rows = self.state.rows(result.client for result in results)
+        rows = state.rows(result.client for result in results)
+        asked = state.requested[rows]
         learned: list[int] = []
         for cohort in range(len(state.models)):
-            here = np.flatnonzero(self._requested[rows] == cohort)
+            here = np.flatnonzero(asked == cohort)
             if len(here) >= self.settings.smallest:
                 updates = np.stack([results[i].arrays[0] for i in here])
                 self.learn(cohort, rows[here], updates - state.models[cohort], own)
                 learned.append(cohort)
-        self.run.average_clusters(self._requested[rows], results)
+        self.run.average_clusters(asked, results)
         rewards = state.rewards
         # Without a largest reward a client stays in its cohort.
         tied = np.ptp(rewards, axis=1) == 0

@@ -156,6 +156,14 @@ class FedCCFA(DecoupledStrategy):
                 "strategy.clustering=oracle needs a simulated stream, whose concepts "
                 "are known; use balanced on real devices"
             )
+        participants = self.run.config.participants
+        if participants < 3 and self.settings.clustering != "oracle":
+            warnings.warn(
+                f"strategy=fedccfa with {participants} participants: two are compared "
+                "by their cosine distance, one is a cluster of its own; raise "
+                "participants to at least 3",
+                stacklevel=1,
+            )
         state = super().initial_state()
         classes = self.split.classes
         state.class_clusters = np.zeros((0, classes), np.int64)
@@ -191,7 +199,7 @@ class FedCCFA(DecoupledStrategy):
 
     def plan_train(self, server_round: int) -> Plan:
         """Send the extractor to the participants, and the anchors if all share them."""
-        shared = [self.state.points.ravel()] if self.shares_anchors else []
+        shared = [self.state.anchors.points.ravel()] if self.shares_anchors else []
         plan = self.run.participants.send(server_round, [self.extractor, *shared])
         if shared:
             plan.config.update(presence_config(self.state.anchors))
@@ -236,7 +244,6 @@ class FedCCFA(DecoupledStrategy):
             state.distances = np.where(pairs, apart, np.nan).astype(np.float32)
             reach = 0.5
         else:
-            self.warn_of_few(len(results))
             rows = self._rows(results, settings.clustering.replace("local", "own"))
             state.distances = class_distances(rows, weights)
         state.class_clusters = cluster_classes(state.distances, reach)
@@ -247,19 +254,6 @@ class FedCCFA(DecoupledStrategy):
         """Return the clients whose classifiers were clustered last, with clusters."""
         by_class = self.state.clustered, self.state.class_clusters
         return replace(super().describe(), class_clusters=by_class)
-
-    def warn_of_few(self, participants: int) -> None:
-        """Warn once in a run that MADC is not defined for so few."""
-        if participants < 3 and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"strategy=fedccfa with {participants} participants: two are compared "
-                "by their cosine distance, one is a cluster of its own; raise "
-                "participants to at least 3",
-                stacklevel=1,
-            )
-
-    _warned = False
 
     def _stack(self, results: Sequence[Result], name: str) -> FloatArray:
         place = list(self.parts).index(name)

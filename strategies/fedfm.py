@@ -64,7 +64,7 @@ class FedFM(ClusteredStrategy):
 
     def plan_train(self, server_round: int) -> Plan:
         """Send the model and the anchors to the participants."""
-        arrays = [self.state.models[0], self.state.points.ravel()]
+        arrays = [self.state.models[0], self.state.anchors.points.ravel()]
         plan = self.run.participants.send(server_round, arrays)
         plan.config.update(presence_config(self.state.anchors))
         return plan

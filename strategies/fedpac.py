@@ -124,7 +124,7 @@ class FedPAC(DecoupledStrategy):
 
     def plan_train(self, server_round: int) -> Plan:
         """Send the extractor and the anchors to the participants."""
-        points = self.state.points.ravel()
+        points = self.state.anchors.points.ravel()
         plan = self.run.participants.send(server_round, [self.extractor, points])
         plan.config.update(presence_config(self.state.anchors))
         return replace(plan, reply=(*self.split.lengths, len(points), len(points)))

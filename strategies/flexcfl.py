@@ -21,6 +21,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.random import Generator
 from pydantic import Field
 
 from cfl_flower.clustering.algorithms import (
@@ -91,7 +92,7 @@ class FlexCFLState(ChoosingState):
 
 
 def group_updates(
-    updates: Sequence[Vector], count: int, grouping: str, rng: np.random.Generator
+    updates: Sequence[Vector], count: int, grouping: str, rng: Generator
 ) -> tuple[IntArray, list[Vector]]:
     """Group n updates of shape (d,) in m groups: Algorithm 3, lines 7 to 16.
 
@@ -172,7 +173,7 @@ class FlexCFL(ChoosingStrategy):
             super().welcome(server_round, newcomers)
 
     def start_groups(
-        self, server_round: int, newcomers: list[Result], rng: np.random.Generator
+        self, server_round: int, newcomers: list[Result], rng: Generator
     ) -> set[ClientId]:
         """Group the first clients by their updates, and return them: Algorithm 3."""
         settings = self.settings
@@ -190,7 +191,7 @@ class FlexCFL(ChoosingStrategy):
         return asked
 
     def collect_updates(
-        self, server_round: int, newcomers: list[Result], rng: np.random.Generator
+        self, server_round: int, newcomers: list[Result], rng: Generator
     ) -> tuple[list[Result], set[ClientId]]:
         """Let alpha * m clients train from w_0: Algorithm 3, lines 2 to 6.
 

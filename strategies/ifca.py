@@ -63,8 +63,7 @@ class IFCA(ChoosingStrategy):
     @property
     def choose_in_training(self) -> bool:
         """Whether a trained model comes with its choice: it does if there is one."""
-        secure_sums = self.run.config.privacy.secure_sums
-        return not secure_sums and len(self.state.models) > 1
+        return not self.run.config.privacy.secure_sums and len(self.state.models) > 1
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read the choice of a cluster, which must come with a trained model."""

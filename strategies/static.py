@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
+from numpy.random import Generator
 
 from cfl_flower.clustering.algorithms import nearest_centre
 from cfl_flower.communication.results import Results
@@ -29,9 +29,7 @@ class Static(Fielding):
         """Leave clients in their clusters."""
         self.run.record.measures |= self.settings.privacy.spent(self.state.reports)
 
-    def follow_drift(
-        self, drifted: IntArray, rng: np.random.Generator
-    ) -> tuple[int, bool]:
+    def follow_drift(self, drifted: IntArray, rng: Generator) -> tuple[int, bool]:
         """Put newcomers into the nearest clusters, and leave the centres unchanged."""
         state = self.state
         points = state.representations[drifted]

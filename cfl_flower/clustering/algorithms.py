@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import Annotated
 
 import numpy as np
+from numpy.random import Generator
 from pydantic import Field
 
 from cfl_flower.clustering.representations import Distance, distances, pair_distances
@@ -177,7 +178,7 @@ def choose_clusters(
     points: FloatArray,
     metric: Distance,
     scan: KMeansScan,
-    rng: np.random.Generator,
+    rng: Generator,
     least: float = -1.0,
 ) -> IntArray:
     """Cluster clients by k-means, with K chosen by the silhouette.
@@ -210,7 +211,7 @@ def choose_clusters(
 
 
 def _kmeans_for_each_k(
-    points: FloatArray, scan: KMeansScan, largest: int, rng: np.random.Generator
+    points: FloatArray, scan: KMeansScan, largest: int, rng: Generator
 ) -> list[IntArray]:
     """Return a k-means clustering for every K of the scan.
 
@@ -241,7 +242,7 @@ def _kmeans_for_each_k(
     return [fit(k) for k in range(scan.smallest, largest + 1)]
 
 
-def kmeans(points: FloatArray, count: int, rng: np.random.Generator) -> IntArray:
+def kmeans(points: FloatArray, count: int, rng: Generator) -> IntArray:
     """Return the best of ten k-means++ clusterings into K clusters, shape (n,).
 
     Into fewer than K = ``count`` if there are fewer distinct points.

@@ -7,6 +7,7 @@ all samples, which need no labels; then L means, and L deviations, of each label
 from __future__ import annotations
 
 import numpy as np
+from numpy.random import Generator
 
 from cfl_flower.clustering.algorithms import number_by_appearance
 from cfl_flower.seeding import one_thread
@@ -19,7 +20,7 @@ LABEL_FREE = 2
 """Groups at the start of a profile that need no labels."""
 
 
-def random_projection(width: int, z: int, rng: np.random.Generator) -> Vector:
+def random_projection(width: int, z: int, rng: Generator) -> Vector:
     """Return z orthonormal directions of ``width`` features, shape (width, z).
 
     Of fewer features than z, the directions that there are not are zero.

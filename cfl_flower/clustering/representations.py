@@ -6,6 +6,7 @@ import hashlib
 from typing import Literal
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from cfl_flower.errors import InvalidResultError
@@ -197,7 +198,7 @@ def mean_client_distance(
     representations: FloatArray,
     clusters: IntArray,
     metric: Distance,
-    rng: np.random.Generator | None = None,
+    rng: Generator | None = None,
 ) -> float | None:
     """Return the heterogeneity of a clustering: Fielding, section 2.1.
 

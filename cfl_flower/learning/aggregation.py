@@ -18,6 +18,9 @@ BLOCK = 2**15
 Memory: TypeAlias = list[Vector]
 """The state of a server optimiser for one cluster's model."""
 
+Step: TypeAlias = tuple[Vector, Memory]
+"""The next model, and the state for the step after."""
+
 
 class RunningMean:
     """The mean of models that are added one by one, and not stored.
@@ -84,16 +87,13 @@ class Average:
     remembers: ClassVar[bool] = False
     by_loss: ClassVar[bool] = False
 
-    def step(
-        self, model: Vector, mean: Vector, weights: int, memory: Memory
-    ) -> tuple[Vector, Memory]:
+    def step(self, model: Vector, mean: Vector, weights: int, memory: Memory) -> Step:
         """Return the next model and the state for the step after.
 
         From the current model, shape (d,), and the mean of the results. Numbers behind
         the p ``weights`` are running statistics. ``memory`` is what the step to
         ``model`` returned, and empty for a first step.
         """
-        del model, weights, memory
         return mean, []
 
 
@@ -112,9 +112,7 @@ class FedAvgM(Average):
 
     remembers: ClassVar[bool] = True
 
-    def step(
-        self, model: Vector, mean: Vector, weights: int, memory: Memory
-    ) -> tuple[Vector, Memory]:
+    def step(self, model: Vector, mean: Vector, weights: int, memory: Memory) -> Step:
         """Return the next model, and the momentum of its weights."""
         velocity = mean[:weights].astype(float) - model[:weights]
         if memory:
@@ -141,9 +139,7 @@ class FedAdagrad(Average):
 
     remembers: ClassVar[bool] = True
 
-    def step(
-        self, model: Vector, mean: Vector, weights: int, memory: Memory
-    ) -> tuple[Vector, Memory]:
+    def step(self, model: Vector, mean: Vector, weights: int, memory: Memory) -> Step:
         """Return the next model, and the moments m and v of its weights."""
         update = mean[:weights].astype(float) - model[:weights]
         if memory:

@@ -14,8 +14,8 @@ from importlib import import_module
 from inspect import isclass, signature
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
+from numpy.random import Generator
 from torch import Tensor, nn
 from torch.optim import SGD, lr_scheduler
 
@@ -100,9 +100,7 @@ def check_parts(parts: Sequence[Part], shape: tuple[int, ...], scaled: bool) -> 
                 raise ValueError(f"it gives {tuple(found.shape)}")
 
 
-def augmented(
-    parts: Sequence[Part], images: Tensor, rng: np.random.Generator
-) -> Tensor:
+def augmented(parts: Sequence[Part], images: Tensor, rng: Generator) -> Tensor:
     """Return images, (n, c, h, w), each transformed by draws of its own."""
     transform = nn.Sequential(*_transforms(json.dumps(parts), images.shape[1:]))
     with torch.random.fork_rng(devices=[images.device] if images.is_cuda else []):

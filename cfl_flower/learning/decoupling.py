@@ -8,11 +8,12 @@ regression on them.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, normalize
@@ -41,7 +42,7 @@ def train_classifier(
     representations: Tensor,
     y: Tensor,
     settings: LocalTraining,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> Vector:
     """Return the classifier after training on representations, the extractor frozen.
 
@@ -56,16 +57,14 @@ def train_classifier(
     return model.to_vector()
 
 
-def initial_classifier(split: Split, rng: np.random.Generator) -> Vector:
+def initial_classifier(split: Split, rng: Generator) -> Vector:
     """Draw a classifier from torch's default, uniform within 1 / sqrt(D)."""
     bound = split.width**-0.5
     count = split.classes * (split.width + 1)
     return rng.uniform(-bound, bound, count).astype(np.float32)
 
 
-def balanced_batch(
-    labels: NDArray[np.integer], each: int, rng: np.random.Generator
-) -> IntArray:
+def balanced_batch(labels: NDArray[np.integer], each: int, rng: Generator) -> IntArray:
     """Draw the indices of ``each`` samples of every label that occurs, label by label.
 
     With replacement if there are fewer; ``labels`` have shape (n,).
@@ -87,9 +86,9 @@ def balanced_batch(
 class Anchors:
     """A point in the space of representations for each class: FedCCFA, eq. 6."""
 
-    points: FloatArray
+    points: FloatArray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     """Float32, shape (L, D); zero for a class without an anchor."""
-    present: BoolArray
+    present: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     """Which classes have one, shape (L,)."""
 
 

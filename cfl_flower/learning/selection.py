@@ -6,15 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 from pydantic import Field
 
 from cfl_flower.settings import Count, Fraction, NonNegative, settings
 from cfl_flower.types import FloatArray, IntArray
 
 
-def share_participants(
-    participants: int, sizes: IntArray, rng: np.random.Generator
-) -> IntArray:
+def share_participants(participants: int, sizes: IntArray, rng: Generator) -> IntArray:
     """Share M participants over K clusters.
 
     Fielding, Algorithm 1, line 9: M/K from each cluster. The remainder of M/K goes to
@@ -95,29 +94,37 @@ class RandomSelection:
     """Choose uniformly at random within each cluster, without replacement."""
 
     learns: ClassVar[bool] = False
+    """Whether it looks at the `History`."""
     by_distance: ClassVar[bool] = False
+    """Whether it looks at the distances from centres."""
 
     def choose(
-        self,
-        members: IntArray,
-        count: int,
-        rng: np.random.Generator,
-        known: Known | None = None,
+        self, members: IntArray, count: int, rng: Generator, known: Known
     ) -> IntArray:
-        """Return ``count`` of the members, which are rows of the state, ascending."""
-        del known
+        """Return ``count`` of the members, which are rows of the state, ascending.
+
+        Parameters
+        ----------
+        members : array of int, shape (m,)
+            The rows of those who can take part.
+        count : int
+            How many of them, at most m.
+        rng : numpy.random.Generator
+            The round's.
+        known : Known
+            What was observed of the clients.
+        """
         return np.sort(rng.choice(members, count, replace=False))
 
 
 @settings("selection")
-class NearestToCentre:
+class NearestToCentre(RandomSelection):
     """Choose the clients nearest to their cluster's centre: Fielding, section 3."""
 
-    learns: ClassVar[bool] = False
     by_distance: ClassVar[bool] = True
 
     def choose(
-        self, members: IntArray, count: int, rng: np.random.Generator, known: Known
+        self, members: IntArray, count: int, rng: Generator, known: Known
     ) -> IntArray:
         """Return the nearest members; ties are broken at random."""
         order = rng.permutation(members)
@@ -130,7 +137,7 @@ POOL = 10
 
 
 @settings("selection")
-class Oort:
+class Oort(RandomSelection):
     """Choose clients of large loss and short time, and some that never took part.
 
     Lai et al., "Oort: Efficient Federated Learning via Guided Participant Selection"
@@ -168,10 +175,9 @@ class Oort:
     """Percentiles by which T moves: up while the utility stays what it was."""
 
     learns: ClassVar[bool] = True
-    by_distance: ClassVar[bool] = False
 
     def choose(
-        self, members: IntArray, count: int, rng: np.random.Generator, known: Known
+        self, members: IntArray, count: int, rng: Generator, known: Known
     ) -> IntArray:
         """Return the best of the seen clients, and some of the unseen ones."""
         seen = members[known.history.last[members] > 0]
@@ -186,7 +192,7 @@ class Oort:
         )
 
     def _exploit(
-        self, seen: IntArray, count: int, rng: np.random.Generator, known: Known
+        self, seen: IntArray, count: int, rng: Generator, known: Known
     ) -> IntArray:
         """Draw among the best with probabilities by their scores."""
         if count == 0:

@@ -174,8 +174,7 @@ class FlatModel:
     def clone(self) -> FlatModel:
         """Return another model of the same network, with a vector of its own."""
         module, own = deepcopy((self.module, self.own))
-        device = self.vector.device
-        return FlatModel(module, device, self.alike, self.observed, own)
+        return FlatModel(module, self.vector.device, self.alike, self.observed, own)
 
     def load(self, vector: Vector) -> FlatModel:
         """Copy a vector of d floats into the network and return self.

@@ -22,7 +22,7 @@ from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import Split
 from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
-from clients.base import ClusteredClient, Config, Metrics, Reply, Samples, Test
+from clients.base import ClusteredClient, Config, Evaluated, Reply, Samples, Test
 
 
 class DecoupledClient(ClusteredClient):
@@ -102,9 +102,7 @@ class DecoupledClient(ClusteredClient):
         trained, _ = self.train_from(start, samples=samples, loss=loss, part=part)
         return self.split.divide(trained)[0]
 
-    def evaluate(
-        self, parameters: list[Vector], config: Config
-    ) -> tuple[float, int, Metrics]:
+    def evaluate(self, parameters: list[Vector], config: Config) -> Evaluated:
         """Save what the server made of the participants' results, then test."""
         tested = 1 if EvaluateRequest.of(config).test else 0
         if returned := parameters[tested:]:

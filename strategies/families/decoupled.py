@@ -21,7 +21,7 @@ from cfl_flower.learning.decoupling import Anchors, mean_anchors
 from cfl_flower.models import Split
 from cfl_flower.settings import Count, Positive, settings
 from cfl_flower.state import ClusteredState, StrategySettings
-from cfl_flower.types import BoolArray, ClientId, FloatArray, Plan, Result, Task, Vector
+from cfl_flower.types import ClientId, FloatArray, Plan, Result, Task, Vector
 
 
 @settings("strategy")
@@ -39,27 +39,23 @@ class DecoupledSettings(StrategySettings):
 
 
 @dataclass
-class AnchorState(ClusteredState):
+class DecoupledState(ClusteredState):
+    """The state of all methods with personal classifiers."""
+
+    returned: dict[ClientId, Sequence[Vector]] = field(default_factory=dict)
+    """The arrays that go back to each participant with the test of the same round."""
+
+
+@dataclass
+class AnchorState(DecoupledState):
     """The state of methods with one anchor for each class."""
 
-    points: FloatArray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
-    """The anchors, shape (L, D)."""
-    present: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
-    """Which classes have one, shape (L,)."""
-
-    @property
-    def anchors(self) -> Anchors:
-        """The anchors and which classes have one."""
-        return Anchors(self.points, self.present)
-
-    @anchors.setter
-    def anchors(self, anchors: Anchors) -> None:
-        self.points = anchors.points
-        self.present = anchors.present
+    anchors: Anchors = field(default_factory=Anchors)
+    """The anchors, L of them."""
 
     def average(self, points: Sequence[Vector], counts: FloatArray) -> None:
         """Average participants' anchors, (L * D,) each, by label counts, (m, L)."""
-        stacked = np.stack(points).reshape(-1, *self.points.shape)
+        stacked = np.stack(points).reshape(-1, *self.anchors.points.shape)
         self.anchors = mean_anchors(stacked, counts, self.anchors)
 
 
@@ -67,13 +63,13 @@ class DecoupledStrategy(ClusteredStrategy):
     """FedAvg of extractors; classifiers stay at the clients."""
 
     Settings = DecoupledSettings
+    State: ClassVar[type[DecoupledState]] = DecoupledState
     published = Published(
         incomplete="each client's classifier is its own, and no server keeps it"
     )
 
     def initial_state(self) -> Any:
         """Return the initial state; raise `ConfigError` without a linear classifier."""
-        self.returned: dict[ClientId, Sequence[Vector]] = {}
         self.split: Split = self.run.network.split
         return super().initial_state()
 
@@ -89,7 +85,6 @@ class DecoupledStrategy(ClusteredStrategy):
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average the extractors: eq. 10."""
-        self.returned = {}
         self.run.record.measures["discrepancy"] = None
         if not results:
             return
@@ -108,14 +103,14 @@ class DecoupledStrategy(ClusteredStrategy):
     ) -> None:
         """Send arrays back to each participant, with the test of the same round."""
         pairs = zip(results, arrays, strict=True)
-        self.returned = {result.client: own for result, own in pairs}
+        self.state.returned = {result.client: own for result, own in pairs}
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Let everyone test the fresh extractor with its own classifier."""
         models: list[Vector] = [self.extractor]
         tasks = []
         for client in self.state.clients:
-            arrays = self.returned.get(client, ())
+            arrays = self.state.returned.get(client, ())
             if test or arrays:
                 places = tuple(range(len(models), len(models) + len(arrays)))
                 models.extend(arrays)
@@ -125,5 +120,6 @@ class DecoupledStrategy(ClusteredStrategy):
     def absorb_evaluate(self, server_round: int, results: Results) -> None:
         """Count the bytes of the arrays that were sent back to participants."""
         for result in results:
-            arrays = self.returned.get(result.client, ())
+            arrays = self.state.returned.get(result.client, ())
             self.run.record.bytes_down += sum(array.nbytes for array in arrays)
+        self.state.returned = {}

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from torch import Tensor
 
 from cfl_flower.data.reading.pool import Dataset, Pool
@@ -56,7 +57,7 @@ class Distribution:
     shown: tuple[tuple[Look, ...], ...] = ((),)
     """What is done to samples of each number."""
 
-    def draw(self, pool: Pool, size: int, rng: np.random.Generator) -> Samples:
+    def draw(self, pool: Pool, size: int, rng: Generator) -> Samples:
         """Draw samples from a pool, each at most once; all if they are not enough."""
         labels = pool.labels
         one = pool.domains is None
@@ -160,6 +161,5 @@ class Validation:
 
     def _test(self, model: Vector, samples: Samples) -> tuple[float, float]:
         network = self._model.load(model)
-        spread = self._pool.map
-        loss, correct = evaluate(network, samples.x, samples.y, spread)
+        loss, correct = evaluate(network, samples.x, samples.y, self._pool.map)
         return loss, correct / len(samples.y)

@@ -49,6 +49,8 @@ class SoftState(AsynchronousState):
     """t_k, the epoch of each model's last update, shape (K,)."""
     shares: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     """u, each client's last estimated mixture, at first uniform, shape (n, K)."""
+    ratios: dict[int, FloatArray] = field(default_factory=dict)
+    """The update ratios, (K,), of the upload that is being taken in, by its row."""
 
 
 def damping(lags: FloatArray, a: float, b: float) -> FloatArray:
@@ -89,7 +91,6 @@ class SoftStrategy(AsynchronousStrategy):
 
     def initial_state(self) -> Any:
         """Return K equal models; they are trained when the first clients come."""
-        self._ratios: dict[int, FloatArray] = {}
         self.public = PublicModels(self.run.config, self.run.timeline)
         count = len(self.public.sets)
         asked = self.settings.clusters
@@ -133,7 +134,7 @@ class SoftStrategy(AsynchronousStrategy):
             alpha = np.float32(ratios[k])
             state.models[k] = (1 - alpha) * state.models[k] + alpha * model
             state.updated[k] = state.epoch
-        self._ratios[row] = ratios
+        state.ratios[row] = ratios
 
     def mix(self, row: int) -> Vector:
         """Return sum_k u_k w_k, a client's personal model."""
@@ -159,7 +160,7 @@ class SoftStrategy(AsynchronousStrategy):
     def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
         """Return the estimate, its divergence from the truth, and the update ratios."""
         found: dict[str, Json] = {"shares": self.state.shares[row].round(4).tolist()}
-        ratios = self._ratios.pop(row, None)
+        ratios = self.state.ratios.pop(row, None)
         truth = self.true_mixture(row)
         if truth is not None and ratios is not None:
             found["kl"] = divergence(truth, self.state.shares[row])

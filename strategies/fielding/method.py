@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+from numpy.random import Generator
 
 from cfl_flower.client.drift_report import HELD, DriftReport, ReportRequest
 from cfl_flower.clustering.algorithms import (
@@ -53,6 +54,7 @@ from cfl_flower.state import (
 from cfl_flower.types import ClientId, IntArray, Plan, Result, Task, Vector
 from strategies.fielding.reclustering import (
     CentreTrigger,
+    DriftEvent,
     FieldingState,
     PairwiseTrigger,
     PlainMeans,
@@ -143,7 +145,7 @@ def set_centres(state: FieldingState, settings: FieldingSettings) -> None:
 
 
 def cluster_clients(
-    state: FieldingState, settings: FieldingSettings, rng: np.random.Generator
+    state: FieldingState, settings: FieldingSettings, rng: Generator
 ) -> IntArray:
     """Cluster all clients by their representations, K by the silhouette."""
     points = state.representations
@@ -154,8 +156,7 @@ def cluster_clients(
     if tested and chance_explains(points, state.counts, settings.significance, noise):
         return np.zeros(len(points), np.int64)
     distance = settings.distance
-    least = kind.least_silhouette
-    found = choose_clusters(points, distance, settings.scan, rng, least)
+    found = choose_clusters(points, distance, settings.scan, rng, kind.least_silhouette)
     least_members = settings.robustness.least_members
     return put_stragglers_together(points, found, least_members, distance)
 
@@ -285,9 +286,7 @@ class Fielding(ClusteredStrategy):
         measure = partial(own_centre_distances, points, clusters, centres, distance)
         return Description(heterogeneity=state.heterogeneity, centre_distances=measure)
 
-    def follow_drift(
-        self, drifted: IntArray, rng: np.random.Generator
-    ) -> tuple[int, bool]:
+    def follow_drift(self, drifted: IntArray, rng: Generator) -> tuple[int, bool]:
         """Move drifted clients; re-cluster all if the trigger fires: Algorithm 2.
 
         The state has the latest representations already. Returns how many clients
@@ -310,7 +309,8 @@ class Fielding(ClusteredStrategy):
         learning = settings.threshold_learning
         threshold = learning.in_force(settings.threshold, state.trials)
         parts = settings.representation.parts(self.classes)
-        fires = settings.trigger.fires(state, centres, threshold, distance, parts)
+        event = DriftEvent(centres, threshold, distance, parts)
+        fires = settings.trigger.fires(state, event)
         if fires:
             # Lines 6 to 10: new models are means of the members' models.
             state.recluster(cluster_clients(state, settings, rng))

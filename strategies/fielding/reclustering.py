@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -154,6 +154,19 @@ class FieldingState(ClusteredState):
     """What was observed of the thresholds (Appendix F.1)."""
 
 
+class DriftEvent(NamedTuple):
+    """A drift as triggers see it, after the drifted clients have moved."""
+
+    before: FloatArray
+    """The centres until then, (K, L)."""
+    threshold: float
+    """tau / theta, the threshold in force."""
+    distance: Distance
+    """D, between representations."""
+    parts: Sequence[slice]
+    """The parts of a representation, any of which may have shifted."""
+
+
 @settings("strategy.trigger")
 class CentreTrigger:
     """A centre moved by at least `threshold` times the mean distance of centres."""
@@ -164,26 +177,17 @@ class CentreTrigger:
     """A centre's shift is measured from before this drift event, or from the last
     re-clustering, with which slow drift accumulates."""
 
-    def fires(
-        self,
-        state: FieldingState,
-        before: FloatArray,
-        threshold: float,
-        distance: Distance,
-        parts: Sequence[slice],
-    ) -> bool:
-        """Return whether a centre shifted far: Algorithm 2, lines 4 and 5.
-
-        The drifted clients have moved in ``state``; ``before`` has the centres until
-        then, (K, L). Any part of a representation may have shifted.
-        """
-        old = state.reference if self.reference == "recluster" else before
+    def fires(self, state: FieldingState, event: DriftEvent) -> bool:
+        """Return whether a centre shifted far: Algorithm 2, lines 4 and 5."""
+        old = state.reference if self.reference == "recluster" else event.before
         members = state.sizes > 0
-        for part in parts:
+        for part in event.parts:
             centres = state.centres[:, part]
-            theta = mean_centre_distance(centres[members], distance)
-            shift = largest_shift(old[:, part], centres, distance)
-            if needs_reclustering(shift, theta, threshold):
+            # Line 4: theta, over the clusters that have members.
+            theta = mean_centre_distance(centres[members], event.distance)
+            shift = largest_shift(old[:, part], centres, event.distance)
+            # Line 5.
+            if needs_reclustering(shift, theta, event.threshold):
                 return True
         return False
 
@@ -197,21 +201,16 @@ class PairwiseTrigger:
     delta: Positive = 0.1
     """c of Appendix F.2, where Delta starts."""
 
-    def fires(
-        self,
-        state: FieldingState,
-        before: FloatArray,
-        threshold: float,
-        distance: Distance,
-        parts: Sequence[slice],
-    ) -> bool:
+    def fires(self, state: FieldingState, event: DriftEvent) -> bool:
         """Return whether the farthest pair exceeds Delta; adapt Delta in the state.
 
         Centres and the threshold are not used.
         """
         delta = self.current(state)
         points = state.representations
-        wide = bool(largest_pairwise_distance(points, state.clusters, distance) > delta)
+        # Algorithm 4, line 9.
+        widest = largest_pairwise_distance(points, state.clusters, event.distance)
+        wide = widest > delta
         state.consecutive = state.consecutive + 1 if wide else 0
         state.delta = adapt_delta(delta, self.delta, state.consecutive)
         return wide

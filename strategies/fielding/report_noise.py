@@ -27,6 +27,7 @@ import math
 from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
+from numpy.random import Generator
 from pydantic import Field
 
 from cfl_flower.settings import Positive, settings
@@ -82,7 +83,7 @@ class LaplaceNoise:
         """Return that variance for clients with so many samples, both (n,)."""
         return np.full(len(counts), self.variance)
 
-    def draw(self, rng: np.random.Generator, count: int) -> FloatArray:
+    def draw(self, rng: Generator, count: int) -> FloatArray:
         """Draw the noise on so many label counts."""
         return rng.laplace(0.0, self.scale, count)
 
@@ -93,9 +94,7 @@ class LaplaceNoise:
         """
         return {"epsilon_spent": int(reports.max(initial=0)) * self.epsilon}
 
-    def protect(
-        self, histogram: Vector, count: int, rng: np.random.Generator
-    ) -> Vector:
+    def protect(self, histogram: Vector, count: int, rng: Generator) -> Vector:
         """Return a histogram with noise on the ``count`` samples behind it, shape (L,).
 
         A distribution; uniform if no noisy count is above 0. Without samples the
@@ -127,7 +126,7 @@ class GaussianNoise(LaplaceNoise):
         """The variance of the noise on one label's count."""
         return self.scale**2
 
-    def draw(self, rng: np.random.Generator, count: int) -> FloatArray:
+    def draw(self, rng: Generator, count: int) -> FloatArray:
         """Draw the noise on so many label counts."""
         return rng.normal(0.0, self.scale, count)
 
@@ -163,9 +162,7 @@ class ClientNoise:
         del reports
         return {}
 
-    def protect(
-        self, histogram: Vector, count: int, rng: np.random.Generator
-    ) -> Vector:
+    def protect(self, histogram: Vector, count: int, rng: Generator) -> Vector:
         """Return a histogram with noise on its shares, a distribution of shape (L,).
 
         Without samples the histogram stays as it is.

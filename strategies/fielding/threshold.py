@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, TypeAlias
 
 import numpy as np
+from numpy.random import Generator
 from pydantic import Field
 
 from cfl_flower.runs.record import RoundRecord
@@ -58,8 +59,8 @@ class Trials:
         if len(after) < rounds:
             return replace(self, after=after, latest=accuracy)
         score = float(after.mean()) - self.before
-        ended = Trials(np.append(self.scores, score), latest=accuracy)
-        return replace(ended, learned=self.learned, since=self.since)
+        # While a trial is open no threshold is chosen yet.
+        return Trials(np.append(self.scores, score), latest=accuracy)
 
     def drifted(self) -> Trials:
         """Return the trials after a drift, which begins a trial if none is open.
@@ -105,7 +106,7 @@ class LearnedThreshold:
         record: RoundRecord,
         drifted: bool,
         configured: float,
-        rng: np.random.Generator,
+        rng: Generator,
     ) -> Trials:
         """Return the trials after a round; the best threshold is chosen after the last.
 
@@ -152,7 +153,7 @@ def turn(trial: int, count: int) -> int:
 
 
 def best_candidate(
-    scores: FloatArray, count: int, configured: int, rng: np.random.Generator
+    scores: FloatArray, count: int, configured: int, rng: Generator
 ) -> int:
     """Return the best candidate, or the configured one if none is clearly better.
 

@@ -196,7 +196,7 @@ def test_clients_explore_less_from_round_to_round(tmp_path: Path) -> None:
     moved = []
     for server_round in (1, 2):
         method.plan_train(server_round)
-        moved.append(int((method._requested != state.clusters).sum()))
+        moved.append(int((state.requested != state.clusters).sum()))
     # All of them draw a cohort in the first round, which is another one for half.
     assert 10 < moved[0] < 30
     assert moved[1] == 0

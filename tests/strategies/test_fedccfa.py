@@ -42,7 +42,8 @@ def test_who_holds_a_class_gets_the_means_of_those_who_do(
     option: str, reports: list, anchors: list, tmp_path: Path
 ) -> None:
     options = [*CCFA, "strategy.clustering=local", f"strategy.{option}"]
-    method = open_method(tmp_path, *options, "clients=2", "participants=2")
+    with pytest.warns(UserWarning, match="2 participants"):
+        method = open_method(tmp_path, *options, "clients=2", "participants=2")
     extractor, classifier = method.split.lengths
     results = Results()
     values = (([1, 5], [30, 9]), ([3, 7], [10, 0]))
@@ -58,12 +59,11 @@ def test_who_holds_a_class_gets_the_means_of_those_who_do(
         read = method.read_result("train", result)
         assert read.report[:2].tolist() == reports[client]
         results.append(read)
-    with pytest.warns(UserWarning, match="2 participants"):
-        method.absorb_train(1, results)
+    method.absorb_train(1, results)
     for client, expected in enumerate(anchors):
-        sent = method.state.points
+        sent = method.state.anchors.points
         if not method.shares_anchors:
-            sent = method.returned[client][1].reshape(10, 32)
+            sent = method.state.returned[client][1].reshape(10, 32)
         assert sent[:2, 0].tolist() == expected
 
 
@@ -176,7 +176,7 @@ def test_global_anchors_go_to_all_participants_of_the_next_round(
     extractor, head, anchors = 64 * 32 + 32, 33 * 10, 32 * 10
     down = {row["bytes_down"] for row in run.rounds}
     assert down == {5 * 4 * (extractor + head + anchors)}
-    assert run.state.present.all()
+    assert run.state.anchors.present.all()
 
 
 ABLATIONS = [

@@ -14,6 +14,7 @@ from cfl_flower.communication.records import pack_answers, unpack_answers
 from cfl_flower.types import ClientId, Result
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fielding import Fielding
+from strategies.fielding.reclustering import DriftEvent
 from tests.conftest import Runner, app_of, open_method
 
 # The strategy on a fleet, without training
@@ -83,7 +84,7 @@ def test_delta_grows_with_wide_events_in_a_row_only(tmp_path: Path) -> None:
     found = []
     for points in (wide, narrow, wide, wide, narrow):
         state.representations = points
-        fired = trigger.fires(state, state.centres, 0.0, "l1", ())
+        fired = trigger.fires(state, DriftEvent(state.centres, 0.0, "l1", ()))
         found.append((fired, state.consecutive, round(state.delta, 3)))
     # From 0.1: the second in a row doubles it, any other takes 0.1, down to 0.1.
     expected = [(True, 1, 0.1), (False, 0, 0.1), (True, 1, 0.1)]
