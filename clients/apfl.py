@@ -53,6 +53,7 @@ class APFLClient(ClusteredClient):
         least = least_batch(shared, x)
         adapts = context.settings.adaptive
         for batch in batches(x, y, local, self.rng("batches"), least):
+            # alpha v + (1 - alpha) w, at which v's gradient is taken.
             torch.lerp(shared.weights, own, alpha, out=mixed.weights)
             for model, write_gradient in models:
                 write_gradient(*batch)
@@ -60,10 +61,12 @@ class APFLClient(ClusteredClient):
             share = alpha
             if adapts:
                 apart = own - shared.weights
+                # alpha <- alpha - eta <v - w, g>, once in a round.
                 alpha = next_alpha(alpha, apart, mixed.gradient, local.learning_rate)
                 adapts = False
             # The chain rule: v is in the mixture alpha times.
             mixed.gradient.mul_(share)
+            # w <- w - eta grad f(w), and v by alpha times the mixture's gradient.
             step_shared()
             step_own()
         shared.passes += 2 * TRAINING_PASSES * local.count_samples(len(y), least)

@@ -23,6 +23,7 @@ class BilevelClient(ClusteredClient):
 
     def train_near(self, theta: Vector, omega: Vector) -> tuple[Vector, int]:
         """Return theta, trained near the received omega, and the number of samples."""
+        # f(theta) + lambda/2 |theta - omega|^2: Ditto's objective, and StoCFL's eq. 3.
         local = replace(self.local, mu=self.context.settings.regularisation)
         return self.train_from(theta, local, anchor=omega)
 
@@ -37,8 +38,10 @@ class DittoClient(BilevelClient):
         own = self.saved_model(before=context.round)
         if own is None:
             own = context.initial() if context.settings.start == "initial" else omega
+        # Algorithm 1: v, near omega as it was received.
         trained, count = self.train_near(own, omega)
         context.state.save(context.round, {"model": trained})
+        # Algorithm 1: omega, which is averaged.
         return [self.train_global(omega)], count, {}
 
     def served(self, parameters: list[Vector]) -> Vector:

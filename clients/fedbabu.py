@@ -22,6 +22,7 @@ class FedBABUClient(DecoupledClient):
         """Train the extractor on the data of this round."""
         samples = self.samples(self.context.round)
         classifier = self.first_classifier()
+        # Algorithm 1: the body alone is trained.
         extractor = self.fit_extractor(parameters[0], classifier, samples)
         return [extractor], len(samples[1]), {}
 
@@ -34,4 +35,5 @@ class FedBABUClient(DecoupledClient):
         if not self.context.settings.fine_tuning:
             return super().make_test(parameters)
         whole = self.split.join(parameters[0], self.first_classifier())
+        # The whole model is fine-tuned, for the evaluation alone.
         return partial(self.context.evaluator.evaluate, self.fine_tuned(whole))

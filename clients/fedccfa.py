@@ -51,15 +51,19 @@ class FedCCFAClient(DecoupledClient):
         balanced = self.first_classifier()
         first = own is None and settings.clustering == "oracle"
         if first or settings.clustering == "balanced":
+            # Line 7.
             balanced = self.fit_balanced(z, y)
+        # Line 8: phi_k of the last participation; at first the balanced one.
         own = self.fit_classifier(balanced if own is None else own, z, y)
         loss = self.alignment(self.anchors(parameters, config, kept), counts)
+        # Line 9.
         extractor = self.fit_extractor(received, own, (x, y), loss)
         arrays = [extractor, own]
         remembered: dict[str, np.ndarray] = {"classifier": own}
         if settings.alignment != "none":
             model = self.load(self.split.join(extractor, own))
             z = represent(model, x)
+            # Lines 10 to 12, eq. 6.
             means = class_means(z, y, context.stream.classes)
             arrays.append(means.points.ravel())
             remembered |= {"anchors": means.points, "present": means.present}
@@ -88,6 +92,7 @@ class FedCCFAClient(DecoupledClient):
         place = torch.from_numpy(batch).to(y.device)
         first = self.first_classifier()
         z = representations[place]
+        # Eq. 3.
         return self.fit_classifier(first, z, y[place], "balanced-batches", local)
 
     def anchors(
@@ -113,6 +118,7 @@ class FedCCFAClient(DecoupledClient):
         settings = self.context.settings
         weight = settings.alignment_weight
         if weight is None:
+            # Eq. 9: H(P(Y)) / gamma.
             weight = label_entropy(counts) / settings.gamma
         # The paper counts rounds from 0.
         waiting = self.context.round - 1 < settings.start
@@ -122,6 +128,7 @@ class FedCCFAClient(DecoupledClient):
         alignment: Contrast | Distance = distance(anchors, device)
         if settings.alignment != "l2":
             alignment = contrast(anchors, settings.temperature, device)
+        # Eq. 9, with eq. 8 as the alignment.
         return AlignedLoss(alignment, weight, self.local.label_smoothing)
 
     def adopt(self, arrays: list[Vector]) -> None:

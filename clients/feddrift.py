@@ -57,9 +57,11 @@ class FedDriftClient(ClusteredClient):
         )
         step = last if same else server_round
         losses = self.losses(parameters, self.samples(server_round))
+        # The model with the smallest loss on the new data.
         chosen = int(losses.argmin())
         start = parameters[chosen]
         before = self.best_before(parameters, last, same)
+        # A loss that rose by more than delta is a drift: a new model.
         if before is not None and losses.min() - before > self.context.settings.delta:
             chosen = NEW
             start = start if self.is_original else self.context.initial()

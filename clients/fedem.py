@@ -26,6 +26,7 @@ def responsibilities(losses: Tensor, mixture: Tensor) -> Tensor:
 
     The E-step, of ``losses``, (M, n), and ``mixture``, pi, (M,).
     """
+    # E-step: q_m of a sample is pi_m exp(-l_m) over the sum of all.
     return torch.softmax(mixture.log()[:, None] - losses, dim=0)
 
 
@@ -35,11 +36,13 @@ def weighted_cross_entropy(
     """Return the batch's mean of q_i l_i; ``y`` has label and q of a sample, (n, 2)."""
     options: Any = {"reduction": "none", "label_smoothing": smoothing}
     losses = cross_entropy(module(x), y[:, 0].long(), **options)
+    # M-step: each component is trained on q_m l_m.
     return (y[:, 1] * losses).mean()
 
 
 def mix_predictions(log_shares: Tensor, mixture: Tensor) -> Tensor:
     """Return log sum_m pi_m p_m, shape (n, L), of the components' log p, (M, n, L)."""
+    # The prediction: sum_m pi_m p_m.
     return torch.logsumexp(log_shares + mixture.log()[:, None, None], dim=0)
 
 
@@ -53,6 +56,7 @@ class FedEMClient(ClusteredClient):
         if len(y) == 0:
             return parameters, 0, {}
         shares = self.weigh(parameters, self.own(before=context.round), (x, y))
+        # M-step: pi_m is the mean of q_m over the samples.
         context.state.save(context.round, {"mixture": shares.mean(1).cpu().numpy()})
         loss = partial(weighted_cross_entropy, smoothing=self.local.label_smoothing)
         trained = []

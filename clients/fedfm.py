@@ -35,10 +35,12 @@ class FedFMClient(ClusteredClient):
         if context.round - 1 >= settings.start and anchors.present.any():
             alignment = contrast(anchors, settings.temperature, x.device)
             weight = settings.alignment_weight
+            # The cross-entropy + lambda times the contrastive loss (FedCCFA, eq. 8).
             loss = AlignedLoss(alignment, weight, self.local.label_smoothing)
         trained, _ = self.train_from(start, samples=(x, y), loss=loss)
         classes = context.stream.classes
         # The loaded model is the trained one.
+        # The client's anchors: means of its classes (FedCCFA, eq. 6).
         means = class_means(represent(context.model, x), y, classes)
         counts = label_counts(y.cpu().numpy(), classes).astype(np.float32)
         return [trained, means.points.ravel()], len(y), {"classes": counts.tobytes()}

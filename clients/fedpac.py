@@ -33,6 +33,7 @@ def statistics(z: Tensor, y: Tensor, counts: IntArray) -> tuple[float, Vector]:
     weighted = means * (counts / total)[:, None]
     # sum_c p_c E_c|z|^2 is the mean over all samples.
     squares = float(z.double().square().sum()) / total
+    # Eq. 9.
     variance = (squares - float((weighted.astype(float) ** 2).sum())) / total
     return max(variance, 0.0), weighted.astype(np.float32).ravel()
 
@@ -49,6 +50,7 @@ class FedPACClient(DecoupledClient):
         own = self.classifier(context.round)
         z = represent(self.load(self.split.join(received, own)), x)
         variance, weighted = statistics(z, y, counts)
+        # The classifier, then the extractor near the anchors.
         own = self.fit_classifier(own, z, y)
         anchors = read_anchors(parameters[1], config)
         loss = None

@@ -22,6 +22,7 @@ def count_shares(losses: FloatArray) -> Vector:
     >>> count_shares(np.array([[0.1, 0.5, 0.3, 2.0], [0.2, 0.4, 0.9, 3.0]])).tolist()
     [0.75, 0.25]
     """
+    # mu_k: samples whose smallest loss is at model k.
     counts = np.bincount(losses.argmin(axis=0), minlength=len(losses))
     shares: Vector = (counts / losses.shape[1]).astype(np.float32)
     return shares
@@ -38,5 +39,6 @@ class FedSoftClient(AsynchronousClient):
         shares = count_shares(torch.stack(losses).cpu().numpy())
         start = np.zeros_like(parameters[0])
         for share, model in zip(shares, parameters, strict=True):
+            # sum_k mu_k w_k, near which it trains.
             start += share * model
         return start, [shares]

@@ -35,6 +35,7 @@ class FlashClient(ClusteredClient):
             train(model, x[kept], y[kept], epoch_of, rng)
             if len(held):
                 loss, _ = evaluate(model, x[held], y[held])
+                # gamma / (e + 1): an epoch that lowers the loss by less is the last.
                 if last is not None and 0 < last - loss < settings.stop / (epoch + 1):
                     break
                 last = loss

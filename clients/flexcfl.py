@@ -48,6 +48,7 @@ class FlexCFLClient(ChoosingClient):
         """Return the update of training from w_0 on a round's data, or its sketch."""
         settings = self.context.settings
         start = self.context.initial()
+        # Algorithm 3, line 5: ClientUpdate from w_0.
         local = replace(self.local, steps=settings.pretraining)
         trained, _ = self.train_from(start, local, server_round, "pretraining")
         update = trained - start
@@ -60,6 +61,7 @@ class FlexCFLClient(ChoosingClient):
     ) -> int:
         """Return the group of the nearest received direction: eq. 8."""
         self.keep(received, config)
+        # Eq. 8: (1 - cos) / 2.
         gaps = dissimilarities(self.pretrain(server_round), received)
         # A group that started empty has no direction, and cannot be chosen.
         gaps[[not direction.any() for direction in received]] = np.inf

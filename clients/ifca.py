@@ -26,6 +26,7 @@ class IFCAClient(ChoosingClient):
         """
         if len(parameters) == 1:
             return super().fit(parameters, config)
+        # Algorithm 1: argmin of the loss over all models.
         cluster = self.choose(parameters, config, self.context.round)
         found = self.start_loss(parameters[cluster], config)
         trained, count = self.train_from(parameters[cluster])

@@ -39,8 +39,10 @@ class PFedMeClient(ClusteredClient):
             for _ in range(settings.inner_steps):
                 write_gradient(*batch)
                 clip_gradient(gradient, self.local)
+                # The gradient of f(theta) + lambda/2 |theta - w|^2.
                 gradient.add_(theta - copy, alpha=pull)
                 theta.add_(gradient, alpha=-self.local.learning_rate)
+            # w <- w - eta lambda (w - theta).
             copy.add_(theta - copy, alpha=settings.outer_rate * pull)
         samples = self.local.count_samples(len(y), least)
         model.passes += TRAINING_PASSES * settings.inner_steps * samples

@@ -35,12 +35,14 @@ class ScaffoldClient(ClusteredClient):
         state = context.state.part("control")
         own = state.load(context.round).get("own", np.zeros(count, np.float32))
         x, y = self.samples(context.round)
+        # Steps are along g - c_i + c.
         correction = torch.from_numpy(control - own).to(x.device)
         trained, _ = self.train_from(start, samples=(x, y), correction=correction)
         if len(y) == 0:
             return [trained, np.zeros_like(control)], 0, {}
         steps = self.local.count_steps(len(y), least_batch(context.model, x))
         rate = self.local.learning_rate
+        # Line 12, option II.
         change = control_change(control, start[:count], trained[:count], steps, rate)
         state.save(context.round, {"own": own + change})
         return [trained, change], len(y), {}

@@ -70,9 +70,11 @@ class StoCFLClient(BilevelClient):
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train theta = parameters[1], and omega = parameters[0]: lines 20 to 23."""
         omega, theta = parameters
+        # Line 21, eq. 3.
         trained, count = self.train_near(theta, omega)
         if self.context.settings.omega == "sequential":
             return [trained], count, {}
+        # Line 22.
         return [trained, self.train_global(omega)], count, {}
 
     def starting_model(self, parameters: list[Vector]) -> Vector:

@@ -153,6 +153,7 @@ def cohort_rewards(
         return np.zeros(len(centred))
     gaps = np.linalg.norm(centred - centred[members].mean(axis=0), axis=1)
     scale = float(gaps.mean() + gaps.std()) or 1.0
+    # (R0 - R0 / (mean + std) d) times the share of known members.
     found: FloatArray = (reward - reward / scale * gaps) * float(members.mean())
     return found
 
@@ -167,7 +168,9 @@ def may_split(sizes: tuple[int, int], clients: int, cohorts: int) -> bool:
     >>> may_split((3, 9), 40, 1), may_split((3, 9), 40, 2), may_split((5, 9), 40, 2)
     (True, False, True)
     """
+    # (n // 20) 0.9^(K - 1) members on each side.
     least = clients // 20 * 0.9 ** (cohorts - 1)
+    # A ratio of the sides between 1/2 and 2, if K > 1.
     alike = cohorts == 1 or 0.5 < sizes[0] / max(sizes[1], 1) < 2
     return min(sizes) > least and alike
 
@@ -197,6 +200,7 @@ class Auxo(ClusteredStrategy):
         count = len(state.clients)
         own = state.clusters
         drawn = rng.integers(len(state.models), size=count)
+        # epsilon, which falls by the same factor in each round.
         chance = settings.exploration * settings.decay ** (server_round - 1)
         explores = rng.random(count) < chance
         # Without a largest reward the request is random.
@@ -247,6 +251,7 @@ class Auxo(ClusteredStrategy):
             found = first_sides(units, members | (len(state.models) == 1))
         rewarded = rows[found != NEITHER]
         side = found[found != NEITHER]
+        # r0 for the side that it is on, -r0 for the other one.
         state.sides[rewarded, cohort, side] += settings.side_reward
         state.sides[rewarded, cohort, 1 - side] -= settings.side_reward
         state.begun[cohort] |= len(rewarded) > 0

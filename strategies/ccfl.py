@@ -88,6 +88,7 @@ def above_bar(values: FloatArray, bar: float | str) -> FloatArray:
     >>> above_bar(np.array([9.0, 12.0, 7.0]), "min").tolist()
     [2.0, 5.0, 0.0]
     """
+    # Algorithm 1: l_k - l_bar, d_1k - d_1bar and d_2k - d_2bar.
     least = values.min() if bar == "min" else float(bar)
     above: FloatArray = np.maximum(values - least, 0)
     return above
@@ -107,6 +108,7 @@ def nearness(values: FloatArray) -> FloatArray:
     total = values.sum()
     if count == 1 or total == 0:
         return np.full(count, 1 / count)
+    # Algorithm 1: 1 / (K - 1) times the sum of the others' over that of all.
     shares: FloatArray = (1 - values / total) / (count - 1)
     return shares
 
@@ -126,8 +128,10 @@ def estimate_mixture(
 
     columns = zip(measured.T, bars, weights, strict=True)
     terms = [w * nearness(above_bar(column, bar)) for column, bar, w in columns]
+    # Algorithm 1: weights c_1, c_2 and 1 - c_1 - c_2.
     u: FloatArray = np.sum(terms, axis=0)
     for amplifier in amplifiers:
+        # Algorithm 1: softmax(A u).
         amplified: FloatArray = softmax(amplifier * u)
         u = amplified
     return u
@@ -178,6 +182,7 @@ class CCFL(SoftStrategy):
         settings = self.settings
         model = result.arrays[0]
         stamp = int(result.metrics["stamp"])
+        # Algorithm 2: if t - tau > tau_0, the last mixture of the models as they are.
         if self.lags(state.epoch, stamp)[0] > self.tolerance:
             return [self.mix(row)]
         measured = self.measure(model)
@@ -186,14 +191,18 @@ class CCFL(SoftStrategy):
             raise InvalidResultError("non-finite", detail)
         bars = (settings.l_bar, settings.d1_bar, settings.d2_bar)
         weights = (settings.c1, settings.c2, 1 - settings.c1 - settings.c2)
+        # Algorithm 2: DistributionEstimate.
         u = estimate_mixture(measured, bars, weights, settings.amplifiers)
+        # Algorithm 2: UpdateRatioCompute.
         ratios = self.ratios(moving_shares(u, settings.alpha1_bar), stamp)
+        # Section 5.3: the adjustment of the updates.
         total = self.run.config.rounds * self.run.config.participants
         if state.epoch > settings.adjust_from * total:
             refused = unusual(measured, state.measured, settings.percentile)
             ratios = np.where(refused, 0.0, ratios)
         state.measured = np.concatenate([state.measured, measured[None]])
         self.adopt(row, u)
+        # Eq. 3, and sum_k u_mk w_k of the updated models.
         self.update(row, model, ratios)
         return [self.mix(row)]
 
@@ -215,6 +224,7 @@ class CCFL(SoftStrategy):
         losses = scale * sets.losses(model)
         own = scale * np.array([loss for loss, _ in sets.own(models)])
         distances = [float(np.linalg.norm(model[weights] - w[weights])) for w in models]
+        # Algorithm 1: l_k, d_1k = |F(w_k; D_k) - l_k| and d_2k = |w_m - w_k|.
         return np.column_stack([losses, np.abs(own - losses), distances])
 
     def server_passes(self, ratios: FloatArray) -> int:

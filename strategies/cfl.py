@@ -88,6 +88,7 @@ def bipartition(cosines: FloatArray) -> IntArray:
     >>> bipartition(np.cos(angles[:, None] - angles))
     array([0, 1, 0, 1])
     """
+    # Two parts, of which the most similar across them are least so.
     return number_by_appearance(complete_linkage(1 - cosines, 2))
 
 
@@ -103,6 +104,7 @@ def separation(cosines: FloatArray, sides: IntArray) -> float:
     """
     across = cosines[np.ix_(sides == 0, sides == 1)]
     largest = float(np.clip(across.max(initial=-1), -1, 1)) if across.size else 1.0
+    # The bound on the cosine across the parts, as in the stopping rule.
     return math.sqrt((1 - largest) / 2)
 
 
@@ -167,11 +169,14 @@ class CFL(ClusteredStrategy):
             state.scale = float(np.mean(norms))
         unit = state.scale if settings.norms == "relative" else 1.0
         eps1, eps2 = settings.bounds
+        # |mean update| < eps1 and max |update| > eps2.
         stationary = mean < eps1 * unit and largest > eps2 * unit
         whole = len(present) == len(members) > settings.smallest
         if server_round > settings.first and whole and stationary:
+            # Algorithm 1: bipartition by the cosines of the updates.
             cosines = cosine_matrix([found[row].arrays[0] - model for row in present])
             sides = bipartition(cosines)
+            # The split is accepted if sqrt((1 - a) / 2) > gamma_max.
             if separation(cosines, sides) > settings.gamma:
                 self.split(cluster, members[sides == 1])
         return mean, largest

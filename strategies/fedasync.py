@@ -52,6 +52,7 @@ def weight_of(staleness: int, alpha: float, a: float) -> float:
     >>> weight_of(0, 0.6, 0.5), weight_of(3, 0.6, 0.5)
     (0.6, 0.3)
     """
+    # Section 5: alpha s(t - tau), with s(x) = (1 + x)^-a.
     return float(alpha * (1 + staleness) ** -a)
 
 
@@ -64,6 +65,7 @@ class FedAsync(CommonModelStrategy):
         """Move the model towards the upload; return it."""
         state = self.state
         share = self.share(result)
+        # w <- (1 - alpha_t) w + alpha_t w_new.
         moved = (1 - share) * state.models[0] + share * result.arrays[0]
         state.models[0] = moved.astype(result.arrays[0].dtype)
         return [state.models[0]]

@@ -70,12 +70,14 @@ class FedBuff(CommonModelStrategy):
         state = self.state
         count = self.run.weights
         sent = result.arrays[0]
+        # 1 / sqrt(1 + tau).
         weight = 1 / sqrt(1 + state.steps - int(state.received[row]))
         update = np.float32(weight) * (sent - state.served[row])
         # Running statistics are averaged: sums of steps make variances negative.
         update[count:] = sent[count:] - state.models[0][count:]
         if not state.held:
             state.gathered = np.zeros_like(update)
+        # Algorithm 1: the sum of the weighted updates.
         state.gathered = state.gathered + update
         state.held += 1
         if state.held == self.settings.buffer:
@@ -83,6 +85,7 @@ class FedBuff(CommonModelStrategy):
                 len(sent), self.settings.server_rate / state.held, np.float32
             )
             steps[count:] = 1 / state.held
+            # Algorithm 1: w <- w + eta_g / K times the sum.
             state.models[0] = state.models[0] + steps * state.gathered
             state.steps += 1
             state.held = 0

@@ -97,6 +97,7 @@ def class_distances(rows: FloatArray, weights: FloatArray) -> FloatArray:
         holders = np.flatnonzero(weights[:, label] > 0)
         if len(holders):
             block = np.ascontiguousarray(rows[holders, label], np.float32)
+            # Eq. 4: the MADC of the cosines of their classifiers of the class.
             gaps[label][np.ix_(holders, holders)] = madc(cosine_matrix(list(block)))
     return gaps
 
@@ -111,6 +112,7 @@ def cluster_classes(gaps: FloatArray, reach: float) -> IntArray:
     for label, matrix in enumerate(gaps):
         holders = np.flatnonzero(~np.isnan(np.diagonal(matrix)))
         if len(holders):
+            # Algorithm 1, line 18: DBSCAN.
             linked = connected(matrix[np.ix_(holders, holders)], reach)
             clusters[holders, label] = linked
     return clusters
@@ -135,6 +137,7 @@ def cluster_means(
         shares[own, np.arange(len(members))] = weights[members, label]
         shares /= shares.sum(axis=1, keepdims=True)
         with one_thread():
+            # Eq. 5 and 7: the mean over the members of each one's cluster.
             means[members, label] = (shares @ values[members, label])[own]
     return means
 
@@ -207,14 +210,17 @@ class FedCCFA(DecoupledStrategy):
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average the extractors, then classifiers and anchors class by class."""
+        # Algorithm 1, line 15.
         super().absorb_train(server_round, results)
         if not results:
             return
         counts = np.stack([result.report for result in results])
         weights = capped_counts(counts, self.settings.weight_cap)
         self.state.clustered = [result.client for result in results]
+        # Lines 16 to 18.
         self.cluster(server_round, results, weights)
         own = self._rows(results, "own")
+        # Line 20, eq. 5.
         heads = cluster_means(own, self.state.class_clusters, weights)
         found = [[self.split.flatten(head)] for head in heads]
         if self.shares_anchors:
@@ -222,9 +228,11 @@ class FedCCFA(DecoupledStrategy):
         elif "anchors" in self.parts:
             shape = (len(results), self.split.classes, self.split.width)
             points = self._stack(results, "anchors").reshape(shape)
+            # Line 20, eq. 7.
             means = cluster_means(points, self.state.class_clusters, weights)
             for arrays, mean in zip(found, means, strict=True):
                 arrays.append(mean.ravel())
+        # Line 21.
         self.give_back(results, found)
 
     def cluster(
@@ -245,7 +253,9 @@ class FedCCFA(DecoupledStrategy):
             reach = 0.5
         else:
             rows = self._rows(results, settings.clustering.replace("local", "own"))
+            # Line 17, eq. 4.
             state.distances = class_distances(rows, weights)
+        # Line 18.
         state.class_clusters = cluster_classes(state.distances, reach)
         found = state.class_clusters.max(axis=0) + 1
         self.run.record.measures["class_clusters"] = found.tolist()

@@ -74,6 +74,7 @@ def model_distances(losses: FloatArray, samples: FloatArray) -> FloatArray:
     # L_ij: model i on the data of model j.
     on = np.einsum("cji,cj->ij", losses, shares)
     rise = on - np.diagonal(on)[:, None]
+    # Line 12: max(L_ij - L_jj, L_ji - L_ii, 0).
     gaps: FloatArray = np.maximum(np.maximum(rise, rise.T), 0)
     gaps[~measured] = np.inf
     gaps[:, ~measured] = np.inf
@@ -90,9 +91,11 @@ def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
     merged = np.arange(len(gaps))
     np.fill_diagonal(gaps, np.inf)
     while len(gaps) > 1:
+        # Line 13: the closest pair.
         one, two = sorted(divmod(int(gaps.argmin()), len(gaps)))
         if not gaps[one, two] < delta:
             break
+        # Complete linkage: the distance of the merged is the larger one.
         farthest = np.maximum(gaps[one], gaps[two])
         farthest[[one, two]] = np.inf
         gaps[one] = farthest
@@ -173,6 +176,7 @@ class FedDrift(ClusteredStrategy):
             self.assign(rows[place], reports[place].step, chosen[place])
         kept = Results(results[place] for place in old.tolist())
         super().absorb_train(server_round, kept)
+        # Lines 12 to 16.
         merged = merge_closest(model_distances(losses, samples), self.settings.delta)
         record.reclustered = int(merged.max()) + 1 < len(state.models)
         if record.reclustered:

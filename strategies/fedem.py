@@ -68,6 +68,7 @@ class FedEM(ClusteredStrategy):
         """Make each component the mean of its versions."""
         models = self.state.models
         for (component, _), total in sorted(results.sums.items()):
+            # The mean of the clients' versions of a component, by samples.
             models[component] = self.run.step(models[component], total.mean())
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:

@@ -76,4 +76,5 @@ class FedFM(ClusteredStrategy):
             return
         points = [result.arrays[1] for result in results]
         counts = np.stack([result.report for result in results])
+        # Anchors of all: means of the clients', by the samples of each class.
         self.state.average(points, capped_counts(counts, self.settings.weight_cap))

@@ -86,6 +86,7 @@ def combine(variances: FloatArray, means: FloatArray) -> FloatArray:
         cross = gram[own]
         # <h_i - h_j, h_i - h_l> for all pairs j, l.
         bias = gram[own, own] - cross[:, None] - cross[None] + gram
+        # Eq. 10: a^T (diag(v) + bias) a on the simplex.
         weights = simplex_minimum(np.diag(variances) + bias)
         weights = np.where(weights < SMALLEST, 0, weights)
         rows.append(weights / weights.sum())
@@ -140,5 +141,6 @@ class FedPAC(DecoupledStrategy):
         self.state.average(points, capped_counts(counts, self.settings.weight_cap))
         variances = np.array([each.variance for each in reports])
         weights = combine(variances, np.stack(means).astype(float))
+        # Eq. 12: each client's mixture of all classifiers.
         mixed = mix_models(list(classifiers), weights)
         self.give_back(results, [[classifier] for classifier in mixed])

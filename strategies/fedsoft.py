@@ -38,6 +38,7 @@ class FedSoft(SoftStrategy):
         """Move every model by the client's share of it; return all models."""
         model = result.arrays[0]
         shares = result.arrays[1].astype(float)
+        # alpha_0 mu_k alpha_2k.
         ratios = self.ratios(shares, int(result.metrics["stamp"]))
         self.adopt(row, shares)
         self.update(row, model, ratios)

@@ -75,6 +75,7 @@ class Feroma(ProfileStrategy):
             self.begin_matching(server_round)
         rows = self.run.participants.choose(server_round)
         gaps = profile_distances(state.profiles[rows], state.sources, state.ranges)
+        # Shares in proportion to samples over distances of profiles.
         starts = mix_models(state.models, matching_shares(gaps, state.weights))
         tasks = [Task(state.clients[row], (i,)) for i, row in enumerate(rows)]
         return Plan(tasks, starts, {}, reply=(len(state.models[0]),))

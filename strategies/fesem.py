@@ -58,6 +58,8 @@ class FeSEM(ChoosingStrategy):
         if not self.run.config.privacy.secure_sums:
             rows = self.state.rows(result.client for result in results)
             models = self.state.models
+            # E step: the nearest of the models from before the average.
             nearest = [nearest_model(result.arrays[0], models) for result in results]
             self.state.clusters[rows] = np.array(nearest, np.int64)
+        # M step: the mean of each cluster's participants.
         super().absorb_train(server_round, results)

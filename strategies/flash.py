@@ -69,14 +69,19 @@ def flash_step(
     """
     first, second, third = moments
     square = update**2
+    # m <- b1 m + (1 - b1) D.
     first = settings.beta1 * first + (1 - settings.beta1) * update
+    # v' <- b2 v + (1 - b2) D^2.
     new = settings.beta2 * second + (1 - settings.beta2) * square
+    # b3 = |v| / (|D^2 - v'| + |v|).
     share = np.abs(second) / (np.abs(square - new) + np.abs(second))
+    # d <- b3 d + (1 - b3) (D^2 - v').
     third = share * third + (1 - share) * (square - new)
     below = np.sqrt(new) - third + settings.tau
     if settings.guard:
         below = np.maximum(below, settings.tau)
     with np.errstate(divide="ignore", invalid="ignore"):
+        # w <- w + eta_g m / (sqrt(v') - d + tau).
         return model + settings.server_rate * first / below, [first, new, third]
 
 

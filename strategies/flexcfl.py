@@ -102,10 +102,13 @@ def group_updates(
     if grouping == "random":
         groups = np.arange(len(updates))
     elif grouping == "madc":
+        # Algorithm 3, lines 8 to 10, eq. 5 and 6.
         groups = complete_linkage(madc(cosine_matrix(updates)), count)
     else:
+        # Algorithm 3, lines 11 to 13, eq. 7.
         groups = kmeans(decomposed_cosines(updates, count), count, rng)
     groups = number_by_appearance(groups)
+    # Lines 14 to 16.
     return groups, mean_directions(updates, groups, count)
 
 
@@ -137,6 +140,7 @@ def mix_between(models: Sequence[Vector], rate: float, form: str) -> list[Vector
     shares = np.divide(rate, norms, out=np.zeros_like(norms), where=norms > 0)
     mixed = []
     for own in range(len(models)):
+        # Line 19: w_j counts 1, each other eta_g / |w_l|.
         weights = np.where(np.arange(len(models)) == own, 1.0, shares)
         total = np.zeros(models[own].shape, np.float64)
         for weight, model in zip(weights, models, strict=True):
@@ -186,6 +190,7 @@ class FlexCFL(ChoosingStrategy):
         )
         if not settings.sketch:
             start = self.run.initial_model()
+            # Lines 15 and 16: w_0 plus the mean of the members' updates.
             state.models = [start + direction for direction in state.directions]
         self.admit(server_round, results, groups.tolist())
         return asked
@@ -202,6 +207,7 @@ class FlexCFL(ChoosingStrategy):
         reply = (settings.sketch or len(self.run.initial_model()),)
         # Without samples there is no update.
         able = [each.client for each in newcomers if each.num_examples]
+        # Algorithm 3, line 2: a random subset.
         order = [able[row] for row in rng.permutation(len(able))]
         results: list[Result] = []
         asked: set[ClientId] = set()
@@ -260,6 +266,7 @@ class FlexCFL(ChoosingStrategy):
         trained = np.unique(state.clusters[self.state.rows(r.client for r in results)])
         if settings.mixing and len(trained) > 1:
             models = [state.models[group] for group in trained]
+            # Line 13: InterGroupAggregation.
             mixed = mix_between(models, settings.mixing, settings.mixing_form)
             for group, model in zip(trained, mixed, strict=True):
                 # The group goes on, so its optimiser does, too.

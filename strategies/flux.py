@@ -68,6 +68,7 @@ class Flux(ProfileStrategy):
         known = self.state.accuracies
         if server_round <= settings.warmup:
             return False
+        # At the latest after this share of all rounds.
         late = server_round - 1 >= settings.latest * self.run.config.rounds
         flat = len(known) >= settings.warmup and (np.diff(known) < settings.gain).any()
         return late or bool(flat)
@@ -85,6 +86,7 @@ class Flux(ProfileStrategy):
         """Cluster all clients; those that do not answer join the largest cluster."""
         state = self.state
         rows, profiles = self.begin(server_round)
+        # DBSCAN of the scaled descriptors, which finds its own epsilon.
         labels = adaptive_clusters(scaled(profiles, state.ranges))
         sizes = np.bincount(labels)
         state.clusters = np.full(len(state.clients), sizes.argmax())

@@ -78,6 +78,7 @@ class Oracle(ClusteredStrategy):
         self.run.record.reclustered = self.run.record.moved > 0
         if self.run.record.reclustered:
             state.concepts, clusters = np.unique(truth, return_inverse=True)
+            # Fielding, Algorithm 2, lines 6 to 10.
             state.recluster(clusters)
 
     def _truth(self, server_round: int) -> IntArray:

@@ -56,6 +56,7 @@ class PFedMe(ClusteredStrategy):
             model = self.state.models[0]
             beta = self.settings.beta
             mean = self.run.average(results)
+            # Algorithm 1: w <- (1 - beta) w + beta mean(w_i).
             moved = mean if beta == 1 else (1 - beta) * model + beta * mean
             if beta > 1:
                 # Beyond the mean of running variances there are negative ones.

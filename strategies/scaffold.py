@@ -87,7 +87,9 @@ class Scaffold(ClusteredStrategy):
         rates = np.full(len(model), rate, np.float32)
         # Beyond the mean of running variances there are negative ones.
         rates[self.run.weights :] = min(rate, 1.0)
+        # x <- x + eta_g mean(y - x).
         state.models = [model + rates * update]
         total = np.sum([result.arrays[1] for result in results], 0, np.float64)
+        # c <- c + sum(c_i+ - c_i) / N.
         change = total / len(state.clients)
         state.control = (state.control + change).astype(np.float32)

@@ -34,6 +34,7 @@ class Static(Fielding):
         state = self.state
         points = state.representations[drifted]
         distance = self.settings.distance
+        # Fielding, Algorithm 2, lines 1 and 2, for newcomers alone.
         state.clusters[drifted] = nearest_centre(points, state.centres, distance)
         return len(drifted), False
 

@@ -42,4 +42,5 @@ class ShiftTest:
             change = float(wasserstein_distance(current, before))
         else:
             change = float(np.abs(current - before).mean())
+        # FlexCFL, eq. 9.
         return bool(change > self.threshold * before.sum() / len(before))

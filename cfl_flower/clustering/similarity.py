@@ -166,6 +166,7 @@ def madc(cosines: FloatArray) -> FloatArray:
     if count < 3:
         return 1 - cosines
     # The sum over all z, less the terms of z = i and z = j, |1 - S(i, j)| each.
+    # FlexCFL, eq. 6.
     sums = squareform(pdist(cosines, "cityblock")) - 2 * (1 - cosines)
     result: FloatArray = np.maximum(sums, 0) / (count - 2)
     np.fill_diagonal(result, 0)
@@ -177,6 +178,7 @@ def dissimilarities(update: Vector, directions: Sequence[Vector]) -> FloatArray:
 
     An array of shape (m,), with 1/2 where the update or the direction is zero.
     """
+    # FlexCFL, eq. 8.
     return (1 - _cosines_with(update, directions)) / 2
 
 

@@ -114,6 +114,7 @@ class FedAvgM(Average):
 
     def step(self, model: Vector, mean: Vector, weights: int, memory: Memory) -> Step:
         """Return the next model, and the momentum of its weights."""
+        # Hsu et al.: v <- beta v + Delta, w <- w + eta v.
         velocity = mean[:weights].astype(float) - model[:weights]
         if memory:
             velocity += self.momentum * memory[0].astype(float)
@@ -147,8 +148,10 @@ class FedAdagrad(Average):
         else:
             first = np.zeros(weights)
             second = np.full(weights, self.start())
+        # m <- beta1 m + (1 - beta1) Delta.
         first = self.beta1 * first + (1 - self.beta1) * update
         second = self.add(second, update**2)
+        # w <- w + eta m / (sqrt(v) + tau).
         stepped = model[:weights] + self.learning_rate * first / (
             np.sqrt(second) + self.tau
         )
@@ -161,6 +164,7 @@ class FedAdagrad(Average):
 
     def add(self, second: FloatArray, square: FloatArray) -> FloatArray:
         """Return v after an update, whose squares are given, both of shape (p,)."""
+        # Adagrad: v + Delta^2.
         return second + square
 
 
@@ -178,6 +182,7 @@ class FedAdam(FedAdagrad):
 
     def add(self, second: FloatArray, square: FloatArray) -> FloatArray:
         """Return v after an update, whose squares are given, both of shape (p,)."""
+        # Adam: beta2 v + (1 - beta2) Delta^2.
         return self.beta2 * second + (1 - self.beta2) * square
 
 
@@ -196,6 +201,7 @@ class FedYogi(FedAdam):
 
     def add(self, second: FloatArray, square: FloatArray) -> FloatArray:
         """Return v after an update, whose squares are given, both of shape (p,)."""
+        # Yogi: v - (1 - beta2) Delta^2 sign(v - Delta^2).
         return second - (1 - self.beta2) * square * np.sign(second - square)
 
 
@@ -232,10 +238,13 @@ class QFedAvg(Average):
             gradient = (model[:weights] - result[:weights].astype(float)) / (
                 self.learning_rate
             )
+            # Delta_i = F_i^q (w - w_i) / eta.
             total += loss**self.q * gradient
             norm = float(gradient @ gradient)
+            # h_i = q F_i^(q - 1) |(w - w_i) / eta|^2 + F_i^q / eta.
             curvature += self.q * loss ** (self.q - 1) * norm
             curvature += loss**self.q / self.learning_rate
+        # w <- w - sum_i Delta_i / sum_i h_i.
         stepped = model[:weights] - total / curvature
         rest = mean_model([result[weights:] for result in results])
         return np.concatenate([stepped, rest]).astype(np.float32)

@@ -101,6 +101,7 @@ def class_means(representations: Tensor, y: Tensor, classes: int) -> Anchors:
     members = torch.nn.functional.one_hot(y, classes).T.double()
     counts = members.sum(1)
     sums = members @ representations.double()
+    # FedCCFA, eq. 6.
     points = (sums / counts.clamp(min=1)[:, None]).float()
     return Anchors(points.cpu().numpy(), (counts > 0).cpu().numpy())
 
@@ -192,6 +193,7 @@ class AlignedLoss(SampleLoss):
         z = module.extractor(x)  # type: ignore[operator]
         logits = module.classifier(z)  # type: ignore[operator]
         likelihood = cross_entropy(logits, y, label_smoothing=self.smoothing)
+        # FedCCFA, eq. 9.
         return likelihood + self.weight * self.alignment(z, y)
 
     @property

@@ -216,12 +216,14 @@ class Oort(RandomSelection):
         utility = np.minimum(utility, np.percentile(utility, 90))
         span = float(np.ptp(utility))
         scaled = (utility - utility.min()) / span if span else np.ones(len(seen))
+        # Oort: the bonus of clients that were not seen for long, sqrt(0.1 ln t / L).
         bonus = np.sqrt(0.1 * np.log(max(known.round, 1)) / history.last[seen])
         times = history.seconds[seen]
         # T, the pacer's percentile of the known times.
         timed = history.seconds[~np.isnan(history.seconds)]
         preferred = np.percentile(timed, self.pace(history)) if len(timed) else np.inf
         slow = np.where(times > preferred, preferred / np.maximum(times, 1e-9), 1.0)
+        # Eq. 1 and 2: the utility times (T / t)^alpha of a slow device.
         found: FloatArray = (scaled + bonus) * slow**self.penalty
         return found
 

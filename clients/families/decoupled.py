@@ -35,6 +35,7 @@ class DecoupledClient(ClusteredClient):
         x, y = self.samples(self.context.round)
         classifier = self.classifier(self.context.round)
         model = self.load(self.split.join(parameters[0], classifier))
+        # FedRep, Algorithm 1: the head, then the representation.
         classifier = self.fit_classifier(classifier, represent(model, x), y)
         extractor = self.fit_extractor(parameters[0], classifier, (x, y))
         self.context.state.save(self.context.round, {"classifier": classifier})

@@ -89,6 +89,7 @@ class DecoupledStrategy(ClusteredStrategy):
         if not results:
             return
         extractor, classifier = self.split.divide(self.state.models[0])
+        # FedCCFA, eq. 10; the same mean in FedRep, FedBABU and FedPAC.
         extractor = self.run.step(extractor, self.run.average(results), len(classifier))
         self.state.models = [self.split.join(extractor, classifier)]
         gaps = [np.linalg.norm(result.arrays[0] - extractor) for result in results]

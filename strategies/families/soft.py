@@ -63,6 +63,7 @@ def damping(lags: FloatArray, a: float, b: float) -> FloatArray:
     >>> damping(np.array([-3.0, 4.0, 5.0]), a=10, b=5).round(4).tolist()
     [1.0, 1.0, 0.0196]
     """
+    # Algorithm 1 of CCFL: alpha_2k.
     late = 1 / (a * np.maximum(lags, 0) + 1)
     return np.where(lags < b, 1.0, late)
 
@@ -121,6 +122,7 @@ class SoftStrategy(AsynchronousStrategy):
         """
         settings = self.settings
         lags = self.lags(self.state.updated, stamp)
+        # Algorithm 1 of CCFL: alpha_0 alpha_1k alpha_2k.
         moved: FloatArray = settings.alpha * shares
         return moved * damping(lags, settings.a, settings.b)
 
@@ -132,6 +134,7 @@ class SoftStrategy(AsynchronousStrategy):
         state = self.state
         for k in np.flatnonzero(ratios):
             alpha = np.float32(ratios[k])
+            # CCFL, eq. 3, and t_k <- t.
             state.models[k] = (1 - alpha) * state.models[k] + alpha * model
             state.updated[k] = state.epoch
         state.ratios[row] = ratios

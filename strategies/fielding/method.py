@@ -156,6 +156,7 @@ def cluster_clients(
     if tested and chance_explains(points, state.counts, settings.significance, noise):
         return np.zeros(len(points), np.int64)
     distance = settings.distance
+    # Algorithm 3, line 2: K with the largest silhouette.
     found = choose_clusters(points, distance, settings.scan, rng, kind.least_silhouette)
     least_members = settings.robustness.least_members
     return put_stragglers_together(points, found, least_members, distance)

@@ -47,6 +47,7 @@ def move_drifted(
     ``drifted`` are rows of the n representations; the centres have shape (K, L).
     """
     moved = clusters.copy()
+    # Algorithm 2, lines 1 and 2.
     moved[drifted] = nearest_centre(representations[drifted], centres, distance)
     return moved
 
@@ -81,6 +82,7 @@ def recompute_centres(
     An empty cluster keeps its centre.
     """
     fresh = find_centres(representations, clusters, len(centres), trim)
+    # Algorithm 2, line 3.
     return np.where(np.isnan(fresh), centres, fresh)
 
 
@@ -111,6 +113,7 @@ def adapt_delta(delta: float, step: float, consecutive: int) -> float:
     ``step`` is c, which Delta never goes below; ``consecutive`` counts the events in a
     row that led to re-clustering, this one included.
     """
+    # Appendix F.2; the paper prints min(c, Delta - c), which is 0 at once.
     return 2 * delta if consecutive >= 2 else max(step, delta - step)
 
 

@@ -48,6 +48,7 @@ def find_merges(
     merges: list[tuple[int, int]] = []
     while len(merges) < len(products) - 1:
         first = int(best.argmax())
+        # Line 12: M_ij > tau.
         if not best[first] > threshold:
             break
         second = int(nearest[first])
@@ -116,6 +117,7 @@ def objective(sums: Sequence[FloatArray]) -> float:
         unit = normalise(each.astype(np.float64, copy=False))
         total += unit
         squares += float(np.einsum("i,i", unit, unit))
+    # Eq. 2.
     return (float(np.einsum("i,i", total, total)) - squares) / 2
 
 

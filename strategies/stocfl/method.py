@@ -318,10 +318,12 @@ class StoCFL(ClusteredStrategy):
             if array == THETA and cluster != UNKNOWN:
                 # `pop` frees the sum, which is not needed once its model is made.
                 mean = results.sums.pop((array, cluster)).mean()
+                # Line 19: theta_k.
                 state.models[cluster] = step(state.models[cluster], mean)
                 state.trained[cluster] = True
         omega = state.models[UNKNOWN]
         mean = self.next_omega(server_round, omega, results)
+        # Line 17: omega.
         state.models[UNKNOWN] = step(omega, mean)
         truth = self.run.true_concepts(server_round)
         self.run.record.measures |= describe_clustering(
@@ -367,6 +369,7 @@ class StoCFL(ClusteredStrategy):
         if len(sums) > 1:
             found, cosine = nearest_direction(direction, sums[1:])
             nearest = found + 1
+            # Section 4.4: join if the cosine is at least tau.
             if cosine >= self.settings.threshold:
                 state.clusters[row] = nearest
                 state.add_direction(nearest, direction)
