@@ -150,10 +150,6 @@ def test_after_the_first_split_sides_are_alike(one: int, two: int, count: int) -
     assert not may_split((0, two), 60, count)
 
 
-def test_a_client_has_no_side_until_one_is_rewarded() -> None:
-    assert known_sides(np.zeros((2, 2))).tolist() == [NEITHER, NEITHER]
-
-
 TWO = [
     "strategy=auxo",
     "clients=16",

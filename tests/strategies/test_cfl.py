@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfl_flower.client.resources import open_resources
-from cfl_flower.learning.training import train
-from cfl_flower.seeding import generator
 from cfl_flower.types import Result, Vector
-from simulations.engines.inprocess import InProcessGrid
 from strategies import cfl as method
 from strategies.cfl import bipartition, separation
 from tests.conftest import Runner, open_method
@@ -47,17 +42,6 @@ def test_separation_by_hand() -> None:
     assert separation(cosines, np.array([0, 0, 0])) == 0
 
 
-def test_cfl_equals_fedavg_until_the_first_split(run_small: Runner) -> None:
-    cfl = run_small(*CFL, folder="cfl")
-    fedavg = run_small(
-        "strategy=fedavg",
-        *("strategy.weighting=plain", "drift.rounds=[]", "participants=12"),
-        folder="fedavg",
-    )
-    assert cfl.clients == fedavg.clients
-    assert {row["split"] for row in cfl.rounds} == {0}
-
-
 def test_all_clients_take_part_in_cfl(run_small: Runner) -> None:
     run = run_small("strategy=cfl", "participants=2", "rounds=1")
     assert run.rounds[0]["participants"] == 12
@@ -74,67 +58,6 @@ def test_nested_splits_find_the_concepts(run_small: Runner) -> None:
     first = next(row for row in run.rounds if row["num_clusters"] >= 3)
     assert first["ari"] == 1
     assert len(first["mean_norm"]) <= first["num_clusters"]
-
-
-def test_ancestors_are_the_models_from_before_each_split(run_small: Runner) -> None:
-    run = run_small(*EAGER, "rounds=8")
-    found = run.state
-    clusters = {(row["round"], row["client"]): row["cluster"] for row in run.clients}
-    # The tree, from who is in which cluster after each round.
-    lines: list[list[int]] = [[]]
-    splits = 0
-    for row in run.rounds:
-        # Clusters are split in order, and a new one's number is the next.
-        for new in range(len(lines), row["num_clusters"]):
-            left = [c for c in range(12) if clusters[row["round"], c] == new]
-            (parent,) = {clusters[row["round"] - 1, c] for c in left}
-            earlier = f"until-{row['round'] - 1}"
-            pause = f"rounds={row['round'] - 1}"
-            before = run_small(*EAGER, pause, folder=earlier).state
-            assert found.ancestors[splits].tolist() == before.models[parent].tolist()
-            lines[parent] = [*lines[parent], splits]
-            lines.append(lines[parent])
-            splits += 1
-    assert splits >= 2
-    assert max(map(len, lines)) >= 2
-    assert found.lineage == lines
-    assert len(found.ancestors) == splits
-
-
-@pytest.mark.parametrize(
-    ("mean", "largest", "split"),
-    [(1.01, 0.99, 1), (0.99, 0.99, 0), (1.01, 1.01, 0)],
-)
-def test_absolute_norms_are_compared_with_eps1_and_eps2_directly(
-    mean: float, largest: float, split: int, run_small: Runner
-) -> None:
-    options = ["strategy=cfl", "drift.rounds=[]", "strategy.first=0", "rounds=1"]
-    row = run_small(*options, "strategy.eps1=0", folder="measured").rounds[0]
-    # One cluster: its mean update must be below eps1, and some update above eps2.
-    bounds = [
-        f"strategy.eps1={mean * row['mean_norm'][0]}",
-        f"strategy.eps2={largest * row['largest_norm'][0]}",
-    ]
-    assert run_small(*options, *bounds).rounds[0]["split"] == split
-
-
-def test_absolute_norms_of_updates_by_hand(run_small: Runner) -> None:
-    run = run_small(*CFL, "rounds=1", "strategy.local.batch_size=999")
-    config = run.config
-    resources = open_resources(json.dumps(config.resolved))
-    updates = []
-    for client in range(12):
-        samples = resources.stream.view(client, 1).train()
-        model = resources.model.load(resources.initial)
-        train(
-            model, *samples, config.strategy.local, generator(0, "batches", 1, client)
-        )
-        updates.append(model.to_vector().astype(float) - resources.initial)
-    row = run.rounds[0]
-    mean = np.linalg.norm(np.mean(updates, axis=0))
-    assert row["mean_norm"] == [pytest.approx(mean, rel=1e-5)]
-    longest = np.linalg.norm(updates, axis=1).max()
-    assert row["largest_norm"] == [pytest.approx(longest, rel=1e-5)]
 
 
 def test_gamma_1_prevents_every_split(run_small: Runner) -> None:
@@ -220,11 +143,3 @@ def test_ancestors_sent_with_tests_are_not_counted_as_bytes(run_small: Runner) -
     for one, other in zip(cluster.rounds, best.rounds, strict=True):
         for key in ("cluster_sizes", "bytes_down", "bytes_up", "mean_norm"):
             assert one[key] == other[key]
-
-
-def test_splits_are_the_same_on_any_number_of_nodes(run_small: Runner) -> None:
-    options = [*EAGER, "rounds=6", "strategy.service=best"]
-    run = run_small(*options)
-    three = run_small(*options, folder="three", grid=InProcessGrid([{}, {}, {}]))
-    assert three.numbers == run.numbers
-    assert run_small(*options, "resume=true").numbers == run.numbers

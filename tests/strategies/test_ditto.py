@@ -15,13 +15,6 @@ def accuracies(run: Any, round: int) -> dict[int, float]:
     return {r["client"]: r["accuracy"] for r in run.clients if r["round"] == round}
 
 
-def test_ditto_sends_only_the_global_model(run_small: Runner) -> None:
-    run = run_small("strategy=ditto")
-    assert {row["bytes_up"] for row in run.rounds} == {6 * 650 * 4}
-    assert {row["bytes_down"] for row in run.rounds} == {6 * 650 * 4}
-    assert {row["num_clusters"] for row in run.rounds} == {1}
-
-
 def test_clients_that_never_took_part_are_served_the_global_model(
     run_small: Runner,
 ) -> None:
@@ -31,14 +24,6 @@ def test_clients_that_never_took_part_are_served_the_global_model(
     fedavg = run_small("strategy=fedavg", *whole, folder="fedavg")
     one, other = accuracies(ditto, 1), accuracies(fedavg, 1)
     assert sum(one[client] != other[client] for client in one) <= 1
-
-
-def test_ditto_without_regularisation_equals_local_training(run_small: Runner) -> None:
-    options = ["strategy.regularisation=0", "strategy.start=initial"]
-    ditto = run_small("strategy=ditto", *options, "participants=12", folder="ditto")
-    local = run_small("strategy=local", "participants=12", folder="local")
-    for round in (1, 4):
-        assert accuracies(ditto, round) == accuracies(local, round)
 
 
 def test_a_larger_lambda_draws_own_models_to_the_global_model(

@@ -43,13 +43,6 @@ def test_fedavg_equals_a_plain_loop_to_the_bit(
     assert np.array_equal(run.state.models[0], weights)
 
 
-def test_there_is_one_cluster_and_no_question(run_small: Runner) -> None:
-    run = run_small("strategy=fedavg")
-    assert {row["num_clusters"] for row in run.rounds} == {1}
-    assert {row["bytes_up"] for row in run.rounds} == {6 * 650 * 4}
-    assert {row["ari"] for row in run.rounds} == {0.0}
-
-
 def test_a_fine_tuned_model_knows_its_clients_labels(run_small: Runner) -> None:
     still = ["drift.rounds=[]", "strategy.fine_tuning_rate=0.1"]
     tuned = run_small("strategy=fedavg_ft", *still, folder="tuned")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cfl_flower.types import Result, Vector
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 RUN = ["strategy=fedbuff", "strategy.buffer=4", "drift.rounds=[]"]
 
@@ -54,12 +54,3 @@ def test_an_update_counts_less_by_the_versions_since(strategy: Any) -> None:
     # The next one was trained from the newest, and its weight is 1.
     take(strategy, 0, 11)
     assert strategy.state.models[0] == pytest.approx([10 + 0.5 * (2 + 1) / 2])
-
-
-def test_the_model_learns_and_resumes_to_the_bit(run_small: Runner) -> None:
-    whole = run_small(*RUN, "rounds=6")
-    assert whole.rounds[-1]["loss"] < 0.9 * whole.rounds[0]["loss"]
-    # The buffer is not empty after three rounds of six uploads.
-    run_small(*RUN, "rounds=3", folder="parts")
-    parts = run_small(*RUN, "rounds=6", "resume=true", folder="parts")
-    assert parts.numbers == whole.numbers

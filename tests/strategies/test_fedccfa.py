@@ -156,29 +156,6 @@ def test_shared_extractor_adapts_to_drift_where_one_model_cannot(
     assert ours > single.rounds[-1]["accuracy"] + 0.1
 
 
-def test_bytes_are_those_of_the_protocol(run_small: Runner) -> None:
-    options = [*CCFA, "rounds=1", "participants=5"]
-    extractor, head, anchors = 64 * 32 + 32, 33 * 10, 32 * 10
-    row = run_small(*options).rounds[0]
-    assert row["bytes_up"] == 5 * 4 * (extractor + 2 * head + anchors + 10)
-    assert row["bytes_down"] == 5 * 4 * (extractor + head + anchors)
-    plain = [*options, "strategy.alignment=none", "strategy.clustering=local"]
-    row = run_small(*plain, folder="plain").rounds[0]
-    assert row["bytes_up"] == 5 * 4 * (extractor + head + 10)
-    assert row["bytes_down"] == 5 * 4 * (extractor + head)
-
-
-def test_global_anchors_go_to_all_participants_of_the_next_round(
-    run_small: Runner,
-) -> None:
-    options = [*CCFA, "rounds=2", "participants=5", "strategy.anchors=global"]
-    run = run_small(*options)
-    extractor, head, anchors = 64 * 32 + 32, 33 * 10, 32 * 10
-    down = {row["bytes_down"] for row in run.rounds}
-    assert down == {5 * 4 * (extractor + head + anchors)}
-    assert run.state.anchors.present.all()
-
-
 ABLATIONS = [
     ["strategy.clustering=local"],
     ["strategy.clustering=oracle"],

@@ -14,22 +14,6 @@ from tests.conftest import Runner
 WHOLE = ["strategy.local.batch_size=999", "participants=12", "drift.rounds=[]"]
 
 
-def test_all_components_are_sent_and_nothing_else(run_small: Runner) -> None:
-    run = run_small("strategy=fedem", "strategy.components=4")
-    assert {row["bytes_up"] for row in run.rounds} == {6 * 4 * 650 * 4}
-    assert {row["bytes_down"] for row in run.rounds} == {6 * 4 * 650 * 4}
-    assert {row["num_clusters"] for row in run.rounds} == {1}
-
-
-def test_one_component_is_fedavg(run_small: Runner) -> None:
-    # In whole batches, as their orders differ. IFCA has the same initial models.
-    single = run_small("strategy=fedem", "strategy.components=1", *WHOLE, folder="one")
-    ifca = ["strategy=ifca", "strategy.clusters=1", "strategy.weighting=samples"]
-    fedavg = run_small(*ifca, *WHOLE, folder="ifca")
-    for ours, theirs in zip(single.rounds, fedavg.rounds, strict=True):
-        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-3)
-
-
 @pytest.mark.slow
 def test_each_concept_finds_a_component_of_its_own(run_small: Runner) -> None:
     concepts = ["partition.groups=1", "drift=sudden", "drift.rounds=[2]"]
@@ -48,17 +32,6 @@ def test_each_concept_finds_a_component_of_its_own(run_small: Runner) -> None:
     assert len(set(chosen)) == 3
     fedavg = run_small("strategy=fedavg", *options, folder="fedavg")
     assert run.rounds[-1]["accuracy"] > fedavg.rounds[-1]["accuracy"] + 0.05
-
-
-@pytest.mark.parametrize(
-    ("option", "part"),
-    [
-        ("strategy.components=0", "at least 1"),
-    ],
-)
-def test_what_it_cannot_do_is_one_line(option: str, part: str) -> None:
-    with pytest.raises(ConfigError, match=part):
-        compose_config(["strategy=fedem", option])
 
 
 def test_privacy_accounts_for_three_components() -> None:

@@ -46,10 +46,3 @@ def test_alignment_starts_in_its_first_round(run_small: Runner) -> None:
     soon = run_small(*FM, "strategy.start=2", folder="soon").rounds
     assert [row["loss"] for row in never[:2]] == [row["loss"] for row in soon[:2]]
     assert never[2]["loss"] != soon[2]["loss"]
-
-
-def test_bytes_are_those_of_models_and_anchors(run_small: Runner) -> None:
-    model, anchors = 64 * 16 + 16 + 17 * 10, 16 * 10
-    row = run_small(*FM).rounds[0]
-    assert row["bytes_down"] == 6 * 4 * (model + anchors)
-    assert row["bytes_up"] == 6 * 4 * (model + anchors + 10)

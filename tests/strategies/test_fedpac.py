@@ -8,9 +8,6 @@ from hypothesis import strategies as st
 
 from clients.fedpac import statistics
 from strategies.fedpac import combine, simplex_minimum
-from tests.conftest import Runner
-
-PAC = ["strategy=fedpac", "model=mlp", "model.hidden=16", "drift.rounds=[]"]
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 999))
@@ -63,10 +60,3 @@ def test_statistics_by_hand() -> None:
     # Shares 1/2; mean squares 5 and 4; means (2, 0) and (0, 2).
     assert means.tolist() == [1, 0, 0, 1]
     assert variance == pytest.approx((0.5 * 5 + 0.5 * 4 - 0.25 * 4 - 0.25 * 4) / 4)
-
-
-def test_classifiers_come_back_and_are_counted(run_small: Runner) -> None:
-    row = run_small(*PAC).rounds[0]
-    extractor, head, anchors = 64 * 16 + 16, 17 * 10, 16 * 10
-    assert row["bytes_up"] == 6 * 4 * (extractor + head + 2 * anchors + 10)
-    assert row["bytes_down"] == 6 * 4 * (extractor + anchors + head)

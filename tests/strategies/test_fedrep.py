@@ -21,11 +21,6 @@ def classifiers(run: Any) -> dict[str, np.ndarray]:
     return {name: load_file(path)["classifier"] for name, path in newest.items()}
 
 
-def test_only_the_extractor_travels(run_small: Runner) -> None:
-    for row in run_small(*REP).rounds:
-        assert row["bytes_up"] == row["bytes_down"] == 6 * 4 * EXTRACTOR
-
-
 def test_every_client_has_a_classifier_of_its_own(run_small: Runner) -> None:
     own = classifiers(run_small(*REP, "participants=12"))
     assert len(own) == 12

@@ -11,15 +11,6 @@ from tests.conftest import Runner, open_method
 FESEM = ["strategy=fesem", "clusters=3"]
 
 
-def test_all_clients_start_in_the_cluster_nearest_to_the_initial_model(
-    run_small: Runner,
-) -> None:
-    run = run_small(*FESEM, "drift=none")
-    assert sorted(run.rounds[0]["cluster_sizes"]) == [0, 0, 12]
-    # As low as FedAvg's: a model down and one up for each participant.
-    assert run.rounds[0]["bytes_down"] == run.rounds[0]["bytes_up"] == 6 * 650 * 4
-
-
 def test_participants_join_the_nearest_model_from_before_the_average(
     tmp_path: Path,
 ) -> None:

@@ -135,20 +135,6 @@ def test_groups_follow_the_true_concepts_and_clients_migrate(run_small: Runner) 
     assert static.rounds[2]["drifted"] is None
 
 
-def test_flexcfl_sends_directions_once_and_one_model_each_round(
-    run_small: Runner,
-) -> None:
-    # 12 clients, 6 in the group cold start; d = 650 floats; nothing shifts.
-    options = [*FLEX, "strategy.alpha=2", "drift=none", "rounds=2"]
-    run = run_small(*options)
-    model, updates = 650 * 4, 6
-    first, second = run.rounds
-    # 3 directions to everyone, now or with the first test; 6 models. w_0 to nobody.
-    assert first["bytes_down"] == (12 * 3 + 6) * model
-    assert first["bytes_up"] == (updates + 6) * model
-    assert second["bytes_down"] == second["bytes_up"] == 6 * model
-
-
 def test_sketches_make_the_cold_start_cheap_and_find_the_same_groups(
     run_small: Runner,
 ) -> None:
@@ -348,12 +334,3 @@ def test_discrepancy_is_measured_for_all_methods_but_local(run_small: Runner) ->
         counts = {len(row["discrepancies"]) for row in run.rounds}
         assert counts == {1 if strategy == "fedavg" else 5}
     assert "discrepancy" not in run_small("strategy=local", folder="local").rounds[0]
-
-
-@pytest.mark.parametrize("grouping", ["edc", "madc", "random"])
-def test_every_grouping_runs_to_the_end(grouping: str, run_small: Runner) -> None:
-    options = [*FLEX, "strategy.alpha=2", "strategy.mixing=0.1", "drift=none"]
-    run = run_small(*options, f"strategy.grouping={grouping}", "rounds=1")
-    # Random centres need m updates only.
-    first = 3 if grouping == "random" else 6
-    assert run.rounds[0]["bytes_up"] == (first + 6) * 650 * 4

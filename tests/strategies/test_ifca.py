@@ -90,16 +90,6 @@ def test_clients_are_tested_with_their_chosen_model(run_small: Runner) -> None:
         assert row["accuracy"] == correct / row["num_examples"]
 
 
-def test_participants_receive_all_models_and_return_one(run_small: Runner) -> None:
-    run = run_small(*IFCA_RUN, "drift=none", "rounds=2")
-    model = 650 * 4
-    for row in run.rounds:
-        assert row["bytes_down"] == 6 * 3 * model
-        assert row["bytes_up"] == 6 * model
-    # Those who took part have chosen; the others wait in cluster 0.
-    assert run.rounds[0]["cluster_sizes"][0] >= 6
-
-
 def test_migration_fetches_all_models_for_those_whose_data_shifted(
     run_small: Runner,
 ) -> None:

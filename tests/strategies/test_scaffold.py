@@ -41,8 +41,3 @@ def test_the_server_goes_its_rate_of_the_way(run_small: Runner) -> None:
         found.append(load_file(saved)[".models.0"])
     start = initial_vector(run.config.model, (1, 8, 8), 10, 0)
     assert found[0] == pytest.approx((start + found[1]) / 2, abs=1e-6)
-
-
-def test_controls_double_the_traffic(run_small: Runner) -> None:
-    rows = run_small("strategy=scaffold").rounds
-    assert {(r["bytes_up"], r["bytes_down"]) for r in rows} == {(6 * 2 * 2600,) * 2}

@@ -54,7 +54,7 @@ def test_shares_stay_within_the_clusters_and_within_m(m: int, sizes: list[int]) 
 
 def test_random_selection_draws_without_replacement_in_ascending_order() -> None:
     members = np.array([3, 5, 8, 9, 20])
-    chosen = RandomSelection().choose(members, 4, np.random.default_rng(0))
+    chosen = RandomSelection().choose(members, 4, np.random.default_rng(0), known())
     assert len(set(chosen.tolist())) == 4
     assert set(chosen.tolist()) <= set(members.tolist())
     assert chosen.tolist() == sorted(chosen.tolist())
@@ -97,13 +97,15 @@ def test_random_selection_of_all_members_selects_all(
     seed: int, members: set[int]
 ) -> None:
     rng = np.random.default_rng(seed)
-    chosen = RandomSelection().choose(np.array(list(members)), len(members), rng)
+    chosen = RandomSelection().choose(
+        np.array(list(members)), len(members), rng, known()
+    )
     assert chosen.tolist() == sorted(members)
 
 
 def test_every_member_has_the_same_chance() -> None:
     rng, members = np.random.default_rng(0), np.arange(5)
-    chosen = [RandomSelection().choose(members, 2, rng) for _ in range(2000)]
+    chosen = [RandomSelection().choose(members, 2, rng, known()) for _ in range(2000)]
     # Expected 800 each, with a standard deviation of 22.
     assert np.bincount(np.concatenate(chosen)) == pytest.approx(800, abs=110)
 

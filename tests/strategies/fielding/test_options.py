@@ -9,7 +9,6 @@ import pytest
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
-from simulations.compare import by_settings
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fielding import Fielding
 from tests.conftest import Runner, open_method
@@ -136,17 +135,6 @@ def test_labels_and_gradient_together_follow_every_kind_of_drift(
         assert after["accuracy"] > before["accuracy"]
 
 
-@pytest.mark.parametrize("representation", ["gradient", "combined"])
-def test_gradients_find_the_true_groups_on_any_worker(
-    representation: str, run_small: Runner
-) -> None:
-    options = [*by_shared_model(representation), "strategy.distance=l2"]
-    one = run_small(*options)
-    three = run_small(*options, folder="three", grid=InProcessGrid([{}, {}, {}]))
-    assert one.numbers == three.numbers
-    assert one.rounds[0]["ari"] == 1
-
-
 def test_a_sketch_is_sent_instead_of_the_gradient(run_small: Runner) -> None:
     options = ["strategy.distance=cosine", "rounds=1"]
     whole = run_small(*by_shared_model("gradient"), *options)
@@ -177,15 +165,6 @@ def test_the_shared_model_can_be_a_file(run_small: Runner, tmp_path: Path) -> No
     assert run.rounds[-1]["num_clusters"] > 1
 
 
-def test_a_compared_option_goes_only_to_methods_that_have_its_group() -> None:
-    option = ["strategy/robustness=trimmed", "strategy.robustness.trim=0.1"]
-    lines = by_settings(["strategy=fedavg,fielding", *option])
-    assert lines == [
-        ["strategy=choice(fedavg)"],
-        ["strategy=choice(fielding)", *option],
-    ]
-
-
 def test_malicious_clients_open_no_clusters_of_their_own(run_small: Runner) -> None:
     lies = ["clients=24", "faults.malicious=0.5", "rounds=3"]
     plain = run_small(*lies)
@@ -194,30 +173,6 @@ def test_malicious_clients_open_no_clusters_of_their_own(run_small: Runner) -> N
     assert min(plain.rounds[0]["cluster_sizes"]) == 1
     assert min(fewest) >= 2
     assert robust.rounds[0]["num_clusters"] < plain.rounds[0]["num_clusters"]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["strategy/trigger=pairwise", "strategy.trigger.delta=0.3"],
-        [
-            "strategy/threshold_learning=trials",
-            "strategy.threshold_learning.rounds=1",
-        ],
-    ],
-    ids=["pairwise", "learned"],
-)
-def test_a_resumed_run_goes_on_with_the_state_of_its_trigger(
-    options: list[str], run_small: Runner
-) -> None:
-    run = [*options, "rounds=5", "drift.rounds=[2,3,4,5]", "participants=3"]
-    whole = run_small(*run)
-    # Delta and the trials are in the state of a round with a trial under way.
-    run_small(*run, "rounds=3", folder="parts")
-    parts = run_small(*run, "resume=true", folder="parts")
-    assert parts.numbers == whole.numbers
-    noted = [row.get("delta", row.get("threshold")) for row in whole.rounds]
-    assert len({value for value in noted if value is not None}) > 1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.types import FloatArray, Plan, Result, Task
-from simulations.engines.inprocess import InProcessGrid
 from strategies.stocfl import StoCFL, StoCFLState
 from strategies.stocfl.method import ask_for_changes
 from tests.conftest import Runner, open_method
@@ -135,25 +134,6 @@ def test_clients_repeat_a_lost_report_of_drift(run_small: Runner) -> None:
     )
     assert sum(bool(row["drifted"]) for row in run.rounds) > 1
     assert run.rounds[-1]["purity"] == 1
-
-
-@pytest.mark.parametrize("option", ["sketch=64", "omega=sequential", "start=initial"])
-def test_refresh_gives_the_same_numbers_on_any_nodes_and_after_a_resume(
-    option: str, run_small: Runner
-) -> None:
-    options = ["strategy=stocfl", *SWAP, "strategy.refresh=on_drift"]
-    options.append(f"strategy.{option}")
-    run = run_small(*options, "rounds=6")
-    three = run_small(
-        *options, "rounds=6", folder="three", grid=InProcessGrid([{}, {}, {}])
-    )
-    assert three.numbers == run.numbers
-    # Clients are asked in round 2, and report in round 3: on both sides of the pause.
-    for pause in (2, 3):
-        folder = f"pause-{pause}"
-        run_small(*options, f"rounds={pause}", folder=folder)
-        resumed = run_small(*options, "rounds=6", "resume=true", folder=folder)
-        assert resumed.numbers == run.numbers
 
 
 def test_known_clients_are_asked_for_changes_with_their_test() -> None:

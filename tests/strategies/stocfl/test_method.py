@@ -152,18 +152,6 @@ def test_clusters_are_the_true_concepts_once_all_clients_took_part(
     assert run.rounds[0]["merged"] == 9 - run.rounds[0]["found"]
 
 
-def test_stocfl_sends_psi_once_and_two_models_each_round(run_small: Runner) -> None:
-    whole = run_small(*STO, "participants=12", "rounds=2", folder="whole")
-    first, second = whole.rounds
-    assert first["bytes_down"] == (12 + 12 * 2) * MODEL
-    assert first["bytes_up"] == (12 + 12 * 2) * MODEL
-    assert second["bytes_down"] == second["bytes_up"] == 12 * 2 * MODEL
-    option = ["strategy.sketch=128", "participants=12", "rounds=2"]
-    sketched = run_small(*STO, *option, folder="sketched")
-    assert sketched.rounds[0]["bytes_up"] == 12 * 128 * 4 + 12 * 2 * MODEL
-    assert sketched.rounds[-1]["ari"] == whole.rounds[-1]["ari"] == 1
-
-
 def test_unknown_clients_are_served_omega(run_small: Runner) -> None:
     run = run_small(*STO, "participants=2", "rounds=1")
     unknown = [row["client"] for row in run.clients if row["cluster"] == 0]
@@ -171,28 +159,6 @@ def test_unknown_clients_are_served_omega(run_small: Runner) -> None:
     state = run.state
     assert [len(each) > 0 for each in state.representations].count(True) == 2
     assert run.rounds[0]["cluster_sizes"][0] == 10
-
-
-def test_omega_can_be_served_to_all(run_small: Runner) -> None:
-    # Full batches, whose order does not matter but for rounding.
-    options = ["participants=12", "strategy.local.batch_size=999", "drift.rounds=[]"]
-    omega = run_small("strategy=stocfl", *options, "strategy.service=omega")
-    fedavg = run_small("strategy=fedavg", *options, folder="fedavg")
-    losses = [[row["loss"] for row in run.rounds] for run in (omega, fedavg)]
-    assert losses[0] == pytest.approx(losses[1], rel=0.05)
-    assert omega.rounds[-1]["num_clusters"] == 3
-
-
-@pytest.mark.parametrize("start", ["omega", "initial"])
-def test_stocfl_with_tau_1_equals_ditto(start: str, run_small: Runner) -> None:
-    options = [f"strategy.start={start}", "strategy.regularisation=0.5", "rounds=5"]
-    options.append("strategy.weighting=plain")
-    sto = run_small(*STO, "strategy.threshold=1", *options, folder="sto")
-    ditto = run_small("strategy=ditto", "drift.rounds=[]", *options, folder="ditto")
-    assert outcomes(sto) == outcomes(ditto)
-    # Sums over other blocks of samples: a model that is shared is tested only once.
-    losses = [[row["loss"] for row in run.rounds] for run in (sto, ditto)]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 @pytest.mark.parametrize("weighting", ["plain", "samples"])
@@ -267,26 +233,6 @@ def test_sequential_omega_goes_further_and_costs_one_exchange_per_client(
     # psi; omega and theta down, theta up; then omega both ways, one by one.
     assert row.rounds[0]["bytes_down"] == (12 + 24 + 12) * MODEL
     assert row.rounds[0]["bytes_up"] == (12 + 12 + 12) * MODEL
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        "representation=difference",
-        "recompute=false",
-        "merged_model=larger",
-        "start=initial",
-        "omega=sequential",
-    ],
-)
-def test_every_option_finds_the_concepts_on_any_number_of_nodes(
-    option: str, run_small: Runner
-) -> None:
-    options = [*STO, f"strategy.{option}", "rounds=5"]
-    run = run_small(*options)
-    assert run.rounds[-1]["purity"] == 1
-    three = run_small(*options, folder="three", grid=InProcessGrid([{}, {}, {}]))
-    assert three.numbers == run.numbers
 
 
 def test_a_lost_psi_is_asked_for_in_a_later_round(run_small: Runner) -> None:

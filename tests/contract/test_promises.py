@@ -1,0 +1,181 @@
+"""What methods promise: their bytes, the ends of their settings, and their options."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import Runner
+
+pytestmark = pytest.mark.contract
+
+MODEL = 650 * 4
+"""Bytes of softmax regression on digits; six of twelve clients take part."""
+HIDDEN = "model=mlp model.hidden=16 drift.rounds=[]"
+EXTRACTOR = 4 * (64 * 16 + 16)
+HEAD = 4 * 17 * 10
+ANCHORS = 4 * 16 * 10
+LABELS = 4 * 10
+CCFA = (
+    "fedccfa model=mlp model.hidden=16 drift=none participants=5 rounds=2 "
+    "strategy.clustering={} strategy.alignment={} strategy.anchors={}"
+)
+FLEX = "flexcfl clusters=3 strategy.alpha=2 drift=none rounds=2"
+STO = "stocfl drift.rounds=[] participants=12 rounds=2"
+
+BYTES: dict[str, tuple[list[int], list[int]]] = {
+    **{name: ([6 * MODEL] * 4,) * 2 for name in ("fedavg", "apfl", "ditto", "auxo")},
+    "fedem strategy.components=4": ([24 * MODEL] * 4,) * 2,
+    "scaffold": ([12 * MODEL] * 4,) * 2,
+    "local": ([0] * 4,) * 2,
+    "local_async strategy.public=30": ([0] * 4,) * 2,
+    f"fedrep {HIDDEN}": ([6 * EXTRACTOR] * 4,) * 2,
+    f"fedbabu {HIDDEN}": ([6 * EXTRACTOR] * 4,) * 2,
+    f"fedfm {HIDDEN}": (
+        [6 * (EXTRACTOR + HEAD + ANCHORS + LABELS)] * 4,
+        [6 * (EXTRACTOR + HEAD + ANCHORS)] * 4,
+    ),
+    # Classifiers come back with the tests.
+    f"fedpac {HIDDEN}": (
+        [6 * (EXTRACTOR + HEAD + 2 * ANCHORS + LABELS)] * 4,
+        [6 * (EXTRACTOR + ANCHORS + HEAD)] * 4,
+    ),
+    CCFA.format("balanced", "contrast", "clustered"): (
+        [5 * (EXTRACTOR + 2 * HEAD + ANCHORS + LABELS)] * 2,
+        [5 * (EXTRACTOR + HEAD + ANCHORS)] * 2,
+    ),
+    # Anchors go to all participants of the next round.
+    CCFA.format("balanced", "contrast", "global"): (
+        [5 * (EXTRACTOR + 2 * HEAD + ANCHORS + LABELS)] * 2,
+        [5 * (EXTRACTOR + HEAD + ANCHORS)] * 2,
+    ),
+    CCFA.format("local", "none", "clustered"): (
+        [5 * (EXTRACTOR + HEAD + LABELS)] * 2,
+        [5 * (EXTRACTOR + HEAD)] * 2,
+    ),
+    # The hello's histograms, models of participants, histograms after the drift.
+    "fielding rounds=2 drift.rounds=[2]": (
+        [6 * MODEL + 24 * LABELS, 6 * MODEL],
+        [6 * MODEL] * 2,
+    ),
+    "static": ([6 * MODEL + 12 * LABELS, *[6 * MODEL] * 3], [6 * MODEL] * 4),
+    "ifca clusters=3 drift=none": ([6 * MODEL] * 4, [18 * MODEL] * 4),
+    "fesem clusters=3 drift=none": ([6 * MODEL] * 4,) * 2,
+    # Losses and counts of one model go up with it.
+    "feddrift drift.rounds=[] rounds=2": ([6 * (MODEL + 8)] * 2, [6 * MODEL] * 2),
+    # Updates of six, then directions to everyone, with the first test.
+    FLEX: ([12 * MODEL, 6 * MODEL], [(36 + 6) * MODEL, 6 * MODEL]),
+    f"{FLEX} strategy.sketch=128": (
+        [6 * 128 * 4 + 6 * MODEL, 6 * MODEL],
+        [36 * 128 * 4 + 6 * MODEL, 6 * MODEL],
+    ),
+    f"{FLEX} strategy.grouping=random": (
+        [9 * MODEL, 6 * MODEL],
+        [(36 + 6) * MODEL, 6 * MODEL],
+    ),
+    STO: ([36 * MODEL, 24 * MODEL],) * 2,
+    f"{STO} strategy.sketch=128": (
+        [12 * 128 * 4 + 24 * MODEL, 24 * MODEL],
+        [36 * MODEL, 24 * MODEL],
+    ),
+}
+"""Bytes up and down, round by round."""
+
+
+@pytest.mark.parametrize("options", BYTES)
+def test_bytes_are_those_of_the_protocol(options: str, run_small: Runner) -> None:
+    up, down = BYTES[options]
+    rows = run_small(*f"strategy={options}".split()).rounds
+    assert [row["bytes_up"] for row in rows] == up
+    assert [row["bytes_down"] for row in rows] == down
+
+
+ALL = "participants=12 drift.rounds=[]"
+PLAIN = f"strategy.weighting=plain {ALL}"
+WHOLE = f"strategy.local.batch_size=999 {ALL}"
+"""In one batch, whose order does not matter but for rounding."""
+OWN = f"strategy.start={{}} strategy.regularisation=0.5 {PLAIN} rounds=5"
+
+ENDS = [
+    (f"apfl strategy.adaptive=false strategy.alpha=0 {PLAIN}", f"fedavg {PLAIN}", 1e-4),
+    (f"apfl strategy.adaptive=false strategy.alpha=1 {PLAIN}", f"local {PLAIN}", 1e-4),
+    (
+        "ditto strategy.regularisation=0 strategy.start=initial participants=12",
+        "local participants=12",
+        1e-6,
+    ),
+    (
+        f"fedem strategy.components=1 {WHOLE}",
+        f"ifca strategy.clusters=1 strategy.weighting=samples {WHOLE}",
+        1e-3,
+    ),
+    ("fedprox strategy.local.mu=0", "fedavg", 0),
+    (f"cfl strategy.norms=relative {ALL}", f"fedavg {PLAIN}", 0),
+    *(
+        (
+            f"stocfl strategy.threshold=1 {OWN.format(start)}",
+            f"ditto {OWN.format(start)}",
+            1e-6,
+        )
+        for start in ("omega", "initial")
+    ),
+    (f"stocfl strategy.service=omega {WHOLE}", f"fedavg {WHOLE}", 0.05),
+]
+"""A method at an end of its settings, the method that it is there, and how nearly."""
+
+
+@pytest.mark.parametrize(("one", "other", "error"), ENDS, ids=str)
+def test_at_the_ends_of_its_settings_a_method_is_another(
+    one: str, other: str, error: float, run_small: Runner
+) -> None:
+    runs = [
+        run_small(*f"strategy={options}".split(), folder=str(place))
+        for place, options in enumerate((one, other))
+    ]
+    losses = [[row["loss"] for row in run.rounds] for run in runs]
+    assert losses[0] == pytest.approx(losses[1], rel=error)
+
+
+SWAP = "drift=swap_all drift.probability=1 drift.every=null drift.rounds=[4]"
+REFRESH = f"stocfl {SWAP} strategy.refresh=on_drift rounds=6"
+SHARED = "strategy.representation.shared"
+GRADIENT = (
+    f"fielding strategy/representation={{}} {SHARED}.epochs=2 {SHARED}.samples=20 "
+    "strategy.distance=l2"
+)
+OFTEN = "rounds=5 drift.rounds=[2,3,4,5] participants=3"
+OPTIONS = [
+    f"fielding strategy/trigger=pairwise strategy.trigger.delta=0.3 {OFTEN}",
+    "fielding strategy/threshold_learning=trials strategy.threshold_learning.rounds=1 "
+    + OFTEN,
+    GRADIENT.format("gradient"),
+    GRADIENT.format("combined"),
+    *(f"{REFRESH} strategy.{o}" for o in ("sketch=64", "omega=sequential")),
+    *(
+        f"stocfl drift.rounds=[] rounds=5 strategy.{option}"
+        for option in (
+            *("representation=difference", "recompute=false", "merged_model=larger"),
+            *("start=initial", "omega=sequential"),
+        )
+    ),
+    "cfl drift.rounds=[] participants=12 strategy.norms=relative strategy.first=1 "
+    "strategy.eps1=0.5 strategy.eps2=0.75 rounds=6 strategy.service=best",
+    # The buffer is not empty after three rounds of six uploads.
+    "fedbuff strategy.buffer=4 drift.rounds=[] rounds=6",
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options_give_the_same_run_on_any_nodes_and_after_a_break(
+    options: str, run_small: Runner
+) -> None:
+    asked = f"strategy={options}".split()
+    whole = run_small(*asked)
+    nodes = InProcessGrid([{}, {}, {}])
+    run_small(*asked, "rounds=3", folder="parts", grid=nodes)
+    parts = run_small(*asked, "resume=true", folder="parts")
+    assert parts.numbers == whole.numbers
+    last = whole.rounds[-1]
+    assert last.get("purity", 1) == 1
+    if "strategy.distance=l2" in asked:
+        assert whole.rounds[0]["ari"] == 1
