@@ -47,15 +47,6 @@ class Warm(Net):
         return super().forward(x) * min(1.0, (1 + self.step()) / WARMUP)
 
 
-class IntegerBuffer(Warm):
-    def set_up(self) -> None:
-        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
-
-    def step(self) -> float:
-        self.steps += self.training
-        return float(self.steps)
-
-
 class ReplacedBuffer(Warm):
     def set_up(self) -> None:
         self.register_buffer("steps", torch.zeros((), dtype=torch.int32))
@@ -176,11 +167,6 @@ class LazyNorm(CumulativeNorm):
         self.norm = nn.LazyBatchNorm1d()
 
 
-class Lazy(Net):
-    def set_up(self) -> None:
-        self.body = nn.LazyLinear(8)
-
-
 class Mask(Net):
     """Constants that are not finite, as masks of attention are."""
 
@@ -259,11 +245,6 @@ class CountsSwitches(Net):
 class OldWeightNorm(Net):
     def set_up(self) -> None:
         self.body = nn.utils.weight_norm(self.body)
-
-
-class OldSpectralNorm(Net):
-    def set_up(self) -> None:
-        self.body = nn.utils.spectral_norm(self.body)
 
 
 class Queue(Net):
@@ -351,14 +332,6 @@ class PlainAverage(Averaged):
         return self.ema["weight"]
 
 
-class ListedTeacher(Averaged):
-    def set_up(self) -> None:
-        self.teachers = [deepcopy(self.body)]
-
-    def average(self) -> Tensor:
-        return self.teachers[0].weight.data
-
-
 class InnerAverage(Averaged):
     """The average is an attribute of a layer, in an object."""
 
@@ -386,17 +359,6 @@ class UnsavedAverage(Averaged):
         return self.ema
 
 
-GLOBAL: list[Tensor] = []
-
-
-class GlobalAverage(Averaged):
-    """Its average belongs to no network."""
-
-    def average(self) -> Tensor:
-        GLOBAL[:] = GLOBAL or [self.body.weight.detach().clone()]
-        return GLOBAL[0]
-
-
 class ForgottenLayers(Net):
     """Its layers are in a list, where torch does not find their weights."""
 
@@ -413,12 +375,6 @@ class Global(Warm):
     def step(self) -> float:
         SEEN["steps"] += self.training
         return SEEN["steps"]
-
-
-class PythonsRandom(Net):
-    def hidden(self, x: Tensor) -> Tensor:
-        kept = super().hidden(x)
-        return kept * random.random() if self.training else kept
 
 
 class RarelyRandom(Net):

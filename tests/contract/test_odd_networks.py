@@ -20,7 +20,6 @@ from tests.contract import odd_networks
 RUN = ["strategy=fedavg", "clients=8", "participants=4", "rounds=2", "drift=none"]
 
 KEPT = [
-    odd_networks.IntegerBuffer,
     odd_networks.ReplacedBuffer,
     odd_networks.Attribute,
     odd_networks.InnerAttribute,
@@ -35,7 +34,6 @@ KEPT = [
     odd_networks.CumulativeNorm,
     odd_networks.Norm,
     odd_networks.LazyNorm,
-    odd_networks.Lazy,
     odd_networks.Mask,
     odd_networks.PreciseConstant,
     odd_networks.HalfParameter,
@@ -46,7 +44,6 @@ KEPT = [
     odd_networks.Dropout,
     odd_networks.CountsSwitches,
     odd_networks.OldWeightNorm,
-    odd_networks.OldSpectralNorm,
     odd_networks.Queue,
     odd_networks.SavedAverage,
     odd_networks.LateAverage,
@@ -57,7 +54,6 @@ KEPT = [
 
 REFUSED = {
     odd_networks.Global: "Global trained differently from the same model and seed",
-    odd_networks.PythonsRandom: "draws from Python's or NumPy's own generator",
     odd_networks.RarelyRandom: "draws from Python's or NumPy's own generator",
     odd_networks.NumpysRandom: "draws from Python's or NumPy's own generator",
     odd_networks.Hook: "Hook trained differently from the same model and seed",
@@ -73,11 +69,9 @@ REFUSED = {
     odd_networks.OneSampleAtATime: r"returns \(1, 10\) for 2 inputs",
     odd_networks.SharedHead: "share parameters",
     odd_networks.PlainAverage: "PlainAverage has weights in ema that are neither",
-    odd_networks.ListedTeacher: "has weights in teachers that are neither",
     odd_networks.InnerAverage: r"has weights in body\.shadow that are neither",
     odd_networks.FrozenTeacher: r"has weights in teacher\.weight that are",
     odd_networks.UnsavedAverage: "has weights in ema that are neither trained",
-    odd_networks.GlobalAverage: "trained differently from the same model and seed",
     odd_networks.ForgottenLayers: "has weights in layers that are neither",
 }
 
@@ -177,7 +171,7 @@ def test_constants_do_not_travel(run_small: Runner) -> None:
     ("kind", "refused"),
     [
         (odd_networks.Tied, ""),
-        (odd_networks.IntegerBuffer, ""),
+        (odd_networks.ReplacedBuffer, ""),
         (odd_networks.Mask, ""),
         (odd_networks.Spectral, r"statistics \(body\.parametrizations"),
         (odd_networks.Centred, r"statistics \(centre\)"),
@@ -208,6 +202,6 @@ class Own:
 
 def test_a_check_leaves_torchs_generator_alone() -> None:
     before = torch.random.get_rng_state()
-    check_network(Own(odd_networks.IntegerBuffer), (1, 8, 8), 10)
-    build_network(Own(odd_networks.IntegerBuffer), (1, 8, 8), 10, seed=0)
+    check_network(Own(odd_networks.ReplacedBuffer), (1, 8, 8), 10)
+    build_network(Own(odd_networks.ReplacedBuffer), (1, 8, 8), 10, seed=0)
     assert torch.equal(torch.random.get_rng_state(), before)

@@ -31,21 +31,6 @@ def test_a_mean_is_weighted_by_samples() -> None:
     assert mean_model(models).tolist() == [4, 2]
 
 
-@given(MODELS)
-def test_a_mean_lies_between_its_models(models: np.ndarray) -> None:
-    mean = mean_model(list(models))
-    assert mean.dtype == np.float32
-    assert (mean >= models.min(axis=0) - 1e-3).all()
-    assert (mean <= models.max(axis=0) + 1e-3).all()
-
-
-@given(MODELS, st.floats(0.1, 100))
-def test_only_the_ratio_of_weights_counts(models: np.ndarray, scale: float) -> None:
-    weights = np.arange(1.0, len(models) + 1)
-    one, two = (mean_model(list(models), w) for w in (weights, scale * weights))
-    assert one == pytest.approx(two, rel=1e-5, abs=1e-3)
-
-
 def test_many_small_shares_do_not_lose_digits() -> None:
     # A sum of 10,000 float32 shares would be off in the fourth digit.
     models = [np.float32([1.1])] * 10_000
@@ -69,11 +54,6 @@ def test_a_mixture_skips_models_without_a_share() -> None:
 def test_the_plain_server_optimiser_takes_the_mean() -> None:
     fresh, memory = Average().step(np.float32([1]), np.float32([2]), 1, [])
     assert (fresh.tolist(), memory) == ([2], [])
-
-
-def test_a_model_of_weight_zero_is_ignored() -> None:
-    models = [np.float32([1, 2]), np.float32([100, 100])]
-    assert mean_model(models, [5, 0]).tolist() == [1, 2]
 
 
 def test_a_mean_needs_as_many_weights_as_models() -> None:
@@ -122,12 +102,6 @@ def test_momentum_goes_on_from_step_to_step() -> None:
     fresh, (velocity,) = momentum.step(fresh, mean, 1, memory)
     assert velocity == pytest.approx(0.5 + 0.9)
     assert fresh == pytest.approx(1.5 + 0.7)
-
-
-def test_without_momentum_the_next_model_is_the_mean() -> None:
-    model, mean = np.float32([1.0, -2.0]), np.float32([2.0, 4.0])
-    fresh, _ = FedAvgM(momentum=0).step(model, mean, 2, [np.float32([9, 9])])
-    assert fresh.tolist() == [2, 4]
 
 
 def test_adagrad_and_adam_start_as_computed_by_hand() -> None:

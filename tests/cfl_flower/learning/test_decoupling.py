@@ -45,6 +45,7 @@ NETWORKS = [
     (FlexCflFemnistCnn(), (1, 28, 28)),
     (ResNet18(), (3, 16, 16)),
     (ShuffleNetV2(), (1, 9, 9)),
+    (Recurrent("gru"), (5, 30)),
 ]
 
 
@@ -202,24 +203,3 @@ def test_the_aligned_loss_equals_eq_9() -> None:
     z = represent(model, x)
     expected = cross_entropy(model.module(x), y) + 0.3 * alignment(z, y)
     assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
-
-
-def test_alignment_pulls_representations_to_their_anchors() -> None:
-    model = FlatModel(Mlp(4).build((6,), 2))
-    rng = torch.Generator().manual_seed(0)
-    x, y = torch.rand(40, 6, generator=rng), torch.arange(40) % 2
-    x[y == 1] *= -1
-    anchors = Anchors(np.float32([[1, 1, 0, 0], [0, 0, 1, 1]]), np.ones(2, bool))
-    alignment = contrast(anchors, 0.1, CPU)
-    before = float(alignment(represent(model, x), y))
-    local = replace(LocalTraining(), epochs=20, learning_rate=0.05)
-    loss = AlignedLoss(alignment, 1.0)
-    train(
-        model, x, y, local, np.random.default_rng(0), loss=loss, part=model.split.part
-    )
-    assert float(alignment(represent(model, x), y)) < before
-
-
-def test_recurrent_networks_split_too() -> None:
-    split = FlatModel(Recurrent("gru").build((25, 300), 2)).split
-    assert (split.classes, split.width) == (2, 64)

@@ -108,14 +108,6 @@ def test_counts_of_parts_add_up_and_arrive(seed: int, classes: int, n: int) -> N
     np.testing.assert_allclose(found, count_outcomes(scores, truth))
 
 
-def test_measures_of_many_are_those_of_each() -> None:
-    counts = np.array([count_outcomes(*drawn(seed, 2, 50)) for seed in range(5)])
-    together = measure_outcomes(counts, 2)
-    for row, own in enumerate(counts):
-        for name, value in measure_outcomes(own, 2).items():
-            assert together[name][row] == value
-
-
 def test_a_model_that_diverged_is_counted_nevertheless() -> None:
     scores = torch.tensor([[math.nan, 0.0], [math.inf, -math.inf]])
     counts = count_outcomes(scores, torch.tensor([0, 1]))

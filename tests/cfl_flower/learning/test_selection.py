@@ -60,24 +60,6 @@ def test_random_selection_draws_without_replacement_in_ascending_order() -> None
     assert chosen.tolist() == sorted(chosen.tolist())
 
 
-@given(st.integers(1, 60), SIZES)
-def test_a_cluster_below_its_share_gives_all_and_the_rest_differ_by_one(
-    m: int, sizes: list[int]
-) -> None:
-    shares = share(m, sizes)
-    partial = [int(s) for s, size in zip(shares, sizes, strict=True) if s < size]
-    if partial:
-        assert max(partial) - min(partial) <= 1
-        # A cluster is only taken whole below the share that the others reach.
-        whole = [size for s, size in zip(shares, sizes, strict=True) if 0 < s == size]
-        assert all(size <= min(partial) + 1 for size in whole)
-
-
-@given(st.integers(1, 12), st.integers(1, 40))
-def test_one_global_cluster_gives_all_participants_it_has(size: int, m: int) -> None:
-    assert share(m, [size]).tolist() == [min(size, m)]
-
-
 def test_ties_among_many_clusters_go_to_the_lowest_ids() -> None:
     # Above 16 entries an unstable sort would shuffle equal sizes.
     shares = share(45, [3, 4] * 20)
@@ -90,17 +72,6 @@ def test_every_cluster_is_drawn_if_participants_are_fewer_than_clusters() -> Non
     assert {sum(shares) for shares in drawn} == {2}
     # Expected 200 each, with a standard deviation of 8; the empty one has none.
     assert np.sum(drawn, axis=0) == pytest.approx([200, 0, 200, 200], abs=40)
-
-
-@given(st.integers(0, 99), st.sets(st.integers(0, 50), min_size=1))
-def test_random_selection_of_all_members_selects_all(
-    seed: int, members: set[int]
-) -> None:
-    rng = np.random.default_rng(seed)
-    chosen = RandomSelection().choose(
-        np.array(list(members)), len(members), rng, known()
-    )
-    assert chosen.tolist() == sorted(members)
 
 
 def test_every_member_has_the_same_chance() -> None:
