@@ -156,13 +156,38 @@ class ClusteredClient(NumPyClient):
         """Answer the server's hello, with the first representation if requested.
 
         Methods with other queries, outside of training and tests, override it.
+
+        Parameters
+        ----------
+        parameters : list of Vector
+            The models that the task names, in its order.
+        config : dict
+            The plan's and the task's entries.
+
+        Returns
+        -------
+        list of Vector, int, dict
+            Arrays, the number of samples of the next round, and metrics.
         """
         upcoming = self.context.upcoming
         count = len(self.data(upcoming).labels)
         return [], count, self.report(config, upcoming)
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
-        """Train the received model, parameters[0], on the data of this round."""
+        """Train the received model, parameters[0], on the data of this round.
+
+        Parameters
+        ----------
+        parameters : list of Vector
+            The models that the task names, in its order.
+        config : dict
+            The plan's and the task's entries.
+
+        Returns
+        -------
+        list of Vector, int, dict
+            The trained model, shape (d,), the number of samples, and metrics.
+        """
         trained, count = self.train_from(parameters[0])
         return [trained], count, {}
 
@@ -189,12 +214,29 @@ class ClusteredClient(NumPyClient):
         samples: Samples | None = None,
         **terms: Any,
     ) -> tuple[Vector, int]:
-        """Return the model trained from given weights, (d,), and the number of samples.
+        """Return the model trained from given weights, and the number of samples.
 
-        It is trained on the data of the task's round, unless another round or
-        ``samples`` are given. The proximal term holds the weights near the ``anchor``,
-        by default the start. ``purpose`` seeds the draws of the batches. ``terms`` are
-        further arguments of `learning.training.train`.
+        Parameters
+        ----------
+        start : Vector, shape (d,)
+            The weights at the start.
+        local : LocalTraining, optional
+            Other settings of the optimiser than this round's.
+        server_round : int, optional
+            Another round than the task's, whose data are trained on.
+        purpose : str
+            What the batches are drawn for, which seeds the draws.
+        anchor : Vector, shape (d,), optional
+            What the proximal term holds the weights near; by default the start.
+        samples : tuple of Tensor, optional
+            Other samples than the round's, shapes (n, ...) and (n,).
+        **terms
+            Further arguments of `learning.training.train`.
+
+        Returns
+        -------
+        Vector, int
+            The trained weights, shape (d,), and n.
         """
         server_round = self.context.round if server_round is None else server_round
         x, y = self.samples(server_round) if samples is None else samples
@@ -207,9 +249,19 @@ class ClusteredClient(NumPyClient):
         return model.to_vector(), len(y)
 
     def losses(self, models: Sequence[Vector], samples: Samples) -> FloatArray:
-        """Return the mean loss of each model on samples, shape (K,).
+        """Return the mean loss of each model on samples.
 
-        They are 0 without samples, so that the first model is the best.
+        Parameters
+        ----------
+        models : sequence of Vector
+            K models, shape (d,) each.
+        samples : tuple of Tensor
+            Inputs and labels, shapes (n, ...) and (n,).
+
+        Returns
+        -------
+        array, shape (K,)
+            Zeros without samples, so that the first model is the best.
         """
         x, y = samples
         if len(y) == 0:
@@ -262,6 +314,19 @@ class ClusteredClient(NumPyClient):
         """Test the served model, and report the next round's data.
 
         The test is on this round's data, or on the next round's if that is requested.
+
+        Parameters
+        ----------
+        parameters : list of Vector
+            The served model, if a test is asked for, then what the method sends beside.
+        config : dict
+            The plan's and the task's entries.
+
+        Returns
+        -------
+        float, int, dict
+            The mean loss, the number of tested samples, and metrics: the correct
+            answers and the report.
         """
         upcoming = self.context.upcoming
         report = self.report(config, upcoming, parameters)
@@ -300,7 +365,18 @@ class ClusteredClient(NumPyClient):
         return self.context.upcoming if request.ahead else self.context.round
 
     def make_test(self, parameters: list[Vector]) -> Test:
-        """Return a function that tests this client's predictions on a view."""
+        """Return a function that tests this client's predictions on a view.
+
+        Parameters
+        ----------
+        parameters : list of Vector
+            What `evaluate` received.
+
+        Returns
+        -------
+        callable
+            From a view to the mean loss and the number of correct answers.
+        """
         served = self.fine_tuned(self.served(parameters))
         return partial(self.context.evaluator.evaluate, served)
 
@@ -332,6 +408,20 @@ class ClusteredClient(NumPyClient):
         """Return the representation of a round's data unless the server holds it.
 
         A client without any data left reports nothing: its histogram is undefined.
+
+        Parameters
+        ----------
+        config : dict
+            The entries of the task, which may have a `ReportRequest`.
+        server_round : int
+            The round whose data are reported.
+        parameters : sequence of Vector
+            What the task brought.
+
+        Returns
+        -------
+        dict
+            Metrics of a `DriftReport`; empty if there is nothing new.
         """
         request = ReportRequest.from_config(config)
         samples = len(self.data(server_round).labels)

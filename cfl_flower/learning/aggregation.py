@@ -59,8 +59,16 @@ def mean_model(
 ) -> Vector:
     """Return the mean of models, weighted (McMahan et al., 2017) or plain.
 
-    Of n models of shape (d,), at least one, summed in float64 in the order given.
-    Weights, such as the number of samples, are non-negative and not all 0, shape (n,).
+    Parameters
+    ----------
+    models : list of Vector
+        At least one, shape (d,) each, which are summed in float64 in their order.
+    weights : sequence of float, optional
+        Such as numbers of samples: at least 0 and not all 0, one for each model.
+
+    Returns
+    -------
+    Vector, shape (d,)
     """
     mean = RunningMean()
     shares = np.ones(len(models)) if weights is None else np.asarray(weights, float)
@@ -70,9 +78,19 @@ def mean_model(
 
 
 def mix_models(models: list[Vector], mixing: FloatArray) -> list[Vector]:
-    """Return one model per row of a mixing matrix, shape (K_new, K_old).
+    """Return one model per row of a mixing matrix.
 
-    Row k holds the share of each old model in new model k.
+    Parameters
+    ----------
+    models : list of Vector
+        K_old models.
+    mixing : array, shape (K_new, K_old)
+        Row k has the share of each old model in the new model k.
+
+    Returns
+    -------
+    list of Vector
+        K_new models.
     """
     return [
         mean_model([models[j] for j in np.flatnonzero(row)], row[np.flatnonzero(row)])
@@ -90,9 +108,21 @@ class Average:
     def step(self, model: Vector, mean: Vector, weights: int, memory: Memory) -> Step:
         """Return the next model and the state for the step after.
 
-        From the current model, shape (d,), and the mean of the results. Numbers behind
-        the p ``weights`` are running statistics. ``memory`` is what the step to
-        ``model`` returned, and empty for a first step.
+        Parameters
+        ----------
+        model : Vector, shape (d,)
+            The current model.
+        mean : Vector, shape (d,)
+            The mean of its results.
+        weights : int
+            p; the numbers behind the first p are running statistics.
+        memory : list of Vector
+            What the step to ``model`` returned; empty for a first step.
+
+        Returns
+        -------
+        Vector, list of Vector
+            The next model, shape (d,), and what is remembered of it.
         """
         return mean, []
 

@@ -46,8 +46,22 @@ def train_classifier(
 ) -> Vector:
     """Return the classifier after training on representations, the extractor frozen.
 
-    ``classifier`` is the initial one, of shape (L * (D + 1),); ``representations`` and
-    ``y`` have shapes (n, D) and (n,), and are no images to augment.
+    Parameters
+    ----------
+    split : Split
+        The network's.
+    classifier : Vector, shape (L * (D + 1),)
+        The weights at the start.
+    representations, y : Tensor
+        Shapes (n, D) and (n,); no images that could be augmented.
+    settings : LocalTraining
+        The optimiser's.
+    rng : numpy.random.Generator
+        Orders the batches.
+
+    Returns
+    -------
+    Vector, shape (L * (D + 1),)
     """
     settings = replace(settings, augment=[])
     module = SoftmaxRegression(split.width, split.classes)
@@ -227,8 +241,18 @@ class AlignedLoss(SampleLoss):
 def mean_anchors(points: FloatArray, counts: FloatArray, before: Anchors) -> Anchors:
     """Return global anchors: means of the clients', weighted by samples (FedFM).
 
-    ``points`` have shape (m, L, D), the samples of each class, 0 where a client has no
-    anchor, (m, L). Those of ``before`` are kept for the classes without samples.
+    Parameters
+    ----------
+    points : array, shape (m, L, D)
+        The clients' anchors.
+    counts : array, shape (m, L)
+        Their samples of each class; 0 where a client has no anchor.
+    before : Anchors
+        What stays for the classes without samples.
+
+    Returns
+    -------
+    Anchors
     """
     totals = counts.sum(axis=0)
     sums = np.einsum("mld,ml->ld", points.astype(float), counts)

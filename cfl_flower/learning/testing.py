@@ -203,9 +203,25 @@ def evaluate(
 ) -> tuple[float, int]:
     """Return the mean cross-entropy and the number of correct predictions.
 
-    ``x`` and ``y`` have shapes (n, ...) and (n,). ``spread`` maps over the blocks; a
-    thread pool's ``map`` gives the same bits. ``note`` is given the logits and labels
-    of each block. Raises `ValueError` if there are no samples.
+    Parameters
+    ----------
+    model : FlatModel
+        With the weights to test.
+    x, y : Tensor
+        Inputs and labels, shapes (n, ...) and (n,).
+    spread : callable
+        Maps over blocks; a thread pool's ``map`` gives the same bits.
+    note : callable, optional
+        Is given the logits and labels of each block.
+
+    Returns
+    -------
+    float, int
+
+    Raises
+    ------
+    ValueError
+        If there are no samples.
     """
     if y.shape[0] == 0:
         raise ValueError("the client has no test samples in this round")

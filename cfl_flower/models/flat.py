@@ -177,10 +177,22 @@ class FlatModel:
         return FlatModel(module, self.vector.device, self.alike, self.observed, own)
 
     def load(self, vector: Vector) -> FlatModel:
-        """Copy a vector of d floats into the network and return self.
+        """Copy a vector into the network; what else it keeps is as built again.
 
-        What the network keeps beside the vector is as built again. Raises `ValueError`
-        for a vector of another length.
+        Parameters
+        ----------
+        vector : Vector, shape (d,)
+            The weights, then the running statistics.
+
+        Returns
+        -------
+        FlatModel
+            Itself.
+
+        Raises
+        ------
+        ValueError
+            For a vector of another length.
         """
         found = len(vector)
         wanted = len(self.vector)

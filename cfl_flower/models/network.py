@@ -29,7 +29,25 @@ class ModelSettings(Protocol):
     """Settings that know how to build their network."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Build the network for inputs of ``shape``, or raise `ConfigError`."""
+        """Build the network.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            That of one input.
+        classes : int
+            The number of labels.
+
+        Returns
+        -------
+        torch.nn.Module
+            From inputs, (n, *shape), to logits, (n, classes).
+
+        Raises
+        ------
+        ConfigError
+            If it cannot take such inputs.
+        """
 
 
 class Network(nn.Module):
@@ -90,6 +108,22 @@ def build_network(
 
     They follow from the run's seed, so that frozen parameters need not be sent: every
     process of the run has them. Torch's own generator is left alone.
+
+    Parameters
+    ----------
+    settings : ModelSettings
+        What builds it.
+    shape : tuple of int
+        That of one input.
+    classes : int
+        The number of labels.
+    seed : int
+        The run's.
+
+    Returns
+    -------
+    torch.nn.Module
+        In training mode.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "initial-model"))
@@ -109,7 +143,20 @@ def build_model(
     seed: int,
     device: torch.device | str = "cpu",
 ) -> FlatModel:
-    """Build a run's network as a flat model: see `build_network`."""
+    """Build a run's network as a flat model.
+
+    Parameters
+    ----------
+    settings, shape, classes, seed
+        Those of `build_network`.
+    device : torch.device or str
+        Where its tensors lie.
+
+    Returns
+    -------
+    FlatModel
+        With the run's initial weights.
+    """
     network = build_network(settings, shape, classes, seed)
     observed = None
     if needs_observing(network):
@@ -135,6 +182,21 @@ def check_network(
 
     It must give ``classes`` numbers for each input and have something to train, and
     every task must find it as it was built: two steps of training tell.
+
+    Parameters
+    ----------
+    settings, shape, classes
+        Those of `build_network`.
+
+    Returns
+    -------
+    FlatModel
+        A network of these settings, of use for its layers and lengths alone.
+
+    Raises
+    ------
+    ConfigError
+        With the one fault that was found first, and what to do about it.
     """
     x = example_batch(shape)
     with (

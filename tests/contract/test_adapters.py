@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.warnings import find_warnings
-from cfl_flower.errors import ConfigError
 from cfl_flower.learning.cohort_training import can_train_together
 from cfl_flower.models import (
     Adapted,
@@ -154,52 +153,6 @@ def test_queries_keys_and_values_have_an_adapter() -> None:
 def test_adapters_of_many_clients_train_together_on_a_gpu() -> None:
     model = FlatModel(Adapted(lora=Lora(2), network=Mlp(64)).build((1, 8, 8), 10))
     assert can_train_together(model, (1, 8, 8))
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (
-            ["model.trainable=[head.*]"],
-            "model.trainable=head.* is not allowed; use patterns of extractor.1.weight",
-        ),
-        (
-            ["model.lora.rank=2", "model.lora.targets=[query]"],
-            "model.lora.targets=query is not allowed; use patterns of extractor.1",
-        ),
-        (
-            ["model=mclr", "model.lora.rank=2"],
-            "model.lora.rank=2 is not allowed; use 0 for a network without a layer",
-        ),
-        (
-            ["model.lora.rank=-1"],
-            "model.lora.rank=-1 is not allowed; use a whole number",
-        ),
-        (
-            ["model.weights=/no.pt"],
-            "model.weights=/no.pt is not allowed; use a file that",
-        ),
-        (
-            ["model.weights={narrow}"],
-            "a file with extractor.1.weight of shape (64, 64)",
-        ),
-        (["model.weights={broken}"], "cannot be read ("),
-        (["model.wieghts=x"], "did you mean weights?"),
-        (["model.lora.rank=2", "model.hidden=0"], "model.hidden=0 is not allowed"),
-    ],
-)
-def test_what_does_not_fit_is_told_before_training(
-    overrides: list[str], said: str, tmp_path: Path
-) -> None:
-    narrow = tmp_path / "narrow.safetensors"
-    save_file(Mlp(8).build((1, 8, 8), 10).state_dict(), narrow)
-    broken = tmp_path / "broken.pt"
-    broken.write_bytes(b"no weights")
-    given = [each.format(narrow=narrow, broken=broken) for each in overrides]
-    with pytest.raises(ConfigError) as error:
-        compose_config(["model=mlp", *given])
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("rank", "told"), [(32, 0), (33, 1)])

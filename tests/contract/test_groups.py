@@ -10,7 +10,6 @@ import pytest
 from cfl_flower.building import locate
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError
 from cfl_flower.server_app import open_stream
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner
@@ -133,25 +132,3 @@ def test_every_client_reports_the_loss_that_it_is_selected_by(
     # ln 10 for a network that knows nothing; FlexCFL's groups begin with an update.
     assert len(np.unique(losses)) == len(rows)
     assert ((losses > 0.3) & (losses < 5)).all()
-
-
-@pytest.mark.parametrize(
-    ("overrides", "part"),
-    [
-        (["strategy=flash", "server_optimizer=yogi"], "its own step or none"),
-        (["strategy=stocfl", "server_optimizer=qfedavg"], "the loss of one received"),
-        (["strategy=fedrep", "server_optimizer=qfedavg"], "the loss of one received"),
-        (["strategy=ccfl", "selection=oort"], "which selects nobody"),
-        (["strategy=fedavg", "selection=nearest"], "no representations"),
-        (["server_optimizer=yogi", "server_optimizer.tau=0"], "a number above 0"),
-        (["server_optimizer=qfedavg", "server_optimizer.q=-1"], "at least 0"),
-        (["selection=oort", "selection.pacer_delta=0"], "above 0 and at most 100"),
-    ],
-)
-def test_unsuitable_options_are_one_line(
-    overrides: list[str], part: str, run_small: Runner
-) -> None:
-    with pytest.raises(ConfigError) as error:
-        run_small(*overrides)
-    assert part in str(error.value)
-    assert "\n" not in str(error.value)

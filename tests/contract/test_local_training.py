@@ -77,46 +77,6 @@ def test_rates_and_draws_are_the_same_on_any_nodes_and_when_resumed(
     assert run_small(*options, "resume=true").numbers == whole.numbers
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ("optimizer=lbfgs", "optimizer=lbfgs .*known here: Adadelta"),
-        ("optimizer=adamw strategy.local.momentum=0.9", "momentum=0.9 .*use 0 with"),
-        ("optimizer_settings={nesterov:true}", "Nesterov momentum requires"),
-        ("optimizer_settings={lr:1}", "multiple values for argument 'lr'"),
-        ("optimizer_settings.beta=1", "settings of torch's SGD"),
-        ("schedule=LambdaLR", "schedule=LambdaLR .*known here: ConstantLR"),
-        ("schedule=step", r"schedule_settings=\{\} .*'step_size'"),
-        (
-            "schedule=exponential strategy.local.schedule_settings={gamma:nan}",
-            "keep the rate above 0 .*a rate is nan",
-        ),
-        (
-            "optimizer=adam strategy.local.optimizer_settings="
-            "{capturable:true,foreach:true}",
-            "settings of torch's Adam .*capturable",
-        ),
-        ("schedule_settings={step_size:1}", "use {} without strategy.local.schedule"),
-        ("augment=[flip]", "augment=flip .*see torchvision"),
-        ("augment=[five_crop]", "one image that keeps its shape"),
-        ("augment=[mix_up]", "a transform of one image"),
-        ("augment=[{random_crop:{pad:1}}]", "settings of torchvision's RandomCrop"),
-        ("augment=[random_crop] dataset=synthetic", r"\(60,\), which are no images"),
-        ("warmup=2 strategy=adapfedavg", "warmup=2 .*use 0: the server adapts"),
-        ("clip=1 strategy=ccfl strategy.pretraining.warmup=1", "before all rounds"),
-        ("precision=fp16", "use float32 or bf16"),
-        ("clip=0", "clip=0 .*above 0"),
-    ],
-)
-def test_what_does_not_fit_is_one_line_before_training(
-    overrides: str, words: str
-) -> None:
-    with pytest.raises(ConfigError, match=words) as error:
-        compose_config(["strategy=fedavg", *f"strategy.local.{overrides}".split()])
-    assert str(error.value).startswith(("strategy.local.", "strategy.pretraining."))
-    assert "\n" not in str(error.value)
-
-
 def test_a_warmup_that_does_not_end_is_told() -> None:
     long = compose_config(["strategy.local.warmup=3", "rounds=3", "drift=none"])
     assert any("strategy.local.warmup=3" in each for each in find_warnings(long))

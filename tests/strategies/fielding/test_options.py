@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fielding import Fielding
@@ -173,34 +172,6 @@ def test_malicious_clients_open_no_clusters_of_their_own(run_small: Runner) -> N
     assert min(plain.rounds[0]["cluster_sizes"]) == 1
     assert min(fewest) >= 2
     assert robust.rounds[0]["num_clusters"] < plain.rounds[0]["num_clusters"]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "part"),
-    [
-        (
-            ["/representation=gradient", ".representation.shared.samples=0"],
-            "strategy.representation.shared.samples=0 is not allowed; use at least 1, "
-            "or give a shared model",
-        ),
-        (["/representation=gradient", ".distance=js"], "l1 or l2 or cosine with"),
-        (["/representation=combined", ".distance=cosine"], "l1 or l2 with"),
-        (["/representation=pixels"], "embedding, gradient, label_histogram"),
-        ([".representation=gradient"], "use strategy/representation= with one of"),
-        (
-            ["/trigger=never"],
-            "strategy/trigger=never is not allowed; known here: centre",
-        ),
-        (["=fedavg", "/trigger=centre"], "strategy/trigger has no effect with this"),
-        (["/robustness=trimmed", "/trigger=pairwise"], "centre with strategy/robust"),
-        (["/trigger=pairwise", ".trigger.dleta=1"], "did you mean delta?"),
-    ],
-)
-def test_bad_settings_are_one_line(overrides: list[str], part: str) -> None:
-    with pytest.raises(ConfigError, match="strategy") as error:
-        compose_config([f"strategy{each}" for each in overrides])
-    assert part in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("shape", [(3,), (650, 1)])

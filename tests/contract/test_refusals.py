@@ -1,0 +1,116 @@
+"""Settings that cannot be are told in one line, with key and value, before any run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safetensors.torch import save_file
+
+from cfl_flower.errors import ConfigError
+from cfl_flower.models import Mlp
+from tests.conftest import Runner
+
+SHARED = "strategy.representation.shared"
+COUNTED = "metrics=[balanced_accuracy]"
+
+METHODS = {
+    "auxo strategy.split_rounds=[0]": "strategy.split_rounds=0 is not allowed",
+    "auxo strategy.smallest=1": "strategy.smallest=1 is not allowed",
+    "auxo strategy.reward=0": "strategy.reward=0 is not allowed; use a number above 0",
+    "auxo strategy.exploration=2": "exploration=2 is not allowed",
+    "ccfl strategy.c1=0.8": "strategy.c1 + c2=1.05",
+    "ccfl strategy.amplifiers=[]": "strategy.amplifiers=",
+    "ccfl strategy.stream=cycles": "stream=cycles is not allowed; use rounds",
+    "ccfl selection=oort": "which selects nobody",
+    "fedavg selection=nearest": "no representations",
+    "feddrift strategy.delta=0": "strategy.delta=0 is not allowed",
+    "fedem strategy.components=0": "strategy.components=0 is not allowed",
+    "fedrep server_optimizer=qfedavg": "the loss of one received",
+    "flash server_optimizer=yogi": "its own step or none",
+    "flexcfl clusters=13": "clusters=13 is not allowed; use at most the 12",
+    "ifca strategy.tested=now": "strategy.tested=",
+    "ifca strategy.tested=best strategy.migration=true": "strategy.tested=",
+    "pfedme strategy.tested=global": "tested=global is not allowed; use personal or",
+    "scaffold strategy.local.momentum=0.9": "local.momentum=0.9 is not allowed; use 0",
+    "stocfl server_optimizer=qfedavg": "the loss of one received",
+    f"fielding strategy/representation=gradient {SHARED}.samples=0": (
+        f"{SHARED}.samples=0 is not allowed; use at least 1, or give a shared model"
+    ),
+    "fielding strategy/representation=gradient strategy.distance=js": "l1 or l2 or co",
+    "fielding strategy/representation=combined strategy.distance=cosine": "l1 or l2 w",
+    "fielding strategy/representation=pixels": "embedding, gradient, label_histogram",
+    "fielding strategy.representation=gradient": "use strategy/representation= with on",
+    "fielding strategy/trigger=never": "strategy/trigger=never is not allowed",
+    "fedavg strategy/trigger=centre": "strategy/trigger has no effect with this",
+    "fielding strategy/robustness=trimmed strategy/trigger=pairwise": "centre with str",
+    "fielding strategy/trigger=pairwise strategy.trigger.dleta=1": "did you mean delta",
+    "fielding server_optimizer=yogi server_optimizer.tau=0": "a number above 0",
+    "fielding server_optimizer=qfedavg server_optimizer.q=-1": "at least 0",
+    "fielding selection=oort selection.pacer_delta=0": "above 0 and at most 100",
+    "fielding metrics=[f2]": "metrics=f2 is not allowed; use a list of balanced_acc",
+    "fielding metrics=[auc]": "auc, which is of two labels: dataset=digits has 10",
+    f"fielding {COUNTED} privacy=local strategy/privacy=client": "with privacy",
+    f"fedavg {COUNTED} privacy.secure_sums=true": "with privacy",
+}
+
+LOCAL = {
+    "optimizer=lbfgs": "optimizer=lbfgs",
+    "optimizer=adamw strategy.local.momentum=0.9": "momentum=0.9 is not allowed; use 0",
+    "optimizer_settings={nesterov:true}": "Nesterov momentum requires",
+    "optimizer_settings={lr:1}": "multiple values for argument 'lr'",
+    "optimizer_settings.beta=1": "settings of torch's SGD",
+    "optimizer=adam strategy.local.optimizer_settings={capturable:true,foreach:true}": (
+        "settings of torch's Adam"
+    ),
+    "schedule=LambdaLR": "schedule=LambdaLR is not allowed",
+    "schedule=step": "'step_size'",
+    "schedule=exponential strategy.local.schedule_settings={gamma:nan}": "rate is nan",
+    "schedule_settings={step_size:1}": "use {} without strategy.local.schedule",
+    "augment=[flip]": "augment=flip",
+    "augment=[five_crop]": "one image that keeps its shape",
+    "augment=[mix_up]": "a transform of one image",
+    "augment=[{random_crop:{pad:1}}]": "settings of torchvision's RandomCrop",
+    "augment=[random_crop] dataset=synthetic": "(60,), which are no images",
+    "warmup=2 strategy=adapfedavg": "warmup=2 is not allowed; use 0: the server adapts",
+    "clip=1 strategy=ccfl strategy.pretraining.warmup=1": "before all rounds",
+    "precision=fp16": "use float32 or bf16",
+    "clip=0": "strategy.local.clip=0 is not allowed",
+}
+"""Of the optimiser of clients."""
+
+MODELS = {
+    "model.trainable=[head.*]": "model.trainable=head.* is not allowed",
+    "model.lora.rank=2 model.lora.targets=[query]": "model.lora.targets=query is not",
+    "model=mclr model.lora.rank=2": "model.lora.rank=2 is not allowed; use 0",
+    "model.lora.rank=-1": "model.lora.rank=-1 is not allowed",
+    "model.weights=/no.pt": "model.weights=/no.pt is not allowed",
+    "model.weights={narrow}": "a file with extractor.1.weight of shape (64, 64)",
+    "model.weights={broken}": "cannot be read (",
+    "model.wieghts=x": "did you mean weights?",
+    "model.lora.rank=2 model.hidden=0": "model.hidden=0 is not allowed",
+}
+"""Of a network's weights, and of what is trained of it."""
+
+ALL = {
+    **{f"strategy={options}": words for options, words in METHODS.items()},
+    **{f"strategy=fedavg strategy.local.{o}": words for o, words in LOCAL.items()},
+    **{f"model=mlp {options}": words for options, words in MODELS.items()},
+}
+
+
+@pytest.mark.parametrize("options", ALL)
+def test_what_cannot_be_is_one_line(
+    options: str, run_small: Runner, tmp_path: Path
+) -> None:
+    narrow, broken = tmp_path / "narrow.safetensors", tmp_path / "broken.pt"
+    save_file(Mlp(8).build((1, 8, 8), 10).state_dict(), narrow)
+    broken.write_bytes(b"no weights")
+    files = {"{narrow}": str(narrow), "{broken}": str(broken)}
+    given = options
+    for name, path in files.items():
+        given = given.replace(name, path)
+    with pytest.raises(ConfigError) as error:
+        run_small(*given.split())
+    assert ALL[options] in str(error.value)
+    assert "\n" not in str(error.value)
