@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import yaml
 from markupsafe import Markup
-from rich.table import Table
 
+from cfl_flower.analysis.baselines import REFERENCE_METHOD
 from cfl_flower.analysis.drift_metrics import MEASURED
-from cfl_flower.analysis.reference import REFERENCE_METHOD
 from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
+from cfl_flower.analysis.scorecards import Table
+from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.building import locate
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.overrides import quoted, refuse_nothing, with_folder
@@ -48,15 +49,10 @@ from simulations.compare import (
     with_marks,
 )
 from simulations.report import render
-from simulations.reporting import figures
-from simulations.reporting import tables as report_tables
-from simulations.reporting.charts import Picture as PagePicture
-from simulations.reporting.streams import (
-    Stream,
-    divide,
-    question,
-    swept_tables,
-)
+from simulations.reporting.curves import curves
+from simulations.reporting.figures import Picture, choose, read_names
+from simulations.reporting.sections import Stream, divide, question
+from simulations.reporting.written import to_csv
 
 if TYPE_CHECKING:
     from torch import nn
@@ -66,17 +62,6 @@ __all__ = ["Comparison", "Run", "compare", "load", "run"]
 TURN = RLock()
 """Held by the thread that runs: torch's random numbers, the environment and what new
 processes import are those of the whole process. A run has all cores anyway."""
-
-
-class Picture(PagePicture):
-    """A figure: a notebook shows it, and papers print it."""
-
-    def save(self, folder: str | Path, **form: Any) -> None:
-        """Write it as PDF, SVG and PNG (300 dpi) into a folder, made if need be.
-
-        ``width``, ``font`` and ``size`` are those of `figures.Format`.
-        """
-        figures.Format(**form).save(self.figure, folder, self.name)
 
 
 @dataclass(frozen=True, repr=False)
@@ -188,14 +173,17 @@ class Comparison:
     @cached_property
     def scores(self) -> pd.DataFrame:
         """The scores of the runs, a row each: the glossary has the columns."""
-        text = report_tables.to_csv((each.title, each.rows) for each in self.streams)
+        text = to_csv((each.title, each.rows) for each in self.streams)
         return pd.read_csv(StringIO(text))
 
     @property
     def tables(self) -> list[pd.DataFrame]:
         """The tables that `compare` prints, means ± deviations over seeds."""
         found = [table for each in self.streams for table in each.tables]
-        return [_to_frame(table) for table in [*found, *swept_tables(self.streams)]]
+        swept = sweep_tables(
+            [r for each in self.streams for line in each.lines for r in line.runs]
+        )
+        return [_to_frame(table) for table in [*found, *swept]]
 
     def plot(
         self, key: str = "accuracy", stream: int = 0, methods: Sequence[str] = ()
@@ -344,8 +332,8 @@ def _literal(value: object) -> str:
 
 
 def _plot(stream: Stream, key: str, methods: Sequence[str] = ()) -> Picture:
-    names = figures.read_names(methods, [line.label for line in stream.begun])
-    lines = figures.choose(stream.begun, names) if names else stream.begun
+    names = read_names(methods, [line.label for line in stream.begun])
+    lines = choose(stream.begun, names) if names else stream.begun
     known = [line for line in lines if len(line.series(key)[0])]
     if not known:
         rows = [line.runs[0].rounds[-1] for line in stream.begun]
@@ -357,14 +345,13 @@ def _plot(stream: Stream, key: str, methods: Sequence[str] = ()) -> Picture:
             f"key={key!r} was not measured; use one of {', '.join(columns)}"
         )
     percent = key.startswith("accuracy") or key in MEASURED
-    shown = figures.curves(known, key, key, percent=percent)
+    shown = curves(known, key, key, percent=percent)
     return Picture(key, f"{key}, {stream.title}", shown)
 
 
 def _to_frame(table: Table) -> pd.DataFrame:
-    first, *others = report_tables.headings(table)
-    rows = report_tables.lines(table)
-    return pd.DataFrame(rows, columns=[first, *others]).set_index(first)
+    frame = pd.DataFrame(table.lines, columns=list(table.headings))
+    return frame.set_index(table.headings[0])
 
 
 def _to_html(title: str, streams: Sequence[Stream]) -> str:

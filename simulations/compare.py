@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
+from cfl_flower.analysis.baselines import REFERENCE_METHOD, require_reference
 from cfl_flower.config.composition import compose_plain_sweep, strategy_has
 from cfl_flower.config.overrides import (
     OVERRIDES,
@@ -47,11 +47,11 @@ from cfl_flower.runs.reading import (
     read_settings,
     refuse_other_settings,
 )
-from simulations.batch.jobs import Job, at_once, carry_out
+from simulations.batch.jobs import Job, at_once
 from simulations.batch.processes import prepare
 from simulations.engines.superlink import APP, PROJECT
-from simulations.run import check_machine
 from simulations.shell.terminal import Parser, command, make_error_console, program
+from simulations.study import Study, check
 
 FOLDER = "compare"
 """The last word of a folder that is made up for a comparison."""
@@ -133,7 +133,6 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
     lines = [shlex.join([*line, "resume=true"]) for line in by_settings(overrides)]
     composed = compose_plain_sweep("\n".join(lines))
     # torch with the classes of all groups, once the keys are right.
-    from cfl_flower.analysis.saved import read_finished
     from cfl_flower.config.compose import check_settings
 
     checked: list[RunConfig] = []
@@ -148,13 +147,12 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
             left_out[f"left out: {error}"] = None
     for line in left_out:
         make_error_console().print(line, style="yellow", soft_wrap=True, markup=False)
-    configs = place(checked)
-    for config in configs:
-        check_machine(config)
-        refuse_other_settings(config)
-        # What is broken there would end the comparison after all other runs.
-        read_finished(config)
-    return [Job(Path(config.output_dir).name, config) for config in configs]
+    jobs = [Job(Path(each.output_dir).name, each) for each in place(checked)]
+    for job in jobs:
+        refuse_other_settings(job.config)
+    # What is broken there would end the comparison after all other runs.
+    check(jobs)
+    return jobs
 
 
 def place(configs: Sequence[RunConfig]) -> list[RunConfig]:
@@ -302,16 +300,16 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def carry_out_and_show(
-    jobs: Sequence[Job], asked: argparse.Namespace, reference: str, most: int
+    jobs: Sequence[Job], asked: argparse.Namespace, reference: str
 ) -> dict[str, str]:
     """Carry out what is not finished, print the tables; return why runs failed."""
-    configs = [job.config for job in jobs]
-    reasons = carry_out(jobs, most, asked.verbosity, "compare")
+    reasons = Study(asked).carry_out(jobs, "compare")
     from cfl_flower.analysis.comparison import compare
 
     console = make_table_console()
     if asked.markdown:
         console.width = 1000  # a cell of a document is one line
+    configs = [job.config for job in jobs]
     compare(configs, console, reasons, asked.markdown, reference)
     report(jobs, reference, asked.verbosity)
     return reasons
@@ -330,13 +328,13 @@ def main(arguments: Sequence[str]) -> int:
     prepare()
     jobs = make_jobs(overrides)
     check_reference(jobs, reference)
-    most = at_once([job.config for job in jobs], asked.jobs)
     if asked.verbosity is not Verbosity.QUIET or asked.dry_run:
+        most = at_once([job.config for job in jobs], asked.jobs)
         announce(jobs, [a for a in arguments if a != "--dry-run"], most=most)
     if asked.dry_run:
         return 0
     try:
-        reasons = carry_out_and_show(jobs, asked, reference, most)
+        reasons = carry_out_and_show(jobs, asked, reference)
     except KeyboardInterrupt as error:
         raise InterruptedRunError(
             f"interrupted; go on by {again(jobs, arguments)}"

@@ -29,20 +29,26 @@ import yaml
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from cfl_flower.analysis.baselines import REFERENCE_METHOD
 from cfl_flower.analysis.drift_metrics import MEASURED
-from cfl_flower.analysis.reference import REFERENCE_METHOD
 from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
-from cfl_flower.analysis.sweeps import measure_sweep
+from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 from cfl_flower.types import Json
-from simulations.reporting import tables as report_tables
-from simulations.reporting.charts import DARK, INK, Picture, slug
+from simulations.reporting.charts import DARK, INK, slug
 from simulations.reporting.client_pictures import own_pictures
-from simulations.reporting.figures import COLUMNS, Format, Line, choose, read_names
-from simulations.reporting.streams import Stream, divide, question
-from simulations.reporting.tables import Latex
+from simulations.reporting.figures import (
+    COLUMNS,
+    Format,
+    Line,
+    Picture,
+    choose,
+    read_names,
+)
+from simulations.reporting.sections import Stream, divide, question
+from simulations.reporting.written import Latex, to_csv, to_latex
 from simulations.shell.terminal import Parser, command, writable
 
 PARTS = Path(__file__).parent / "reporting"
@@ -122,13 +128,9 @@ def render(
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     environment.filters |= {"slug": slug, "number": _cell, "yaml": _to_yaml}
     lines = [line for stream in streams for line in stream.lines]
-    swept = measure_sweep([run for line in lines for run in line.runs])
-    tables = [
-        (table, report_tables.numbers_of(stream.rows))
-        for stream in streams
-        for table in stream.tables
-    ]
-    rows = [name for table, _ in swept for name, *_ in report_tables.lines(table)]
+    swept = sweep_tables([run for line in lines for run in line.runs])
+    tables = [table for stream in streams for table in stream.tables]
+    rows = [name for table in swept for name, *_ in table.lines]
     chosen = read_names(methods, [*(line.label for line in lines), *rows])
     printed = replace(latex or Latex(), names=chosen)
     compared = (replace(each, lines=choose(each.lines, chosen)) for each in streams)
@@ -139,17 +141,15 @@ def render(
         streams=streams,
         names=names,
         pictures=pictures,
-        headings=report_tables.headings,
-        lines=report_tables.lines,
         measured=measured,
-        swept=[table for table, _ in swept],
+        swept=swept,
         dark={INK[each]: DARK.get(each, each) for each in INK} | DARK,
         script=script(),
     )
     return Page(
         html,
-        report_tables.to_csv((stream.title, stream.rows) for stream in streams),
-        report_tables.to_latex([*tables, *swept], printed),
+        to_csv((stream.title, stream.rows) for stream in streams),
+        to_latex([*tables, *swept], printed),
         [*chain.from_iterable([*(each.pictures for each in compared), *kept])],
     )
 

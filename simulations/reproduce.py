@@ -21,25 +21,15 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rich.markup import escape
-from rich.table import Table
-
 from cfl_flower.analysis.leads import TESTED
-from cfl_flower.config.overrides import quoted
+from cfl_flower.analysis.scorecards import Table, markdown
 from cfl_flower.errors import ConfigError
-from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import Json
-from simulations.batch.jobs import Job, at_once, carry_out
-from simulations.papers.catalogue import compose_here, list_elsewhere, list_tables
-from simulations.papers.outcomes import (
-    HEADER,
-    NUMBERS,
-    Outcome,
-    find_row_leads,
-    markdown,
-)
+from simulations.batch.jobs import Job
+from simulations.papers.catalogue import list_elsewhere, list_tables
+from simulations.papers.measured import HEADER, TEXTS, Outcome, lines
 from simulations.papers.published import (
     Cell,
     PublishedTable,
@@ -48,33 +38,28 @@ from simulations.papers.published import (
     suffix,
 )
 from simulations.papers.recorded import record
-from simulations.run import check_machine
 from simulations.shell.terminal import Parser, command, count
+from simulations.study import Study, add_data, check, compose_here
 
 
-def run_folder(cell: Cell, seed: int, options: argparse.Namespace) -> Path:
-    """Return where a run is kept."""
-    name = f"{cell.method}-s{seed}{suffix(options.scale)}"
-    return Path(options.output, cell.folder, cell.row, name).absolute()
+class Reproduction(Study):
+    """The runs of a published table."""
 
-
-def compose_cell(cell: Cell, seed: int, options: argparse.Namespace) -> RunConfig:
-    """Compose and check one run of a cell, or raise a `ConfigError`.
-
-    It resumes if it was interrupted.
-    """
-    fixed = [f"seed={seed}", "resume=true"]
-    fixed.append(f"output_dir={quoted(str(run_folder(cell, seed, options)))}")
-    if options.gpus:
-        fixed.append(f"gpus_per_worker={options.gpus:g}")
-    config = compose_here([*cell.overrides, *fixed], options)
-    if options.scale == 1:
-        return config
-    rounds = max(1, round(config.rounds * options.scale))
-    drift = scaled_drift(config.resolved["drift"], options.scale)
-    start = scaled_start(config.resolved["strategy"], options.scale)
-    scaled = [*cell.overrides, f"rounds={rounds}", *drift, *start, *fixed]
-    return compose_here(scaled, options)
+    def job(self, cell: Cell, seed: int) -> Job:
+        """Compose one run of a cell, or raise a `ConfigError`."""
+        scale = self.options.scale
+        fixed = [f"seed={seed}"]
+        if self.options.gpus:
+            fixed.append(f"gpus_per_worker={self.options.gpus:g}")
+        if scale != 1:
+            config = compose_here(cell.overrides, self.options)
+            fixed.append(f"rounds={max(1, round(config.rounds * scale))}")
+            fixed += scaled_drift(config.resolved["drift"], scale)
+            fixed += scaled_start(config.resolved["strategy"], scale)
+        folder = Path(self.options.output, cell.folder, cell.row)
+        place = folder / f"{cell.method}-s{seed}{suffix(scale)}"
+        label = f"{cell.row} {cell.method} seed {seed}"
+        return self.add(label, place, [*cell.overrides, *fixed])
 
 
 def scaled_drift(drift: Mapping[str, Json], scale: float) -> list[str]:
@@ -139,17 +124,7 @@ def reproduce(
     ConfigError
         If any run has bad input, before the first starts.
     """
-    from cfl_flower.analysis.saved import read_finished
-
-    jobs: dict[Path, Job] = {}
-
-    def job(cell: Cell, seed: int) -> Job:
-        path = run_folder(cell, seed, options)
-        if path not in jobs:
-            label = f"{cell.row} {cell.method} seed {seed}"
-            jobs[path] = Job(label, compose_cell(cell, seed, options))
-        return jobs[path]
-
+    study = Reproduction(options)
     outcomes = []
     seeds = []
     for cell in cells:
@@ -158,32 +133,13 @@ def reproduce(
         outcomes.append((cell, outcome))
         both = [cell, reference] if reference else [cell]
         for seed in range(options.seeds):
-            seeds.append((outcome, seed, [job(each, seed) for each in both]))
-    configs = [each.config for each in jobs.values()]
-    for config in configs:
-        check_machine(config)
-        read_finished(config)
-    at_a_time = at_once(configs, options.jobs)
-    every = list(jobs.values())
-    reasons = carry_out(every, at_a_time, options.verbosity, table.title)
-    for outcome, seed, runs in seeds:
-        outcome.add(seed, table, runs, reasons)
+            seeds.append((outcome, seed, [study.job(each, seed) for each in both]))
+    every = list(study.jobs.values())
+    check(every)
+    reasons = study.carry_out(every, table.title)
+    for outcome, seed, jobs in seeds:
+        outcome.add(seed, table, jobs, reasons)
     return outcomes
-
-
-def draw(title: str, rows: Iterable[Sequence[str]], caption: str = "") -> Table:
-    """Lay a table out for the terminal."""
-    table = Table(
-        title=title,
-        title_justify="left",
-        caption=escape(caption) or None,
-        caption_justify="left",
-    )
-    for name in HEADER:
-        table.add_column(name, justify="right" if name in NUMBERS else "left")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    return table
 
 
 def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace:
@@ -202,8 +158,7 @@ def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace
         help="of the rounds, the drift's rounds and T_s",
     )
     add("--output", type=Path, default=Path("outputs/reproduce"))
-    add("--data-dir", type=Path, help="where the datasets are")
-    add("--download", action="store_true", help="fetch missing data by torchvision")
+    add_data(parser)
     add("--gpus", type=float, default=0.0, help="of each worker, such as 1 or 0.5")
     add("--record", action="store_true", help="keep the figures in recorded.json")
     parser.add_many_runs()
@@ -242,21 +197,18 @@ def main(arguments: Sequence[str]) -> int:
     outcomes = reproduce(table, cells, options, tables)
     if options.record:
         record(table, outcomes, options.scale)
-    leads = find_row_leads(table, outcomes)
-    rows = [
-        outcome.line(
-            table, cell, leads.get((cell.row, cell.method), "-"), options.scale
-        )
-        for cell, outcome in outcomes
-    ]
+    rows = lines(table, outcomes, options.scale)
     reasons = [reason for _, outcome in outcomes for reason in outcome.reasons]
-    notes = [TESTED, *reasons] if leads else reasons
+    tested = any(row[HEADER.index("lead")] != "-" for row in rows)
+    notes = [TESTED, *reasons] if tested else reasons
     if options.markdown:
-        print(markdown(rows), *(f"\n{note}" for note in notes), sep="\n")
+        text = markdown(HEADER, rows, TEXTS)
+        print(text, *(f"\n{note}" for note in notes), sep="\n")
     else:
         part = "" if options.scale == 1 else f", after {options.scale:g} of the rounds"
         title = f"{table.title}; {table.unit}{part}"
-        console.print(draw(title, rows, "\n".join(notes)))
+        shown = Table(title, HEADER, rows, "\n".join(notes))
+        console.print(shown.draw(left=TEXTS), markup=False)
     return int(bool(reasons))
 
 

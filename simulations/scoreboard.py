@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from cfl_flower.analysis.scorecards import markdown
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import CONF
 from simulations.papers.published import (
     RESULTS,
     STATES,
+    PublishedTable,
     load_elsewhere,
     load_tables,
 )
@@ -62,32 +66,35 @@ cfl-flower reproduce --list    # all tables; with a table's name, what its rows 
 """
 
 
-def lines() -> Iterator[tuple[str, str, str, str]]:
-    """Return the name of every table and figure, what it shows, its state, and why."""
-    for name, table in load_tables().items():
-        yield name, table.title.partition(", ")[2], table.state, table.evidence
-    for name, found in load_elsewhere().items():
-        yield name, found.where, found.state, found.evidence
+class Line(NamedTuple):
+    """A table or figure of a paper, and how it stands here."""
+
+    name: str
+    what: str
+    state: str
+    evidence: str
 
 
-def count(state: str, prefix: str = "") -> int:
-    """Return how many lines of a paper, or of all, are in a state."""
-    return sum(line[2] == state and line[0].startswith(prefix) for line in lines())
+def lines(tables: Mapping[str, PublishedTable]) -> list[Line]:
+    """Return every table and figure: those that are run, and those shown elsewhere."""
+    run = [
+        Line(name, each.title.partition(", ")[2], each.state, each.evidence)
+        for name, each in tables.items()
+    ]
+    shown = load_elsewhere().items()
+    return run + [Line(n, each.where, each.state, each.evidence) for n, each in shown]
 
 
-def accuracies() -> tuple[int, int]:
-    """Return how many runnable results are of accuracies, and how many are whole."""
-    shares = [table for table in load_tables().values() if table.is_share]
-    return len(shares), sum(table.state == "reproduced" for table in shares)
-
-
-def overview() -> str:
+def overview(found: Sequence[Line]) -> str:
     """Return the table of papers by states of results."""
-    text = f"| paper | {' | '.join(RESULTS)} |\n| --- |{' ---: |' * len(RESULTS)}\n"
-    for prefix, paper in PAPERS.items():
-        counts = (str(count(state, f"{prefix}_")) for state in RESULTS)
-        text += f"| [{paper}]({prefix}.md) | {' | '.join(counts)} |\n"
-    return text + f"| all | {' | '.join(str(count(state)) for state in RESULTS)} |"
+    counts = Counter((line.name.partition("_")[0], line.state) for line in found)
+    rows = [
+        [f"[{paper}]({prefix}.md)", *(str(counts[prefix, each]) for each in RESULTS)]
+        for prefix, paper in PAPERS.items()
+    ]
+    every = Counter(line.state for line in found)
+    rows.append(["all", *(str(every[each]) for each in RESULTS)])
+    return markdown(["paper", *RESULTS], rows, ["paper"])
 
 
 def in_short(prefix: str) -> str:
@@ -98,13 +105,14 @@ def in_short(prefix: str) -> str:
 
 def page() -> str:
     """Return the page."""
-    found = list(lines())
-    tables, whole = accuracies()
+    tables = load_tables()
+    found = lines(tables)
+    shares = [table for table in tables.values() if table.is_share]
     text = HEAD.format(
-        results=sum(map(count, RESULTS)),
-        tables=tables,
-        whole=whole,
-        overview=overview(),
+        results=sum(line.state in RESULTS for line in found),
+        tables=len(shares),
+        whole=sum(table.state == "reproduced" for table in shares),
+        overview=overview(found),
         in_short="\n".join(
             f"* **{paper}**: {in_short(prefix)}" for prefix, paper in PAPERS.items()
         ),
@@ -112,10 +120,9 @@ def page() -> str:
     )
     for prefix, paper in PAPERS.items():
         text += f"\n## {paper} ([figures]({prefix}.md))\n\n"
-        text += "| name | what | state | evidence |\n| --- | --- | --- | --- |\n"
-        for name, what, state, evidence in found:
-            if name.startswith(f"{prefix}_"):
-                text += f"| `{name}` | {what} | {state} | {evidence} |\n"
+        own = [line for line in found if line.name.startswith(f"{prefix}_")]
+        rows = [[f"`{name}`", *others] for name, *others in own]
+        text += markdown(Line._fields, rows, Line._fields) + "\n"
     return text
 
 

@@ -19,24 +19,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from cfl_flower.analysis.saved import SavedRun, read_finished
+from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.config.composition import strategy_has
 from cfl_flower.config.options import list_options
-from cfl_flower.config.overrides import quoted
 from cfl_flower.environment.code_version import commit
 from cfl_flower.errors import ConfigError, one_line
 from cfl_flower.runs.console import make_console
 from cfl_flower.runs.provenance import library_versions, read_provenance
 from cfl_flower.runs.record import device_seconds
 from cfl_flower.settings import require
-from simulations.batch.jobs import Job, at_once, carry_out
-from simulations.papers.catalogue import compose_here
+from simulations.batch.jobs import Job
 from simulations.shell.terminal import Parser, command, make_error_console
+from simulations.study import Study, add_data, read
 from simulations.tracking.page import show, write_page
 from simulations.tracking.rows import (
     ROWS,
@@ -77,12 +76,11 @@ class Entry:
         return f"{self.stream} {self.method}"
 
 
-@dataclass(frozen=True)
-class Track:
-    """Composes the runs of a protocol, as one command asks for them."""
+@dataclass
+class Track(Study):
+    """The runs of a protocol, as one command asks for them."""
 
-    protocol: Protocol
-    options: argparse.Namespace
+    protocol: Protocol = field(default_factory=load_protocol)
 
     def job(self, entry: Entry, rate: float, seed: int) -> Job:
         """Compose a run, or raise a `ConfigError`."""
@@ -90,17 +88,14 @@ class Track:
         shared = [*stream.overrides, *self.protocol.overrides]
         shared.append(f"strategy.local.learning_rate={rate}")
         folder = self.folder / entry.stream / self.name(entry.method)
-        path = (folder / f"rate{rate:g}-s{seed}").absolute()
         overrides = [
             f"strategy={entry.method}",
             *(each for each in shared if _fits(entry.method, each)),
             *self.options.settings,
             f"seed={seed}",
-            f"output_dir={quoted(str(path))}",
-            "resume=true",
         ]
-        config = compose_here(overrides, self.options)
-        return Job(f"{entry.label} rate {rate:g} seed {seed}", config)
+        label = f"{entry.label} rate {rate:g} seed {seed}"
+        return self.add(label, folder / f"rate{rate:g}-s{seed}", overrides)
 
     @property
     def folder(self) -> Path:
@@ -155,13 +150,12 @@ class Track:
         """Return what a method reached; None, and the reason, if a seed has no run."""
         if entry.reason or entry.rate is None:
             return None
-        runs = [run for job in entry.jobs if (run := read_finished(job.config))]
+        runs = read(entry.jobs)
         if len(runs) < len(entry.jobs):
             entry.reason = f"{len(entry.jobs) - len(runs)} of its seeds failed"
             return None
         measure = self.protocol.streams[entry.stream].measure
-        tuned = [read_finished(job.config) for job in entry.tuning.values()]
-        every = [*runs, *(run for run in tuned if run)]
+        every = [*runs, *read(entry.tuning.values())]
         return StreamResult(
             rate=entry.rate,
             tuning={f"{r:g}": _rounded(s) for r, s in validation(entry).items()},
@@ -183,11 +177,8 @@ def _fits(method: str, override: str) -> bool:
 
 def validation(entry: Entry) -> dict[float, float | None]:
     """Return the mean validation accuracy by learning rate; None for a failed run."""
-    found: dict[float, float | None] = {}
-    for rate, job in entry.tuning.items():
-        run = read_finished(job.config)
-        found[rate] = None if run is None else mean_of(run, VALIDATION)
-    return found
+    runs = {rate: read([job]) for rate, job in entry.tuning.items()}
+    return {r: mean_of(run[0], VALIDATION) if run else None for r, run in runs.items()}
 
 
 def mean_of(run: SavedRun, key: str) -> float:
@@ -226,8 +217,7 @@ def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
     add("--name", help="of the row, if it is not the method's")
     add("--first-seed", type=int, default=0, metavar="N", help="of the track's seeds")
     add("--output", type=Path, default=Path("outputs/track"))
-    add("--data-dir", type=Path, help="where the datasets are")
-    add("--download", action="store_true", help="fetch missing data by torchvision")
+    add_data(parser)
     add("--page", type=Path, metavar="FOLDER", help="write the page of all rows there")
     parser.add_many_runs()
     options = parser.parse_intermixed_args(list(arguments))
@@ -251,8 +241,8 @@ def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
     return options
 
 
-def run_track(track: Track) -> Iterator[Entry]:
-    """Carry out what is not finished; yield each method on each stream."""
+def run_track(track: Track) -> list[Entry]:
+    """Carry out what is not finished; return each method on each stream."""
     options = track.options
     for method in options.methods:
         track.require_same(method)
@@ -263,17 +253,11 @@ def run_track(track: Track) -> Iterator[Entry]:
     ]
     for entry in entries:
         track.compose(entry)
-    _carry_out([job for e in entries for job in e.tuning.values()], options, "tune")
+    track.carry_out([job for e in entries for job in e.tuning.values()], "tune")
     for entry in entries:
         track.choose(entry)
-    _carry_out([job for e in entries for job in e.jobs], options, "track")
-    yield from entries
-
-
-def _carry_out(jobs: Sequence[Job], options: argparse.Namespace, title: str) -> None:
-    if jobs:
-        most = at_once([job.config for job in jobs], options.jobs)
-        carry_out(jobs, most, options.verbosity, title)
+    track.carry_out([job for e in entries for job in e.jobs], "track")
+    return entries
 
 
 def make_rows(track: Track, entries: Sequence[Entry]) -> dict[str, TrackRow]:
@@ -308,8 +292,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command and return the exit code."""
     protocol = load_protocol()
     options = parse(arguments, protocol)
-    track = Track(protocol, options)
-    entries = list(run_track(track))
+    track = Track(options, protocol=protocol)
+    entries = run_track(track)
     make_rows(track, entries)
     rows = known_rows(track)
     if options.page:

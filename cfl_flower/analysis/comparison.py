@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from cfl_flower.analysis.baselines import REFERENCE_METHOD, find_reference_runs
 from cfl_flower.analysis.drift_metrics import (
     Reference,
     Score,
@@ -24,20 +22,20 @@ from cfl_flower.analysis.drift_metrics import (
     score,
 )
 from cfl_flower.analysis.idle import find_idle
-from cfl_flower.analysis.reference import REFERENCE_METHOD, find_reference_runs
 from cfl_flower.analysis.saved import SavedRun, read_finished
-from cfl_flower.analysis.sweeps import sweep_tables
-from cfl_flower.analysis.tables import (
+from cfl_flower.analysis.scorecards import (
     ACCURACIES,
     CLUSTERS,
     COSTS,
     FAILURES,
     MEASURES,
+    Table,
     curve_table,
     drift_table,
     lead_table,
-    table,
+    score_table,
 )
+from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.data.worlds.stream import HALF, say_share
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
@@ -50,20 +48,20 @@ MOST_DRIFTS = 6
 """Drifts that are listed one by one."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Compared:
-    """A run beside the single global model of its seed and settings."""
+    """A run beside the runs of its seed and settings that it is measured by."""
 
     run: SavedRun
-    single: SavedRun | None
-    """Itself if it is one."""
-    rival: SavedRun | None = None
-    """The run of its seed and settings that its lead is over; itself if it is one."""
+    single: Compared | None = field(default=None, repr=False)
+    """The single global model; itself if it is one."""
+    rival: Compared | None = field(default=None, repr=False)
+    """The run that its lead is over; itself if it is one."""
 
     @cached_property
     def reference(self) -> Reference | None:
         """The accuracy to reach and the time to beat."""
-        return None if self.single is None else make_reference(self.single.rounds)
+        return None if self.single is None else make_reference(self.single.run.rounds)
 
     @cached_property
     def score(self) -> Score:
@@ -100,17 +98,13 @@ def compare(
         for some in by_stream(runs).values()
         for each in _tables_of_one_stream(some, reasons or {}, reference)
     ]
-    for each in [*tables, *sweep_tables(runs)]:
-        # Names and reasons are no markup, which Rich would read in these two anyway.
-        each.title = escape(str(each.title))
-        each.caption = each.caption and escape(str(each.caption))
+    for drawn in (each.draw(markdown) for each in [*tables, *sweep_tables(runs)]):
         if markdown:
-            each.box = box.MARKDOWN
-            console.print(each, markup=False)
+            console.print(drawn, markup=False)
         else:
-            pieces = fitting(each, console.width)
-            notes = [each.caption] if each.caption else []
-            console.print(each.title, *pieces, *notes, "", sep="\n")
+            pieces = fitting(drawn, console.width)
+            notes = [drawn.caption] if drawn.caption else []
+            console.print(drawn.title, *pieces, *notes, "", sep="\n")
 
 
 def _without_rounds(config: RunConfig) -> SavedRun:
@@ -187,19 +181,15 @@ def with_references(
 
     The single global model, and the run of the method that leads are over.
     """
-    every = [run for seeds in runs.values() for run in seeds]
-    settings = [run.resolved for run in every]
+    found = {label: [Compared(run) for run in seeds] for label, seeds in runs.items()}
+    every = [each for row in found.values() for each in row]
+    settings = [each.run.resolved for each in every]
     singles = find_reference_runs(settings)
     rivals = find_reference_runs(settings, reference)
-
-    def at(place: int | None) -> SavedRun | None:
-        return None if place is None else every[place]
-
-    compared = (
-        Compared(run, at(single), at(rival))
-        for run, single, rival in zip(every, singles, rivals, strict=True)
-    )
-    return {label: [next(compared) for _ in seeds] for label, seeds in runs.items()}
+    for each, single, rival in zip(every, singles, rivals, strict=True):
+        each.single = None if single is None else every[single]
+        each.rival = None if rival is None else every[rival]
+    return found
 
 
 def make_tables(heading: str, rows: Rows, failed: Sequence[str] = ()) -> list[Table]:
@@ -211,7 +201,10 @@ def make_tables(heading: str, rows: Rows, failed: Sequence[str] = ()) -> list[Ta
     changes = {tuple(each.run.drifts) for row in rows.values() for each in row}
     drifts = next(iter(changes)) if len(changes) == 1 else ()
     when = _when(drifts) if len(changes) < 2 else " at each seed's own rounds"
-    scores = {label: [each.score for each in row] for label, row in rows.items()}
+    scores = {
+        label: {int(each.run.resolved["seed"]): each.score for each in row}
+        for label, row in rows.items()
+    }
     failures = find_failures(rows)
     runs = {label: [each.run for each in row] for label, row in rows.items()}
     idle = find_idle(runs)
@@ -219,18 +212,18 @@ def make_tables(heading: str, rows: Rows, failed: Sequence[str] = ()) -> list[Ta
     caption = "\n".join(notes)
     title = f"{heading}{when}, accuracy in %"
     columns = (*ACCURACIES, *FAILURES) if failures else ACCURACIES
-    found = [table(title, scores, columns, caption), *_leads(rows)]
+    found = [score_table(title, scores, columns, caption), *_leads(rows)]
     tested = {tuple(each.run.tested_drifts) for row in rows.values() for each in row}
     if 1 < len(drifts) <= MOST_DRIFTS and len(tested) == 1:
         what = "accuracy before each drift, in its first round, and at its end, in %"
         lines = {label: [run.rounds for run in row] for label, row in runs.items()}
         found.append(drift_table(what, lines, *tested))
-    if any(each.measures for row in scores.values() for each in row):
+    if any(each.score.measures for row in rows.values() for each in row):
         what = "measures in %, means over the last ten tested rounds"
-        found.append(table(what, scores, MEASURES))
-    found.append(table("cost" + _target(rows), scores, COSTS))
+        found.append(score_table(what, scores, MEASURES))
+    found.append(score_table("cost" + _target(rows), scores, COSTS))
     what = "clusters; churn: clients that change theirs in a round, in %"
-    return [*found, table(what, scores, CLUSTERS)]
+    return [*found, score_table(what, scores, CLUSTERS)]
 
 
 def find_share(rows: Rows) -> list[str]:
@@ -264,24 +257,19 @@ def find_failures(rows: Rows) -> list[str]:
 
 def _leads(rows: Rows) -> list[Table]:
     """Return the table of leads over the reference, with several seeds."""
-    pairs = {label: _pairs(row, rows) for label, row in rows.items()}
+    pairs = {
+        label: [
+            (each.score, each.rival.score)
+            for each in row
+            if each.rival is not None and each.rival is not each
+        ]
+        for label, row in rows.items()
+    }
     if max(map(len, pairs.values()), default=0) < 2:
         return []
-    rivals = (each.rival for row in rows.values() for each in row)
-    name = next(str(run.resolved["strategy"]["name"]) for run in rivals if run)
-    title = f"lead over {name}, in points"
+    rivals = (each.rival.run for row in rows.values() for each in row if each.rival)
+    title = f"lead over {next(rivals).resolved['strategy']['name']}, in points"
     return [lead_table(title, {name: each for name, each in pairs.items() if each})]
-
-
-def _pairs(row: Sequence[Compared], rows: Rows) -> list[tuple[Score, Score]]:
-    """Return the scores of a method's runs and of those that leads are over."""
-    every = [each for row in rows.values() for each in row]
-    return [
-        (each.score, other.score)
-        for each in row
-        for other in every
-        if other.run is each.rival and each.rival is not each.run
-    ]
 
 
 def _heading(first: SavedRun) -> str:
@@ -309,7 +297,7 @@ def _target(rows: Rows) -> str:
     targets = []
     units = set()
     for row in rows.values():
-        own = [each.reference for each in row if each.single is each.run]
+        own = [each.reference for each in row if each.single is each]
         if known := [each for each in own if each]:
             targets.append(100 * fmean(each.target for each in known))
             units |= {"rounds" if e.seconds is None else "device time" for e in known}
@@ -379,12 +367,12 @@ def _catching_up(rows: Rows) -> Iterator[str]:
     if any(len(row) > 1 for row in rows.values()):
         return
     pairs = [(name, each) for name, row in rows.items() for each in row]
-    labels = {id(each.run): name for name, each in pairs}
+    labels = {id(each): name for name, each in pairs}
     lines: dict[str, list[str]] = {}
     for name, each in pairs:
-        if each.single is None or each.single is each.run:
+        if each.single is None or each.single is each:
             continue
-        since = caught_up(each.single.rounds, each.run.rounds)
+        since = caught_up(each.single.run.rounds, each.run.rounds)
         level = f"at least level with {name} from round {since} on"
         found = lines.setdefault(labels[id(each.single)], [])
         found.append(level if since else f"below {name} to the end")

@@ -1,4 +1,4 @@
-"""By how much one method is ahead of another, over seeds and over streams.
+"""Means, intervals and leads over seeds, and ranks over streams.
 
 Demšar (2006), Statistical comparisons of classifiers over multiple data sets: on each
 stream the best method has rank 1, and methods differ if their average ranks are further
@@ -27,6 +27,8 @@ TESTED = (
 )
 """What a lead is, for those who read a table of them."""
 
+Seeds = Mapping[int, float | None]
+"""The number of a method with each seed."""
 Pair = tuple[float | None, float | None]
 """The values of two methods with one seed; None where one was not measured."""
 
@@ -80,6 +82,35 @@ class Lead:
         return f"{mean} ± {100 * half:.1f}{worth}"
 
 
+def half_width(values: Iterable[float]) -> float | None:
+    """Return half the 95% interval of a mean over seeds (Student's t).
+
+    None with fewer than three seeds.
+    """
+    lead = find_lead((value, 0.0) for value in values)
+    return lead.half_width if lead else None
+
+
+def mean_and_deviation(
+    values: Sequence[float | None], factor: float, form: str
+) -> str | None:
+    """Write the mean ± the deviation of several seeds; None if a seed has no number.
+
+    Examples
+    --------
+    >>> mean_and_deviation([0.8, 0.9], 100, ".1f")
+    '85.0 ± 7.1'
+    >>> mean_and_deviation([-1e-4], 1, ".2f")
+    '0.00'
+    """
+    found = [factor * value for value in values if value is not None]
+    if not found or len(found) < len(values):
+        return None
+    spread = f" ± {stdev(found):{form}}" if len(found) > 1 else ""
+    # "z": a small negative number is 0, not -0.
+    return f"{fmean(found):{form.replace('.', 'z.')}}{spread}"
+
+
 def find_lead(pairs: Iterable[Pair]) -> Lead | None:
     """Return the lead of the first of each pair, which are of one seed.
 
@@ -127,6 +158,24 @@ def find_leads(pairs: Mapping[str, Iterable[Pair]]) -> dict[str, Lead]:
     tested = {name: lead.p for name, lead in found.items() if lead.p is not None}
     corrected = correct(tested)
     return {n: replace(lead, p=corrected.get(n)) for n, lead in found.items()}
+
+
+def leads_over(values: Mapping[str, Seeds], base: str) -> dict[str, Lead]:
+    """Return the leads of all methods but one over that one, paired by seed.
+
+    Examples
+    --------
+    >>> {name: lead.mean for name, lead in leads_over({"a": {0: 3}, "b": {0: 1}}, "b")\
+.items()}
+    {'a': 2.0}
+    """
+    return find_leads(
+        {
+            name: [(value, values[base].get(seed)) for seed, value in seeds.items()]
+            for name, seeds in values.items()
+            if name != base
+        }
+    )
 
 
 def correct(values: Mapping[str, float]) -> dict[str, float]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
-from rich.table import Table
-
 from cfl_flower.analysis.drift_metrics import mean_of_known
+from cfl_flower.analysis.leads import Seeds, mean_and_deviation
 from cfl_flower.analysis.saved import SavedRun
-from cfl_flower.analysis.tables import FAILED, mean_and_deviation, new_table
+from cfl_flower.analysis.scorecards import FAILED, Table, new_table
 from cfl_flower.settings import show_value
 from cfl_flower.types import Json
 
@@ -17,11 +17,6 @@ MOST_KEYS = 3
 """Settings that columns can differ in: runs that differ in more are no sweep."""
 
 Rounds = Sequence[Mapping[str, Json]]
-
-Seeds = dict[int, float | None]
-"""A number of a method with each seed."""
-Numbers = dict[str, dict[str, Seeds]]
-"""What a table shows the means of, by heading and method."""
 
 
 def mean_accuracy(rounds: Rounds, key: str = "accuracy") -> float | None:
@@ -53,38 +48,28 @@ def sweep_tables(runs: Sequence[SavedRun]) -> list[Table]:
     The runs are of any methods, seeds and data: those of a column saw the same ones.
     No table if only methods, their own settings and seeds differ.
     """
-    return [table for table, _ in measure_sweep(runs)]
-
-
-def measure_sweep(runs: Sequence[SavedRun]) -> list[tuple[Table, Numbers]]:
-    """Return the tables of a sweep, each with the numbers that it shows means of."""
     configs = [run.resolved for run in runs]
     columns = [_settings(config, own=False) for config in configs]
     swept = differing(columns)
+    labels = [_label(column, swept) for column in columns]
     if not 0 < len(swept) <= MOST_KEYS:
         return []
-    labels = [_label(column, swept) for column in columns]
-    headings = list(dict.fromkeys(labels))
-    cells: dict[str, dict[str, dict[int, Rounds]]] = {}
-    for run, label in zip(runs, labels, strict=True):
-        by_label = cells.setdefault(_method(run.resolved, configs), {})
-        seeds = by_label.setdefault(label, {})
-        seeds[run.resolved["seed"]] = run.rounds if run.complete else ()
+    names = [_method(config, configs) for config in configs]
     done = [run.rounds for run in runs if run.complete]
     attacked = any("accuracy_honest" in rounds[-1] for rounds in done)
     tables = []
     for title, measure in (MEASURES | (ATTACKED if attacked else {})).items():
-        table = new_table(f"{title}, in %, by {', '.join(swept)}", headings)
-        numbers: Numbers = {heading: {} for heading in headings}
-        for name, row in cells.items():
-            for heading, seeds in row.items():
-                numbers[heading][name] = {
-                    seed: measure(rounds) if rounds else None
-                    for seed, rounds in seeds.items()
-                }
-            found = (_cell(numbers[heading].get(name)) for heading in headings)
-            table.add_row(name, *found)
-        tables.append((table, numbers))
+        numbers: dict[str, dict[str, dict[int, float | None]]] = {}
+        for run, name, column in zip(runs, names, labels, strict=True):
+            seeds = numbers.setdefault(column, {}).setdefault(name, {})
+            known = run.complete and run.rounds
+            seeds[run.resolved["seed"]] = measure(run.rounds) if known else None
+        rows = {
+            name: [_cell(column.get(name)) for column in numbers.values()]
+            for name in dict.fromkeys(names)
+        }
+        what = f"{title}, in %, by {', '.join(swept)}"
+        tables.append(replace(new_table(what, numbers, rows), numbers=numbers))
     return tables
 
 

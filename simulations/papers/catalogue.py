@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -13,62 +13,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import ConfigError
-from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import clock
 from cfl_flower.runs.reading import broken
 from cfl_flower.settings import require
 from simulations.papers.published import PublishedTable, load_elsewhere
-
-FETCH = "dataset.download=true"
-"""The remedy in the error of a dataset that is missing and can be fetched."""
-
-HYBRID = ("mnist", "fashion_mnist")
-"""The parts of `dataset=hybrid`, which are fetched one by one."""
-
-
-def compose_here(overrides: Sequence[str], options: argparse.Namespace) -> RunConfig:
-    """Compose a run on the data of `--data-dir`; fetch them first with `--download`.
-
-    The run's own settings do not say that its data were fetched. The remedies in a
-    `ConfigError` are this command's options.
-    """
-    from cfl_flower.config.compose import compose_config
-
-    if options.data_dir:
-        folder = quoted(str(options.data_dir.expanduser().absolute()))
-        overrides = [*overrides, f"data_dir={folder}"]
-    try:
-        return compose_config(overrides)
-    except ConfigError as error:
-        if not (options.download and FETCH in str(error)):
-            raise ConfigError(_with_remedy(str(error))) from error
-    _fetch(overrides)
-    return compose_config(overrides)
-
-
-def _with_remedy(text: str) -> str:
-    """Name the options of this command where others name a setting."""
-    if f" or add {FETCH}" in text:
-        known = ", name their folder by --data-dir, or add --download"
-        return text.replace(f" or add {FETCH}", known)
-    if "put the files there" in text:
-        return f"{text}, or name their folder by --data-dir"
-    return text
-
-
-def _fetch(overrides: Sequence[str]) -> None:
-    from cfl_flower.config.compose import compose_config
-
-    try:
-        config = compose_config([*overrides, FETCH])
-    except ConfigError as error:
-        if "is no setting" not in str(error):
-            raise
-        parts = [f"dataset.parts.{part}.download=true" for part in HYBRID]
-        config = compose_config([*overrides, *parts])
-    config.dataset.load(config.data_dir)
+from simulations.study import compose_here
 
 
 def list_tables(

@@ -8,19 +8,21 @@ what runs said, and nothing else.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfl_flower.analysis.leads import TESTED
+from cfl_flower.analysis.scorecards import markdown
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.runs.provenance import read_provenance
 from cfl_flower.types import Json
-from simulations.papers.outcomes import (
+from simulations.papers.measured import (
     HEADER,
+    TEXTS,
     Outcome,
-    find_row_leads,
-    markdown,
+    Outcomes,
+    lines,
     verdict,
 )
 from simulations.papers.published import Cell, PublishedTable, load_tables, suffix
@@ -56,9 +58,7 @@ def figure_name(table: PublishedTable, cell: Cell, scale: float) -> str:
     return f"{table.name}/{cell.row}/{cell.method}{suffix(scale)}"
 
 
-def record(
-    table: PublishedTable, outcomes: Iterable[tuple[Cell, Outcome]], scale: float
-) -> None:
+def record(table: PublishedTable, outcomes: Outcomes, scale: float) -> None:
     """Add what finished runs gave to the file. A seed's new figure replaces its old."""
     known = load()
     for cell, outcome in outcomes:
@@ -67,8 +67,6 @@ def record(
         name = figure_name(table, cell, scale)
         empty = {"scale": scale, "values": {}, "last_ten": {}}
         figure = known["figures"].setdefault(name, empty)
-        # None: it never became as good as its reference.
-        figure["values"] |= {str(seed): None for seed in outcome.never}
         figure["values"] |= rounded(outcome.values)
         figure["last_ten"] |= rounded(outcome.last_ten)
         for run in outcome.saved:
@@ -76,9 +74,9 @@ def record(
     write_atomically(RECORDED, text(known).encode())
 
 
-def rounded(values: dict[int, float]) -> dict[str, float]:
+def rounded(values: Mapping[int, float | None]) -> dict[str, float | None]:
     """Return values by seed as JSON has them."""
-    return {str(seed): round(value, 4) for seed, value in values.items()}
+    return {str(s): None if v is None else round(v, 4) for s, v in values.items()}
 
 
 def describe(run: SavedRun) -> Json:
@@ -126,37 +124,18 @@ def of_table(table: PublishedTable, figures: Mapping[str, Json]) -> Iterator[str
         part = "" if scale == 1 else f", after {scale:g} of the rounds"
         title = table.title.partition(", ")[2]
         yield f"### {title}{part}\n`{table.name}`: {table.unit}; {table.source}\n\n"
-        rows = lines(table, outcomes, scale)
+        seeds = [str(len(outcome.values)) for _, outcome in outcomes]
         columns = [
-            column
-            for column in zip((*HEADER, "seeds"), *rows, strict=True)
-            if set(column[1:]) - EMPTY
+            *zip(HEADER, *lines(table, outcomes, scale), strict=True),
+            ("seeds", *seeds),
         ]
-        header, *rows = map(list, zip(*columns, strict=True))
-        yield markdown(rows, header) + "\n\n"
-
-
-def lines(
-    table: PublishedTable, outcomes: Sequence[tuple[Cell, Outcome]], scale: float
-) -> list[list[str]]:
-    """Return the rows of a table, each with its number of seeds."""
-    leads = find_row_leads(table, outcomes)
-    found = []
-    for cell, outcome in outcomes:
-        lead = leads.get((cell.row, cell.method), "-")
-        seeds = len(outcome.values) + len(outcome.never)
-        found.append([*outcome.line(table, cell, lead, scale), str(seeds)])
-    return found
+        kept = [column for column in columns if set(column[1:]) - EMPTY]
+        header, *rows = zip(*kept, strict=True)
+        yield markdown(header, rows, TEXTS) + "\n\n"
 
 
 def read_outcome(figure: Json) -> Outcome:
     """Return an outcome as it was recorded."""
-    outcome = Outcome()
-    for seed, value in figure["values"].items():
-        if value is None:
-            outcome.never.append(int(seed))
-        else:
-            outcome.values[int(seed)] = value
-    for seed, value in figure["last_ten"].items():
-        outcome.last_ten[int(seed)] = value
-    return outcome
+    values = {int(seed): value for seed, value in figure["values"].items()}
+    tail = {int(seed): value for seed, value in figure["last_ten"].items()}
+    return Outcome(values, tail)

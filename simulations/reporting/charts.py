@@ -6,14 +6,13 @@ import base64
 import io
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import vl_convert
-from markupsafe import Markup
 from PIL import Image, ImageColor
 
 from cfl_flower.settings import require
@@ -134,43 +133,6 @@ class Chart:
             "params": list(self.params),
             "layer": list(layers),
         }
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure of the page, and the name of its file."""
-
-    name: str
-    caption: str
-    figure: Chart = field(repr=False)
-    title: str = field(default="", repr=False)
-    """What stands above it where many are side by side."""
-
-    @property
-    def chart(self) -> Chart | None:
-        """The figure, if it can tell its values; an image cannot."""
-        return self.figure if self.figure.tells else None
-
-    @cached_property
-    def svg(self) -> Markup:
-        """The figure as an element that says what it shows."""
-        label = Markup.escape(self.caption)
-        element = f'<svg role="img" aria-label="{label}"'
-        drawn = self.figure.svg.replace("<svg", element, 1)
-        # Hundredths of a pixel are not seen. Numbers that are shown stay.
-        short = re.sub(r"(\.\d\d)\d+(?=[^<>]*>)", r"\1", drawn)
-        # In a page with others its ids are its own.
-        return Markup(re.sub(r'((?:id="|url\(#))', rf"\g<1>{self.name}-", short))
-
-    def save(self, folder: str | Path) -> None:
-        """Write it as PDF and as SVG into a folder, made if it is not there."""
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        for kind in ("pdf", "svg"):
-            save(self.figure.svg, Path(folder, f"{self.name}.{kind}"))
-
-    def _repr_svg_(self) -> str:
-        """Show it in a notebook."""
-        return self.svg
 
 
 def slug(name: str) -> str:

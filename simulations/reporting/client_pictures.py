@@ -14,7 +14,6 @@ from simulations.reporting.charts import (
     COLOURS,
     HALF,
     Chart,
-    Picture,
     Spec,
     gradient,
     image,
@@ -25,7 +24,8 @@ from simulations.reporting.charts import (
     slug,
     tooltip_of,
 )
-from simulations.reporting.figures import MOST_MARKS
+from simulations.reporting.curves import MOST_MARKS
+from simulations.reporting.figures import Picture
 
 NO_LABELS: Any = {"labels": False, "ticks": False, "domain": False, "grid": False}
 

@@ -6,21 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from cfl_flower.analysis.leads import (
     Lead,
     average_ranks,
     critical_difference,
-    find_lead,
-    find_leads,
+    half_width,
+    indistinct,
+    leads_over,
 )
-from cfl_flower.analysis.tables import new_table
+from cfl_flower.analysis.scorecards import Table, markdown, new_table, say_lead
 from cfl_flower.config.options import list_options
 from cfl_flower.environment.files import write_atomically
-from simulations.tracking.pictures import rank_chart
+from simulations.reporting.charts import COLOURS, GREY, Chart, layer, number
 from simulations.tracking.rows import Protocol, StreamResult, TrackRow
 
 REFERENCES = ("local", "local_async", "oracle")
@@ -58,8 +57,7 @@ def cell(result: StreamResult | None, lead: Lead | None = None) -> str:
     if result is None:
         return "-"
     mean = f"{100 * result.mean:.1f}"
-    spread = find_lead((score, 0.0) for score in result.scores)
-    half = spread.half_width if spread else None
+    half = half_width(result.scores)
     written = mean if half is None else f"{mean} ± {100 * half:.1f}"
     if lead is None or not lead.holds:
         return written
@@ -70,13 +68,12 @@ def leads_on(rows: Rows, stream: str, baseline: str = BASELINE) -> dict[str, Lea
     """Return the leads of rows over the baseline on a stream, paired by seed."""
     if baseline not in rows or stream not in rows[baseline].streams:
         return {}
-    base = rows[baseline].streams[stream].scores
-    pairs = {
-        name: zip(row.streams[stream].scores, base, strict=True)
+    scores = {
+        name: dict(enumerate(row.streams[stream].scores))
         for name, row in rows.items()
-        if name != baseline and stream in row.streams
+        if stream in row.streams
     }
-    return find_leads(pairs)
+    return leads_over(scores, baseline)
 
 
 def is_rival(row: TrackRow) -> bool:
@@ -109,21 +106,22 @@ def score_table(rows: Rows, protocol: Protocol) -> Table:
     """Return the table of all rows, the best average rank first."""
     ranks, _ = ranks_of(rows, protocol)
     columns = [*protocol.streams, "rank", "MB", "min"]
-    found = new_table(f"the track, version {protocol.version}, in %", columns)
     ordered = sorted(rows, key=lambda name: (ranks.get(name, 1e9), name))
     leads = {stream: leads_on(rows, stream) for stream in protocol.streams}
+    cells = {}
     for name in ordered:
         row = rows[name]
-        cells = [
-            cell(row.streams.get(stream), leads[stream].get(name))
-            for stream in protocol.streams
-        ]
-        rank = f"{ranks[name]:.1f}" if name in ranks else "-"
         results = row.streams.values()
-        sent = fmean(fmean(each.megabytes) for each in results)
-        spent = sum(each.seconds for each in results) / 60
-        found.add_row(name, *cells, rank, f"{sent:.1f}", f"{spent:.0f}")
-    return found
+        cells[name] = [
+            *(
+                cell(row.streams.get(stream), leads[stream].get(name))
+                for stream in protocol.streams
+            ),
+            f"{ranks[name]:.1f}" if name in ranks else "-",
+            f"{fmean(fmean(each.megabytes) for each in results):.1f}",
+            f"{sum(each.seconds for each in results) / 60:.0f}",
+        ]
+    return new_table(f"the track, version {protocol.version}, in %", columns, cells)
 
 
 def tuned_table(rows: Rows, protocol: Protocol) -> Table | None:
@@ -132,13 +130,13 @@ def tuned_table(rows: Rows, protocol: Protocol) -> Table | None:
     others = sorted(tuned.keys() - {TUNED_BASELINE})
     if TUNED_BASELINE not in tuned or not others:
         return None
-    found = Table("stream", TUNED_BASELINE, *others)
     scores = tuned[TUNED_BASELINE].streams
+    lines = []
     for stream in protocol.streams:
         leads = leads_on(tuned, stream, TUNED_BASELINE)
-        cells = [leads[name].in_points() if name in leads else "-" for name in others]
-        found.add_row(f"`{stream}`", cell(scores.get(stream)), *cells)
-    return found
+        cells = [say_lead(leads.get(name)) for name in others]
+        lines.append([f"`{stream}`", cell(scores.get(stream)), *cells])
+    return Table("with fine-tuning", ["stream", TUNED_BASELINE, *others], lines)
 
 
 def say_ranks(rows: Rows, protocol: Protocol) -> str:
@@ -206,11 +204,9 @@ def show(rows: Rows, protocol: Protocol, console: Console, markdown: bool) -> No
     if not rows:
         console.print("no rows yet; run a method: cfl-flower track ifca")
         return
-    table = score_table(rows, protocol)
     if markdown:
-        table.box = box.MARKDOWN
         console.width = 1000
-    console.print(table, markup=False)
+    console.print(score_table(rows, protocol).draw(markdown), markup=False)
     for line in (MARKS, say_ranks(rows, protocol)):
         console.print(line, highlight=False, soft_wrap=True)
 
@@ -310,13 +306,41 @@ def say_missing(rows: Rows, protocol: Protocol) -> str:
     return "\n".join(lines)
 
 
-def markdown(table: Table) -> str:
+def to_markdown(table: Table) -> str:
     """Return a table as Markdown."""
-    headings = [str(column.header) for column in table.columns]
-    columns = [list(column.cells) for column in table.columns]
-    rule = ["---", *("---:" for _ in headings[1:])]
-    lines = [headings, rule, *zip(*columns, strict=True)]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+    return markdown(table.headings, table.lines, table.headings[:1])
+
+
+def rank_chart(ranks: Mapping[str, float], difference: float) -> Chart:
+    """Draw average ranks on a line; a bar joins methods that do not differ."""
+    span = (0.8, 1.15 * max(ranks.values()))
+    points = [
+        {"method": name, "rank": round(rank, 3), "row": place}
+        for place, (name, rank) in enumerate(ranks.items())
+    ]
+    rows = {point["method"]: point["row"] for point in points}
+    bars = [
+        {"rank": ranks[first], "end": ranks[last], "row": rows[first], "to": rows[last]}
+        for first, last in indistinct(ranks, difference)
+    ]
+    x = number("rank", span, title="average rank: 1 is the best on every stream")
+    y = number(
+        "row",
+        (-0.7, len(points) - 0.3),
+        labels=False,
+        ticks=False,
+        title=None,
+        grid=False,
+    )
+    y["scale"]["reverse"] = True
+    label = {"field": "method", "type": "nominal"}
+    joined = {"x": x, "y": y, "y2": {"field": "to"}}
+    drawn = [
+        layer("rule", joined, bars, color=GREY, strokeWidth=3),
+        layer("point", {"x": x, "y": y}, color=COLOURS[0], filled=True, size=60),
+        layer("text", {"x": x, "y": y, "text": label}, align="left", dx=9),
+    ]
+    return Chart(points, drawn, 18 * len(points) + 60)
 
 
 def write_page(rows: Rows, protocol: Protocol, folder: Path) -> list[Path]:
@@ -332,13 +356,13 @@ def write_page(rows: Rows, protocol: Protocol, folder: Path) -> list[Path]:
         pictures=PICTURES if ranks else "",
         version=protocol.version,
         protocol=describe_protocol(protocol),
-        table=markdown(score_table(rows, protocol)),
+        table=to_markdown(score_table(rows, protocol)),
         ranks=say_ranks(rows, protocol),
         missing=say_missing(rows, protocol),
         marks=MARKS,
         repetitions=say_repetitions(rows),
         edges=say_edges(rows, protocol),
-        tuned=TUNED_HEAD + markdown(tuned) if tuned else "",
+        tuned=TUNED_HEAD + to_markdown(tuned) if tuned else "",
     )
     files = {"README.md": text}
     if ranks:

@@ -21,7 +21,7 @@ from cfl_flower.environment.plugins import CONF
     "name",
     [
         *("strategies", "clients", "conf", "simulations"),
-        *("strategies.fedavg", "clients.base", "simulations.reporting.tables"),
+        *("strategies.fedavg", "clients.base", "simulations.reporting.written"),
     ],
 )
 def test_an_alias_is_the_same_module(name: str) -> None:

@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 from rich.console import Console
 
 from cfl_flower.analysis.comparison import compare
-from cfl_flower.analysis.tables import BARS
+from cfl_flower.analysis.scorecards import BARS
 from cfl_flower.client_app import app as app_of_devices
 from cfl_flower.config.compose import compose_config, compose_sweep
 from cfl_flower.errors import CflError, FailedRunsError

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from cfl_flower.analysis.tables import new_table
+from cfl_flower.analysis.scorecards import new_table
 from cfl_flower.runs.console import fitting
 from simulations.compare import announce, main, make_jobs, with_marks
 
@@ -236,10 +236,10 @@ def test_a_dry_run_says_what_there_is_to_do(
 )
 def test_tables_fit_and_lose_nothing(cells: list[list[int]], width: int) -> None:
     count = min(map(len, cells))
-    table = new_table("some title", [f"heading of {n}" for n in range(count)])
     texts = [[f"{'x' * size}" for size in row[:count]] for row in cells]
-    for number, row in enumerate(texts):
-        table.add_row(f"method{number}", *row)
+    rows = {f"method{number}": row for number, row in enumerate(texts)}
+    headings = [f"heading of {n}" for n in range(count)]
+    table = new_table("some title", headings, rows).draw()
     parts = fitting(table, width)
     out = Console(file=io.StringIO(), width=width)
     for part in parts:

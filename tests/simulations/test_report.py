@@ -23,9 +23,8 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.runs.directory import FAILURE
 from simulations.report import main, measured, render
-from simulations.reporting import tables as report_tables
-from simulations.reporting.streams import divide
-from simulations.reporting.tables import _escape
+from simulations.reporting.sections import divide
+from simulations.reporting.written import _escape
 from simulations.run import main as run_main
 from tests.conftest import Runner
 
@@ -155,8 +154,8 @@ def test_failures_are_counted_first_and_in_every_table(folders: list[Path]) -> N
     assert _escape(line) in page.latex
     assert f",{trained},{failed},{tested}," in page.csv
     (stream,) = divide(runs)
-    scores = {row[0]: row for row in report_tables.lines(stream.tables[0])}
-    place = report_tables.headings(stream.tables[0]).index("failed trainings")
+    scores = {row[0]: row for row in stream.tables[0].lines}
+    place = stream.tables[0].headings.index("failed trainings")
     assert scores["fielding"][place] == f"{100 * failed / trained:.1f}"
     assert scores["fedavg"][place] == "0.0"
     sound = render(runs[:1])

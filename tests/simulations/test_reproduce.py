@@ -25,18 +25,19 @@ from cfl_flower.config.composition import compose_plain
 from cfl_flower.data.datasets.images import Mnist
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import Verbosity
 from cfl_flower.runs.reading import finished
 from simulations import reproduce
 from simulations.batch.jobs import Job, carry_out
 from simulations.papers import published, recorded
-from simulations.papers.outcomes import Outcome, find_row_leads
+from simulations.papers.measured import Outcome, find_row_leads
 from simulations.papers.published import (
     Cell,
     PublishedTable,
     load_tables,
 )
-from simulations.reproduce import main
+from simulations.reproduce import Reproduction, main
 
 TABLES = load_tables()
 PRESETS = {
@@ -49,6 +50,11 @@ def options(output: Path, **other: object) -> Namespace:
     """Return a command line that asks for this folder."""
     plain = {"scale": 1, "data_dir": None, "download": False, "gpus": 0.0}
     return Namespace(output=output, **(plain | other))
+
+
+def compose_cell(cell: Cell, seed: int, options: Namespace) -> RunConfig:
+    """Return the configuration of a run of a table."""
+    return Reproduction(options).job(cell, seed).config
 
 
 SMALL = """
@@ -282,13 +288,13 @@ def test_tables_that_do_not_fit_together_are_not_read(
 
 def test_a_table_is_run_by_the_engine_that_all_runs_have(tmp_path: Path) -> None:
     cell = Cell("digits", "fedavg", None, ["strategy=fedavg"])
-    config = reproduce.compose_cell(cell, 0, options(tmp_path))
+    config = compose_cell(cell, 0, options(tmp_path))
     assert (config.engine, config.workers) == ("auto", "auto")
     kept = replace(cell, overrides=[*cell.overrides, "engine=inprocess", "rounds=2"])
-    before = reproduce.compose_cell(kept, 0, options(tmp_path))
+    before = compose_cell(kept, 0, options(tmp_path))
     assert carry_out([Job("digits", before)], 1, Verbosity.QUIET, "") == {}
     now = replace(kept, overrides=[*cell.overrides, "rounds=2"])
-    assert finished(reproduce.compose_cell(now, 0, options(tmp_path)))
+    assert finished(compose_cell(now, 0, options(tmp_path)))
 
 
 @pytest.mark.usefixtures("small")
@@ -296,7 +302,7 @@ def test_a_table_asks_for_gpus_before_it_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cell = Cell("digits", "fedavg", None, ["strategy=fedavg"])
-    config = reproduce.compose_cell(cell, 0, options(tmp_path, gpus=0.5))
+    config = compose_cell(cell, 0, options(tmp_path, gpus=0.5))
     assert config.gpus_per_worker == 0.5
     if not torch.cuda.is_available():
         assert main(["tiny", "--gpus", "1", "--output", str(tmp_path)]) == 2
@@ -306,15 +312,11 @@ def test_a_table_asks_for_gpus_before_it_runs(
 def test_results_of_other_settings_are_not_used(tmp_path: Path) -> None:
     cell = Cell("digits", "fedavg", None, ["strategy=fedavg", "clients=6"])
     small = [*cell.overrides, "participants=3", "rounds=2", "drift=none"]
-    config = reproduce.compose_cell(
-        replace(cell, overrides=small), 0, options(tmp_path)
-    )
+    config = compose_cell(replace(cell, overrides=small), 0, options(tmp_path))
     assert carry_out([Job("digits", config)], 1, Verbosity.QUIET, "") == {}
     assert finished(config)
     other = [*small, "strategy.local.mu=1"]
-    changed = reproduce.compose_cell(
-        replace(cell, overrides=other), 0, options(tmp_path)
-    )
+    changed = compose_cell(replace(cell, overrides=other), 0, options(tmp_path))
     assert finished(changed) is None
     reasons = carry_out([Job("digits", changed)], 1, Verbosity.QUIET, "")
     assert "another run (strategy.local.mu=0, not 1);" in reasons[changed.output_dir]
@@ -363,12 +365,12 @@ def test_an_outcome_prints_the_published_figure_and_the_difference() -> None:
     unknown = Outcome({0: 80.0}).line(table, replace(cell, published=None))
     assert unknown[2:] == ["80.0", "-", "-", "-", "-", "no published figure"]
     faster = replace(table, measure="speed-up accuracy", against="b", tolerance=0.2)
-    some = Outcome({0: 1.3}, never=[1]).line(faster, replace(cell, published=1.27))
+    some = Outcome({0: 1.3, 1: None}).line(faster, replace(cell, published=1.27))
     assert some[2:] == [
         *("1.30", "-", "-", "1.27", "+0.03"),
         "reproduced, without 1 never",
     ]
-    never = Outcome(never=[0, 1]).line(faster, cell)
+    never = Outcome({0: None, 1: None}).line(faster, cell)
     assert never[2:] == ["never", "-", "-", "90.00", "-", ""]
 
 
@@ -447,7 +449,7 @@ def test_all_representations_in_one_cluster_are_the_single_model(
     one = TABLES["fielding_figure5_nearest"].methods["one_cluster"]
     small = ["clients=10", "participants=3", "rounds=3", "drift.rounds=[2]", *one]
     cell = Cell("digits", "one_cluster", None, [*small, "selection=nearest"])
-    config = reproduce.compose_cell(cell, 0, options(tmp_path))
+    config = compose_cell(cell, 0, options(tmp_path))
     assert carry_out([Job("digits", config)], 1, Verbosity.QUIET, "") == {}
     run = read_finished(config)
     assert run is not None
@@ -467,7 +469,7 @@ def test_a_shorter_run_aligns_features_as_early_as_the_whole_one(
 ) -> None:
     cell = Cell("digits", "fedccfa", None, ["strategy=fedccfa", "model=mlp"])
     for scale, start in ((1, 20), (0.3, 6), (0.1, 2)):
-        config = reproduce.compose_cell(cell, 0, options(tmp_path, scale=scale))
+        config = compose_cell(cell, 0, options(tmp_path, scale=scale))
         assert config.strategy.start == start
 
 
@@ -590,10 +592,10 @@ def test_missing_data_can_be_named_or_fetched(
 
     monkeypatch.setattr(Mnist, "load", fetch)
     here = options(tmp_path / "out", data_dir=tmp_path, download=True)
-    config = reproduce.compose_cell(cell, 0, here)
+    config = compose_cell(cell, 0, here)
     assert fetched == [config.data_dir] == [str(tmp_path)]
     assert not config.dataset.download, "the same run as without"
-    assert reproduce.compose_cell(cell, 1, here).data_dir == str(tmp_path)
+    assert compose_cell(cell, 1, here).data_dir == str(tmp_path)
     assert len(fetched) == 1, "once"
 
 

@@ -242,7 +242,7 @@ def test_every_stream_composes_for_a_plain_method() -> None:
     options = track.parse(["fedavg"], protocol)
     for stream in protocol.streams:
         entry = track.Entry("fedavg", stream)
-        track.Track(protocol, options).compose(entry)
+        track.Track(options, protocol=protocol).compose(entry)
         missing = ("without the package", "data_dir=", "pyarrow")
         reason = entry.reason
         assert not reason or any(word in reason for word in missing), reason

@@ -18,7 +18,7 @@ from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_sweep
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
-from simulations.reporting.tables import to_csv
+from simulations.reporting.written import to_csv
 
 SMALL = "clients=6 participants=3 rounds=3 drift.rounds=[2] partition.groups=3"
 

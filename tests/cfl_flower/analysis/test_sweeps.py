@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from rich.table import Table
 
 from cfl_flower.analysis.comparison import compare
 from cfl_flower.analysis.saved import SavedRun, read_finished
+from cfl_flower.analysis.scorecards import Table
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.config.compose import compose_config, compose_sweep
 from cfl_flower.errors import ConfigError
@@ -32,7 +32,7 @@ def swept(configs: list[RunConfig]) -> list[Table]:
 def columns(configs: list[RunConfig]) -> dict[str, list[list[str]]]:
     """Return the cells of each table, column by column with its heading."""
     return {
-        str(table.title): [[str(c.header), *map(str, c.cells)] for c in table.columns]
+        table.title: list(map(list, zip(table.headings, *table.lines, strict=True)))
         for table in swept(configs)
     }
 

@@ -32,4 +32,4 @@ def test_every_figure_is_of_a_table_and_every_run_is_described() -> None:
 def test_a_seed_that_never_got_there_is_no_value() -> None:
     figure = {"values": {"0": None, "1": 1.5}, "last_ten": {}}
     outcome = read_outcome(figure)
-    assert (outcome.never, outcome.values) == ([0], {1: 1.5})
+    assert (outcome.values, outcome.known) == ({0: None, 1: 1.5}, {1: 1.5})

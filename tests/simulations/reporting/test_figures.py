@@ -13,16 +13,21 @@ from PIL import Image
 from cfl_flower.analysis.saved import SavedRun, load_run
 from cfl_flower.errors import ConfigError
 from simulations.reporting.charts import DARK, Chart, Spec
+from simulations.reporting.curves import curves, traffic
 from simulations.reporting.figures import (
     DASHES,
     LINES,
     Format,
     Line,
-    accuracy,
+    Lines,
     read_names,
-    traffic,
 )
 from tests.conftest import Runner
+
+
+def accuracy(lines: Lines) -> Chart:
+    """Draw the accuracy of methods."""
+    return curves(lines, "accuracy", "accuracy", percent=True)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cfl_flower.analysis.saved import load_run
-from simulations.reporting.streams import divide, question
+from simulations.reporting.sections import divide, question
 from tests.conftest import Runner
 from tests.simulations.test_report import again
 
@@ -36,12 +36,12 @@ def test_who_leads_is_said_first(folders: list[Path]) -> None:
         "Holm's correction for all methods)."
     )
     leads = stream.tables[1]
-    assert [[*column.cells] for column in leads.columns][1] == ["+2.0 ± 2.5, no lead"]
+    assert [line[1] for line in leads.lines] == ["+2.0 ± 2.5, no lead"]
     assert question([stream]) == "2 methods under drift regroup on digits, 3 seeds"
     (own,) = divide(runs, "fielding")
     leads = own.tables[1]
     assert leads.title == "lead over fielding, in points"
-    assert [[*column.cells] for column in leads.columns][1] == ["-2.0 ± 2.5, no lead"]
+    assert [line[1] for line in leads.lines] == ["-2.0 ± 2.5, no lead"]
 
 
 def test_bounds_do_not_lead(folders: list[Path]) -> None:

@@ -71,7 +71,7 @@ def test_every_client_flows_from_each_round_to_the_next(run: SavedRun) -> None:
 def test_rivers_are_of_methods_with_several_clusters(
     run: SavedRun, tmp_path: Path
 ) -> None:
-    from simulations.reporting.streams import divide
+    from simulations.reporting.sections import divide
 
     (stream,) = divide([run])
     assert [each.title for each in stream.rivers] == ["true concepts", "fielding"]
@@ -98,7 +98,7 @@ def test_rivers_are_of_methods_with_several_clusters(
 def test_one_cluster_and_one_for_each_client_are_no_river(
     sizes: list[list[int]], drawn: bool, run: SavedRun
 ) -> None:
-    from simulations.reporting.streams import divide
+    from simulations.reporting.sections import divide
 
     pairs = zip(run.rounds, sizes, strict=True)
     rounds = [{**row, "cluster_sizes": own} for row, own in pairs]

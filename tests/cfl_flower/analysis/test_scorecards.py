@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cfl_flower.analysis.drift_metrics import score
-from cfl_flower.analysis.tables import COSTS, cell, table
+from cfl_flower.analysis.scorecards import COSTS, cell, score_table
 
 
 def test_epsilon_has_a_column_where_it_was_measured() -> None:
@@ -14,7 +14,7 @@ def test_epsilon_has_a_column_where_it_was_measured() -> None:
     private = score(measured, [])
     assert plain.epsilon is None
     headings = [
-        [column.header for column in table("cost", {"fedavg": [each]}, COSTS).columns]
+        score_table("cost", {"fedavg": {0: each}}, COSTS).headings
         for each in (plain, private)
     ]
     assert "epsilon" not in headings[0]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 import pytest
-from rich.table import Table
 
-from cfl_flower.analysis.sweeps import Numbers
-from cfl_flower.analysis.tables import new_table
+from cfl_flower.analysis.leads import Seeds
+from cfl_flower.analysis.scorecards import Table, new_table
 from cfl_flower.errors import ConfigError
-from simulations.reporting.tables import Latex, to_latex
+from simulations.reporting.written import Latex, to_latex
 
 ROWS = {
     "fedavg": ("50.0 ± 1.0", "4"),
@@ -21,7 +21,7 @@ ROWS = {
     "ours": ("71.0 ± 1.0", "never"),
     "oracle": ("90.0 ± 0.0", "1"),
 }
-NUMBERS: Numbers = {
+NUMBERS: dict[str, dict[str, Seeds]] = {
     "final": {
         "fedavg": {0: 49.0, 1: 50.0, 2: 51.0},
         "ifca": {0: 66.1, 1: 70.1, 2: 74.1},
@@ -38,14 +38,11 @@ NUMBERS: Numbers = {
 
 
 def made(title: str = "50% of A_1") -> Table:
-    table = new_table(title, NUMBERS, "a note")
-    for name, cells in ROWS.items():
-        table.add_row(name, *cells)
-    return table
+    return replace(new_table(title, NUMBERS, ROWS, "a note"), numbers=NUMBERS)
 
 
 def test_the_best_is_bold_and_what_three_seeds_do_not_tell_from_it_has_a_mark() -> None:
-    text = to_latex([(made(), NUMBERS)], Latex())
+    text = to_latex([made()], Latex())
     assert r"fedavg & 50.0 $\pm$ 1.0 & 4 \\" in text
     assert r"ifca & 70.1 $\pm$ 4.0$^=$ & \textbf{2} \\" in text
     assert r"ours & \textbf{71.0 $\pm$ 1.0} & never \\" in text
@@ -56,7 +53,7 @@ def test_the_best_is_bold_and_what_three_seeds_do_not_tell_from_it_has_a_mark() 
     assert r"\par\footnotesize a note" in text
     # Two seeds tell nothing: the best alone.
     two = {name: {0: 1.0 * len(name), 1: 2.0 * len(name)} for name in ROWS}
-    text = to_latex([(made(), {"final": two})], Latex())
+    text = to_latex([replace(made(), numbers={"final": two})], Latex())
     assert text.count("textbf") == 1
     assert "$^=$" not in text
 
@@ -70,10 +67,9 @@ def test_one_method_is_bold_whatever_seeds_tell(points: float, spread: float) ->
         "b": {0: 70.0 + points + spread, 1: 72.0 + points, 2: 74.0 + points - spread},
         "c": {0: 50.0 - points, 1: 51.0, 2: 52.0},
     }
-    table = new_table("three", ["final"])
-    for name, seeds in values.items():
-        table.add_row(name, f"{fmean(seeds.values()):.1f}")
-    text = to_latex([(table, {"final": values})], Latex())
+    cells = {name: [f"{fmean(seeds.values()):.1f}"] for name, seeds in values.items()}
+    table = new_table("three", ["final"], cells)
+    text = to_latex([replace(table, numbers={"final": values})], Latex())
     assert text.count("textbf") == (1 if points else 2)
     bold = [line for line in text.splitlines() if "textbf" in line]
     assert not any("$^=$" in line for line in bold)
@@ -84,7 +80,7 @@ def test_one_method_is_bold_whatever_seeds_tell(points: float, spread: float) ->
 def test_columns_methods_and_the_first_table_are_the_users() -> None:
     names = {"ours": "Ours (50%)", "fedavg": "FedAvg"}
     latex = Latex(["final"], r"Our \emph{own}", "tab:x", names)
-    text = to_latex([(made(), NUMBERS), (made("more"), {})], latex)
+    text = to_latex([made(), made("more")], latex)
     first, second = text.split(r"\end{table}")[:2]
     assert first.startswith("\\begin{table}\n\\centering\n\\caption{Our \\emph{own}}")
     assert r"\label{tab:x}" in first
@@ -94,7 +90,7 @@ def test_columns_methods_and_the_first_table_are_the_users() -> None:
     assert r"\caption{more}" in second
     assert r"\label{tab:x-2}" in second
     with pytest.raises(ConfigError, match="columns=fnal is not allowed; use some of"):
-        to_latex([(made(), NUMBERS)], Latex(["fnal"]))
+        to_latex([made()], Latex(["fnal"]))
 
 
 PACKAGES = r"\usepackage{booktabs}\usepackage{graphicx}"
@@ -118,7 +114,7 @@ def typeset(text: str, folder: Path) -> str:
 
 def test_names_of_any_kind_are_text_in_latex(tmp_path: Path) -> None:
     names = {"ours": "[2, 3] <a|b>", "ifca": "*star ~^\\ é"}
-    text = to_latex([(made(), NUMBERS)], Latex(names=names))
+    text = to_latex([made()], Latex(names=names))
     assert r"{[}2, 3] \textless{}a\textbar{}b\textgreater{} &" in text
     assert r"{*}star \textasciitilde{}\textasciicircum{}\textbackslash{} é &" in text
     typeset(text, tmp_path)
@@ -126,6 +122,5 @@ def test_names_of_any_kind_are_text_in_latex(tmp_path: Path) -> None:
 
 def test_a_wide_table_stays_on_the_page(tmp_path: Path) -> None:
     columns = [f"a heading that is long, {number}" for number in range(9)]
-    table = new_table("wide", columns)
-    table.add_row("ours", *["50.0 ± 1.0"] * len(columns))
-    assert "Overfull" not in typeset(to_latex([(table, {})], Latex()), tmp_path)
+    table = new_table("wide", columns, {"ours": ["50.0 ± 1.0"] * len(columns)})
+    assert "Overfull" not in typeset(to_latex([table], Latex()), tmp_path)

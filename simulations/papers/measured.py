@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from cfl_flower.analysis.baselines import REFERENCE_METHOD
 from cfl_flower.analysis.drift_metrics import score
-from cfl_flower.analysis.leads import Pair, find_leads
-from cfl_flower.analysis.reference import REFERENCE_METHOD
-from cfl_flower.analysis.tables import mean_and_deviation
+from cfl_flower.analysis.leads import leads_over, mean_and_deviation
 from cfl_flower.runs.reading import broken
 from simulations.batch.jobs import Job
 from simulations.papers.published import Cell, PublishedTable
+from simulations.study import read
 
 if TYPE_CHECKING:
     from cfl_flower.analysis.saved import SavedRun
 
 NUMBERS = ("ours", "last ten", "lead", "published", "difference")
+TEXTS = ("row", "method", "verdict")
 HEADER = ("row", "method", *NUMBERS, "verdict")
 """Last ten: the mean accuracy of the last ten tests, beside a final or best one. Lead:
 over fedavg in the same row, or over what the figure is relative to, paired by seed; the
@@ -32,16 +33,20 @@ NOT_COMPARABLE = "not comparable"
 class Outcome:
     """The results of a cell."""
 
-    values: dict[int, float] = field(default_factory=dict)
-    """The figure by seed, of the seeds that finished."""
+    values: dict[int, float | None] = field(default_factory=dict)
+    """The figure by seed, of those that finished; None for one that never became as
+    good as its reference run."""
     last_ten: dict[int, float] = field(default_factory=dict)
     """The mean accuracy of the last ten tests in percent, by seed."""
     reasons: list[str] = field(default_factory=list)
     """Why other seeds failed."""
-    never: list[int] = field(default_factory=list)
-    """The seeds that never became as good as their reference run."""
     saved: list[SavedRun] = field(default_factory=list)
     """The finished runs that the figures are of."""
+
+    @property
+    def known(self) -> dict[int, float]:
+        """The figures by seed that there are."""
+        return {seed: v for seed, v in self.values.items() if v is not None}
 
     def add(
         self,
@@ -51,12 +56,10 @@ class Outcome:
         reasons: Mapping[str, str],
     ) -> None:
         """Add a seed: its run, and its reference run if it has one."""
-        from cfl_flower.analysis.saved import read_finished
-
         for job in jobs:
             if reason := reasons.get(job.config.output_dir):
                 self.reasons.append(f"{job.label} failed: {reason}")
-        runs = [run for job in jobs if (run := read_finished(job.config))]
+        runs = read(jobs)
         if len(runs) < len(jobs):
             return
         try:
@@ -65,11 +68,9 @@ class Outcome:
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise broken(jobs[0].folder / "rounds.jsonl", error) from error
         self.saved += runs
-        if value is None:
-            self.never.append(seed)
-            return
         self.values[seed] = value
-        if tail is not None and table.is_share and table.against is None:
+        shown = value is not None and table.is_share and table.against is None
+        if tail is not None and shown:
             self.last_ten[seed] = 100 * tail
 
     def line(
@@ -81,54 +82,64 @@ class Outcome:
         """
         form = f".{table.decimals}f"
         published = cell.published
-        known = "-" if published is None else f"{published:{form}}"
-        if not self.values:
-            ours = "never" if self.never else self._why_nothing()
-            return [cell.row, cell.method, ours, "-", "-", known, "-", ""]
-        ours = mean_and_deviation(list(self.values.values()), 1, form) or "-"
+        printed = "-" if published is None else f"{published:{form}}"
+        known = list(self.known.values())
+        if not known:
+            ours = "never" if self.values else self._why_nothing()
+            return [cell.row, cell.method, ours, "-", "-", printed, "-", ""]
+        ours = mean_and_deviation(known, 1, form) or "-"
         tail = mean_and_deviation(list(self.last_ten.values()), 1, form) or "-"
-        gap = None if published is None else fmean(self.values.values()) - published
+        gap = None if published is None else fmean(known) - published
         judged = verdict(gap, table.tolerance)
         if scale != 1 and gap is not None:
             gap = None
             judged = NOT_COMPARABLE
-        judged += f", without {len(self.never)} never" if self.never else ""
+        never = len(self.values) - len(known)
+        judged += f", without {never} never" if never else ""
         judged += f", without {len(self.reasons)} failed" if self.reasons else ""
         difference = "-" if gap is None else f"{gap:+{form}}"
-        return [cell.row, cell.method, ours, tail, lead, known, difference, judged]
+        return [cell.row, cell.method, ours, tail, lead, printed, difference, judged]
 
     def _why_nothing(self) -> str:
         """Say whether all runs diverged, where a paper may print chance, or failed."""
         diverged = ["finite" in reason for reason in self.reasons]
         return "collapsed" if diverged and all(diverged) else "failed"
 
-    def pairs(self, table: PublishedTable, reference: Outcome | None) -> list[Pair]:
-        """Return shares beside the reference's; a difference is relative already."""
-        if not table.is_share or reference is self:
-            return []
-        if table.against is not None:
-            return [(value / 100, 0.0) for value in self.values.values()]
-        if reference is None:
-            return []
-        others = reference.values
-        both = sorted(self.values.keys() & others.keys())
-        return [(self.values[seed] / 100, others[seed] / 100) for seed in both]
+
+Outcomes = Sequence[tuple[Cell, Outcome]]
+"""The cells of a table, each with its results."""
+
+
+def lines(table: PublishedTable, outcomes: Outcomes, scale: float) -> list[list[str]]:
+    """Return the rows of a table, each with its lead over the reference of the row."""
+    leads = find_row_leads(table, outcomes)
+    return [
+        outcome.line(table, cell, leads.get((cell.row, cell.method), "-"), scale)
+        for cell, outcome in outcomes
+    ]
 
 
 def find_row_leads(
-    table: PublishedTable, outcomes: Sequence[tuple[Cell, Outcome]]
+    table: PublishedTable, outcomes: Outcomes
 ) -> dict[tuple[str, str], str]:
     """Return the leads over the reference of the row, in words, by row and method."""
-    rows: dict[str, dict[str, Outcome]] = {}
+    rows: dict[str, dict[str, dict[int, float]]] = {}
     for cell, outcome in outcomes:
-        rows.setdefault(cell.row, {})[cell.method] = outcome
-    found = {}
-    for row, methods in rows.items():
-        reference = methods.get(REFERENCE_METHOD)
-        pairs = {name: each.pairs(table, reference) for name, each in methods.items()}
-        for name, lead in find_leads(pairs).items():
-            found[row, name] = lead.in_points()
-    return found
+        shares = {seed: value / 100 for seed, value in outcome.known.items()}
+        rows.setdefault(cell.row, {})[cell.method] = shares
+    if not table.is_share:
+        return {}
+    if table.against is not None:
+        # A difference is relative already; that of the reference is no lead.
+        for values in rows.values():
+            seeds = {seed for shares in values.values() for seed in shares}
+            values[REFERENCE_METHOD] = dict.fromkeys(seeds, 0.0)
+    return {
+        (row, name): lead.in_points()
+        for row, values in rows.items()
+        if REFERENCE_METHOD in values
+        for name, lead in leads_over(values, REFERENCE_METHOD).items()
+    }
 
 
 def verdict(gap: float | None, tolerance: float) -> str:
@@ -144,9 +155,3 @@ def verdict(gap: float | None, tolerance: float) -> str:
     if abs(gap) <= tolerance:
         return "reproduced"
     return "above" if gap > 0 else "below"
-
-
-def markdown(rows: Iterable[Sequence[str]], header: Sequence[str] = HEADER) -> str:
-    """Lay a table out for a document."""
-    rule = ["---:" if name in (*NUMBERS, "seeds") else "---" for name in header]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (header, rule, *rows))

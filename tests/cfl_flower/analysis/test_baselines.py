@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfl_flower.analysis.reference import find_reference_runs
+from cfl_flower.analysis.baselines import find_reference_runs
 
 
 def config(name: str, epochs: int = 1, **others: Any) -> dict[str, Any]:

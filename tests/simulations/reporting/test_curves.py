@@ -8,8 +8,8 @@ import pytest
 
 from cfl_flower.analysis.saved import SavedRun, load_run
 from simulations.reporting.charts import GREY, Chart
-from simulations.reporting.comparisons import dots, find_leaders, over_rounds
-from simulations.reporting.streams import Stream, divide
+from simulations.reporting.curves import curves, dots, find_leaders
+from simulations.reporting.sections import Stream, divide
 from tests.conftest import Runner
 
 
@@ -50,7 +50,7 @@ def test_references_are_grey_and_the_best_of_many_stand_out(run: SavedRun) -> No
     assert styles["fedavg"] == (GREY, (6, 3))
     assert styles["oracle"][0] == GREY
     assert len({styles[name][0] for name in "abcde"} - {GREY}) == 5
-    chart = over_rounds(stream.begun, "accuracy", "accuracy", percent=True)
+    chart = curves(stream.begun, "accuracy", "accuracy", percent=True)
     tests = {
         each["mark"]["type"]: each["encoding"]["opacity"]["condition"]["test"]
         for each in chart.layers

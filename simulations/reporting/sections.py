@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 from operator import attrgetter
 
-from rich.table import Table
-
+from cfl_flower.analysis.baselines import REFERENCE_METHOD, require_reference
 from cfl_flower.analysis.comparison import (
     Compared,
     by_stream,
@@ -22,13 +21,12 @@ from cfl_flower.analysis.comparison import (
 )
 from cfl_flower.analysis.drift_metrics import MEASURED as CHOSEN
 from cfl_flower.analysis.idle import count_clusters
-from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
 from cfl_flower.analysis.saved import SavedRun
-from cfl_flower.analysis.sweeps import sweep_tables
+from cfl_flower.analysis.scorecards import Table
 from cfl_flower.types import Json
-from simulations.reporting import comparisons, figures
-from simulations.reporting.charts import PAPER, Chart, Picture, slug
-from simulations.reporting.figures import Line
+from simulations.reporting.charts import PAPER, Chart, slug
+from simulations.reporting.curves import SCORES, curves, dots, traffic
+from simulations.reporting.figures import Line, Picture
 from simulations.reporting.findings import finding
 from simulations.reporting.rivers import (
     match_clusters,
@@ -97,11 +95,14 @@ class Stream:
     @cached_property
     def pictures(self) -> list[Picture]:
         """The figures of files that compare its methods, as far as they measured."""
-        found = [
-            self._picture(name, caption, figure)
-            for name, caption, figure in _common_figures(self.begun)
+        senders = [
+            line for line in self.begun if any(line.sent(line.series("accuracy")[0]))
         ]
-        return [*found, *self.rivers]
+        found = [self.main] if self.begun else []
+        if senders:
+            caption = "Accuracy over the bytes sent."
+            found.append(self._picture("traffic", caption, traffic(senders)))
+        return [*found, *self.curves, *self.rivers]
 
     def _picture(
         self, name: str, caption: str, figure: Chart, title: str = ""
@@ -113,20 +114,20 @@ class Stream:
     def main(self) -> Picture:
         """The accuracy of all methods over the rounds."""
         title = "accuracy over all samples"
-        chart = comparisons.over_rounds(self.begun, "accuracy", title, True, 360, PAPER)
+        chart = curves(self.begun, "accuracy", title, True, 360, PAPER)
         caption = "Accuracy over all samples"
         if self.seeds > 1:
             caption += ", the mean over the seeds"
         if chart.layers[0]["data"]["values"]:
             caption += "; grey lines: the data changed"
-        return self._picture("main", f"{caption}.", chart)
+        return self._picture("accuracy", f"{caption}.", chart)
 
     @cached_property
     def scores(self) -> list[Picture]:
         """The methods in order, by one score after the other."""
         found = []
-        for key, (title, _) in comparisons.SCORES.items():
-            chart = comparisons.dots(self.begun, self.rows, key)
+        for key, (title, _) in SCORES.items():
+            chart = dots(self.begun, self.rows, key)
             if chart:
                 caption = f"Methods in order: {title}."
                 found.append(self._picture(key, caption, chart, title))
@@ -169,8 +170,8 @@ class Stream:
                 # One for each client is more than the others can be seen beside.
                 known = [line for line in known if line.runs[0].strategy != "local"]
             if known:
-                chart = comparisons.over_rounds(known, key, title, key in CHOSEN)
-                found.append(self._picture(f"{key} curve", caption, chart))
+                chart = curves(known, key, title, key in CHOSEN)
+                found.append(self._picture(key, caption, chart))
         return found
 
     @property
@@ -189,13 +190,6 @@ class Stream:
         return finding(self.rows)
 
 
-def swept_tables(streams: Iterable[Stream]) -> list[Table]:
-    """Return tables of methods by what differs between streams, such as the drift."""
-    return sweep_tables(
-        [run for each in streams for line in each.lines for run in line.runs]
-    )
-
-
 MEASURED = {
     "num_clusters": ("clusters", "Clusters with members."),
     "ari": ("adjusted Rand index", "Agreement of the clusters with the true concepts."),
@@ -204,32 +198,11 @@ MEASURED = {
 }
 """What has a curve where it was measured: label and caption."""
 
-
-ALL_MEASURED = {
-    **MEASURED,
-    **{key: (label, f"Chosen: {label}.") for key, label in CHOSEN.items()},
+ALL_MEASURED = MEASURED | {
+    key: (label, f"Chosen: {label}.") for key, label in CHOSEN.items()
 }
 MOST_CLUSTERS = 20
 """In a river."""
-
-
-def _common_figures(lines: figures.Lines) -> Iterator[tuple[str, str, Chart]]:
-    if not lines:
-        return
-    several = any(len(line.runs) > 1 for line in lines)
-    band = " The band is a standard deviation over the seeds." if several else ""
-    caption = "Accuracy over all samples; grey lines: the data changed."
-    yield "accuracy", caption + band, figures.accuracy(lines)
-    if senders := [
-        line for line in lines if any(line.sent(line.series("accuracy")[0]))
-    ]:
-        caption = "Accuracy over the bytes sent." + band
-        yield "traffic", caption, figures.traffic(senders)
-    for key, (label, caption) in ALL_MEASURED.items():
-        known = [line for line in lines if len(line.series(key)[0])]
-        if known:
-            drawn = figures.curves(known, key, label, percent=key in CHOSEN)
-            yield key, caption + band, drawn
 
 
 def _describe(resolved: Mapping[str, Json]) -> list[str]:

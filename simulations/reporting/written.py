@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from rich.table import Table
+import pandas as pd
 
 from cfl_flower.analysis.comparison import Rows
-from cfl_flower.analysis.drift_metrics import Score, mean_of_known
-from cfl_flower.analysis.leads import find_leads
-from cfl_flower.analysis.sweeps import Numbers, Seeds
-from cfl_flower.analysis.tables import ACCURACIES, MEASURES
+from cfl_flower.analysis.drift_metrics import mean_of_known
+from cfl_flower.analysis.leads import Seeds, leads_over
+from cfl_flower.analysis.scorecards import Table
 from cfl_flower.settings import require
 
 LATEX = {
@@ -51,28 +49,6 @@ FORMULA = re.compile(r"[=+\-@\t\r]")
 """What a cell begins with that spreadsheets compute."""
 
 
-def numbers_of(rows: Rows) -> Numbers:
-    """Return the accuracies and measures of a comparison, as its tables name them."""
-    return {
-        heading: {
-            label: {each.run.resolved["seed"]: number(each.score) for each in row}
-            for label, row in rows.items()
-        }
-        for heading, number, *_ in (*ACCURACIES, *MEASURES)
-    }
-
-
-def headings(table: Table) -> list[str]:
-    """Return the column headings of a table."""
-    return [str(column.header) for column in table.columns]
-
-
-def lines(table: Table) -> list[tuple[str, ...]]:
-    """Return the rows of a table; of one that ends early, the rest is empty."""
-    columns = [[str(cell) for cell in column.cells] for column in table.columns]
-    return list(zip(*columns, strict=True))
-
-
 @dataclass(frozen=True)
 class Latex:
     """What is written for LaTeX."""
@@ -87,38 +63,37 @@ class Latex:
     """The methods that are kept, and what they are called; all if there is none."""
 
 
-def to_latex(tables: Iterable[tuple[Table, Numbers]], latex: Latex) -> str:
+def to_latex(tables: Sequence[Table], latex: Latex) -> str:
     """Write tables for the packages booktabs and graphicx, the best in bold.
 
     Those over which it has no lead have a mark. A table without any of the chosen
     columns and methods is left out. `ConfigError` for a column of no table.
     """
-    every = list(tables)
-    known = dict.fromkeys(name for table, _ in every for name in headings(table)[1:])
+    known = dict.fromkeys(name for table in tables for name in table.headings[1:])
     for name in latex.columns:
         require(name in known, "columns", name, f"some of {', '.join(known)}")
     found: list[str] = []
     label = latex.label
-    for table, numbers in every:
-        first, *head = headings(table)
+    for table in tables:
+        first, *head = table.headings
         columns = [name for name in latex.columns or head if name in head]
-        cells = {row[0]: dict(zip(head, row[1:], strict=True)) for row in lines(table)}
+        cells = {row[0]: dict(zip(head, row[1:], strict=True)) for row in table.lines}
         rows = {each: cells[each] for each in latex.names or cells if each in cells}
         if not columns or not rows:
             continue
-        notes = str(table.caption).splitlines() if table.caption else []
+        notes = table.caption.splitlines()
         names = [_escape(latex.names.get(each, each)) for each in rows]
         grid = [[_escape(first), *names]]
         for name in columns:
             column = {each: row[name] for each, row in rows.items()}
-            best, level = _best(name, column, numbers.get(name, {}))
+            best, level = _best(name, column, table.numbers.get(name, {}))
             notes += [MARKED] if level and MARKED not in notes else []
             shown = {each: _escape(cell) for each, cell in column.items()}
             shown |= {each: rf"\textbf{{{shown[each]}}}" for each in best}
             shown |= {each: f"{shown[each]}{LEVEL}" for each in level}
             grid.append([_escape(name), *shown.values()])
         title, *body = [" & ".join(row) + r" \\" for row in zip(*grid, strict=True)]
-        words = _escape(str(table.title))
+        words = _escape(table.title)
         caption = words if found else latex.caption or words
         found += [
             r"\begin{table}",
@@ -155,13 +130,8 @@ def _best(
     best = max(
         rivals, key=lambda name: sign * (mean_of_known(numbers[name].values()) or 0)
     )
-    pairs = {
-        name: [(numbers[best].get(seed), own) for seed, own in numbers[name].items()]
-        for name in rivals
-        if name != best
-    }
     equal = {name for name in rivals if cells[name] == cells[best]}
-    leads = find_leads(pairs)
+    leads = leads_over({name: numbers[name] for name in rivals}, best)
     level = {name for name, lead in leads.items() if lead.p and not lead.holds}
     return equal, level - equal
 
@@ -176,36 +146,21 @@ def _cell(value: object) -> object:
     return f"'{value}" if formula else value
 
 
-def _numbers(score: Score) -> dict[str, object]:
-    """Return the fields of a score, with its measures in the place of their mapping."""
-    found = asdict(score)
-    measures = found.pop("measures")
-    return {**found, **measures}
-
-
 def to_csv(streams: Iterable[tuple[str, Rows]]) -> str:
     """Write every run's score with its stream of data, its method and its seed.
 
     Accuracies are shares, bytes are bytes, times seconds; empty is what was not
-    measured.
+    measured. Without any run there is no text.
     """
-    records = [
-        {
-            "stream": _cell(stream),
-            "method": _cell(label),
-            "seed": _cell(each.run.resolved["seed"]),
-            **_numbers(each.score),
-            "folder": _cell(str(each.run.folder)),
-        }
-        for stream, rows in streams
-        for label, row in rows.items()
-        for each in row
-    ]
-    text = io.StringIO()
-    if records:
-        # Measures that only some runs chose stand last.
-        names = list(dict.fromkeys(name for record in records for name in record))
-        writer = csv.DictWriter(text, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(records)
-    return text.getvalue()
+    records = []
+    for stream, rows in streams:
+        for label, each in (
+            (label, each) for label, row in rows.items() for each in row
+        ):
+            record: dict[str, Any] = {"stream": stream, "method": label}
+            record |= {"seed": each.run.resolved["seed"], **asdict(each.score)}
+            record |= {**record.pop("measures"), "folder": str(each.run.folder)}
+            records.append({key: _cell(value) for key, value in record.items()})
+    # Measures that only some runs chose stand last. Whole numbers stay whole.
+    frame = pd.DataFrame(records, dtype=object)
+    return frame.to_csv(index=False, lineterminator="\n") if records else ""

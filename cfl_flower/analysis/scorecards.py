@@ -1,0 +1,314 @@
+"""Tables of written numbers, a row per method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import attrgetter
+from statistics import fmean, geometric_mean
+from typing import NamedTuple
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table as DrawnTable
+
+from cfl_flower.analysis.drift_metrics import (
+    MEASURED,
+    Recovery,
+    Score,
+    measure_recoveries,
+)
+from cfl_flower.analysis.leads import (
+    TESTED,
+    Lead,
+    Seeds,
+    find_leads,
+    mean_and_deviation,
+)
+from cfl_flower.types import Json
+
+
+class Column(NamedTuple):
+    """A column of a table: which number of a score it has, and how it is written."""
+
+    heading: str
+    number: Callable[[Score], float | None]
+    factor: float = 100
+    form: str = ".1f"
+    missing: str = "-"
+    """The word for no number."""
+
+
+NEVER = "never"
+"""Stands for the time of what did not happen."""
+
+FAILED = "failed"
+"""Stands in the row of a method of which no run completed."""
+
+SPEEDUP = "speed-up to target"
+"""The column of ratios, of which seeds have a geometric mean."""
+
+ACCURACIES = (
+    Column("before", attrgetter("before")),
+    Column("just after", attrgetter("just_after")),
+    Column("recovered", attrgetter("recovered")),
+    Column("rounds to recover", attrgetter("rounds_to_recover"), 1, ".3g", NEVER),
+    Column("final", attrgetter("final")),
+    Column("last ten", attrgetter("last_ten")),
+    Column("best", attrgetter("best")),
+    Column("mean", attrgetter("mean")),
+)
+
+COSTS = (
+    Column("at target from round", attrgetter("reached"), 1, ".3g", NEVER),
+    Column(
+        "device min to target", attrgetter("seconds_to_reach"), 1 / 60, ".0f", NEVER
+    ),
+    Column(SPEEDUP, attrgetter("speedup"), 1, ".2f", NEVER),
+    Column(
+        "device min to recover", attrgetter("seconds_to_recover"), 1 / 60, ".0f", NEVER
+    ),
+    Column("kB to recover", attrgetter("bytes_to_recover"), 1e-3, ".1f", NEVER),
+    Column("kB up", attrgetter("bytes_up"), 1e-3),
+    Column("kB down", attrgetter("bytes_down"), 1e-3),
+    Column("epsilon", attrgetter("epsilon"), 1, ".3g"),
+)
+
+CLUSTERS = (
+    Column("clusters", attrgetter("clusters"), 1),
+    Column("ARI", attrgetter("ari"), 1, ".2f"),
+    Column("class ARI", attrgetter("class_ari"), 1, ".2f"),
+    Column("churn", attrgetter("churn")),
+)
+
+FAILURES = (
+    Column("failed trainings", attrgetter("failed_trainings_share")),
+    Column("failed tests", attrgetter("failed_tests_share")),
+)
+"""Columns of a comparison in which anything failed."""
+
+
+def _measure(name: str, entry: Score) -> float | None:
+    return entry.measures.get(name)
+
+
+MEASURES = tuple(
+    Column(heading, partial(_measure, name))
+    for name, heading in {**MEASURED, "forgetting": "forgetting"}.items()
+)
+
+COMPARED = {*ACCURACIES, *MEASURES}
+"""The columns of which the best is told."""
+
+LED = tuple(
+    each for each in ACCURACIES if each.heading in ("final", "last ten", "mean")
+)
+"""The accuracies that leads are of."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Written numbers of methods, with the numbers themselves where seeds have any."""
+
+    title: str
+    headings: Sequence[str]
+    """The first is that of the methods."""
+    lines: Sequence[Sequence[str]]
+    """The cells of each method, its name first."""
+    caption: str = ""
+    numbers: Mapping[str, Mapping[str, Seeds]] = field(default_factory=dict)
+    """The values that a column has means of, by its heading and by method."""
+
+    def draw(self, markdown: bool = False, left: Sequence[str] = ()) -> DrawnTable:
+        """Lay it out for the terminal, or for a document.
+
+        Columns are right but for the first, and those that are ``left``.
+        """
+        drawn = DrawnTable(
+            # Names and reasons are no markup.
+            title=escape(self.title),
+            title_justify="left",
+            caption=escape(self.caption) or None,
+            caption_justify="left",
+            box=box.MARKDOWN if markdown else box.HEAVY_HEAD,
+        )
+        for heading in self.headings:
+            # Folded: names that are cut might look alike.
+            if heading in (self.headings[0], *left):
+                drawn.add_column(heading, overflow="fold")
+            else:
+                drawn.add_column(heading, justify="right")
+        for line in self.lines:
+            drawn.add_row(*line)
+        return drawn
+
+
+def new_table(
+    title: str,
+    headings: Iterable[str],
+    rows: Mapping[str, Sequence[str]],
+    caption: str = "",
+) -> Table:
+    """Return a table with a row of texts per method; one of nothing says `FAILED`."""
+    names = ["strategy", *headings]
+    lines = []
+    for name, row in rows.items():
+        line = [name, *(row or [FAILED])]
+        lines.append(line + [""] * (len(names) - len(line)))
+    return Table(title, names, lines, caption)
+
+
+def markdown(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[str]
+) -> str:
+    """Write a table for a document; numbers are right, other columns are ``left``."""
+    rule = ["---" if name in left else "---:" for name in headings]
+    lines = [headings, rule, *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def score_table(
+    title: str,
+    scores: Mapping[str, Mapping[int, Score]],
+    columns: Sequence[Column] = ACCURACIES,
+    caption: str = "",
+) -> Table:
+    """Lay the scores of each method's seeds out as one table, a row per method.
+
+    Several seeds give their mean and standard deviation. A column without any number is
+    left out; the caption names those of what was never reached.
+    """
+    rows = {name: list(seeds.values()) for name, seeds in scores.items()}
+    done = [entries for entries in rows.values() if entries]
+    found = {each: {cell(entries, each) for entries in done} for each in columns}
+    shown = [each for each in columns if not done or found[each] - {"-", NEVER}]
+    never = [
+        each.heading for each in columns if each not in shown and NEVER in found[each]
+    ]
+    if never:
+        caption = f"{caption}\n{NEVER}, of all methods: {', '.join(never)}".strip()
+    cells = {
+        name: [cell(entries, column) for column in shown] if entries else []
+        for name, entries in rows.items()
+    }
+    numbers = {
+        each.heading: {
+            name: {seed: each.number(entry) for seed, entry in seeds.items()}
+            for name, seeds in scores.items()
+        }
+        for each in shown
+        if each in COMPARED
+    }
+    made = new_table(title, [each.heading for each in shown], cells, caption)
+    return replace(made, numbers=numbers)
+
+
+def lead_table(title: str, pairs: Mapping[str, Sequence[tuple[Score, Score]]]) -> Table:
+    """Lay out leads over a reference method, a row per method.
+
+    From the scores of a method and of the reference, for each seed that both have.
+    """
+    columns = [
+        find_leads(
+            {
+                name: [(led.number(one), led.number(other)) for one, other in each]
+                for name, each in pairs.items()
+            }
+        )
+        for led in LED
+    ]
+    rows = {name: [say_lead(leads.get(name)) for leads in columns] for name in pairs}
+    return new_table(title, [led.heading for led in LED], rows, TESTED)
+
+
+def say_lead(lead: Lead | None) -> str:
+    """Return a lead in points; a dash without any."""
+    return lead.in_points() if lead else "-"
+
+
+def drift_table(
+    title: str,
+    runs: Mapping[str, Sequence[Sequence[Mapping[str, Json]]]],
+    drifts: Sequence[int],
+) -> Table:
+    """Lay out the accuracy before and after each drift, a row per method.
+
+    ``runs`` has the lines of `rounds.jsonl` of each seed of a method, ``drifts`` the
+    rounds at whose start the data changed.
+    """
+    rows = {}
+    for name, seeds in runs.items():
+        found = zip(*(measure_recoveries(s, drifts) for s in seeds), strict=True)
+        rows[name] = [_recovery(each) for each in found]
+    return new_table(title, [f"round {drift}" for drift in drifts], rows)
+
+
+BARS = "▁▂▃▄▅▆▇█"
+WIDEST = 60
+"""Rounds that a curve of text shows one by one; of more, means of neighbours."""
+
+
+def curve_table(
+    title: str, runs: Mapping[str, Sequence[Sequence[Mapping[str, Json]]]]
+) -> Table:
+    """Draw the accuracy over the rounds as text, a row per method.
+
+    ``runs`` has the lines of `rounds.jsonl` of each seed of a method; a curve is their
+    mean. All curves have the same scale, which the heading says.
+    """
+    curves = {}
+    for name, seeds in runs.items():
+        tested = [
+            [r["accuracy"] for r in s if r["accuracy"] is not None] for s in seeds
+        ]
+        curves[name] = [fmean(each) for each in zip(*tested, strict=False)]
+    every = [value for curve in curves.values() for value in curve]
+    low = min(every, default=0.0)
+    high = max(every, default=0.0)
+    rows = {n: [draw(curve, low, high)] if curve else [] for n, curve in curves.items()}
+    return new_table(title, [f"{100 * low:.0f} to {100 * high:.0f}"], rows)
+
+
+def draw(curve: Sequence[float], low: float, high: float) -> str:
+    """Draw a curve as bars of text between two values.
+
+    Examples
+    --------
+    >>> draw([0.0, 0.5, 1.0, 0.4], 0.0, 1.0)
+    '▁▅█▄'
+    """
+    size = -(-len(curve) // WIDEST) or 1
+    means = [fmean(curve[i : i + size]) for i in range(0, len(curve), size)]
+    top = len(BARS) - 1
+    return "".join(
+        BARS[round(top * (value - low) / (high - low)) if high > low else top]
+        for value in means
+    )
+
+
+def _recovery(seeds: Sequence[Recovery]) -> str:
+    """Write the accuracies of one drift, each a mean over seeds that all have it."""
+    columns = zip(*((e.before, e.just_after, e.recovered) for e in seeds), strict=True)
+    return " → ".join(mean_and_deviation(each, 100, ".1f") or "-" for each in columns)
+
+
+def cell(entries: Sequence[Score], column: Column) -> str:
+    """Return the mean over seeds, or what stands for it if a seed has no number."""
+    heading, number, factor, form, missing = column
+    numbers = [number(entry) for entry in entries]
+    if "round" in heading and len(entries) > 1:
+        form = ".1f"  # of a single run they are whole
+    ratios = [each for each in numbers if each]
+    if heading == SPEEDUP and ratios and len(ratios) == len(numbers):
+        return f"{geometric_mean(ratios):{form}}"
+    if (mean := mean_and_deviation(numbers, factor, form)) is not None:
+        return mean
+    return missing if any(_missed(entry, heading) for entry in entries) else "-"
+
+
+def _missed(entry: Score, heading: str) -> bool:
+    """Return whether a run did not reach what a column is about: "never"."""
+    if heading.endswith("to recover"):
+        return entry.never_recovered
+    return entry.target is not None and entry.reached is None
