@@ -20,6 +20,7 @@ import yaml
 from rich.console import Console
 
 from cfl_flower.analysis.saved import SavedRun, read_finished
+from cfl_flower.analysis.scorecards import Table
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.data.datasets.images import Mnist
@@ -28,10 +29,9 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import Verbosity
 from cfl_flower.runs.reading import finished
-from simulations import reproduce
 from simulations.batch.jobs import Job, carry_out
 from simulations.papers import published, recorded
-from simulations.papers.measured import Outcome, find_row_leads
+from simulations.papers.measured import HEADER, TEXTS, Outcome, find_row_leads
 from simulations.papers.published import (
     Cell,
     PublishedTable,
@@ -459,7 +459,8 @@ def test_all_representations_in_one_cluster_are_the_single_model(
 def test_reasons_of_failures_are_printed_below_the_table() -> None:
     console = Console(file=(out := io.StringIO()), width=60)
     row = ["row", "a", "failed", "90.0", "-", ""]
-    console.print(reproduce.draw("title", [row], "row a seed 1 failed: no [/tmp/x]"))
+    table = Table("title", HEADER, [row], "row a seed 1 failed: no [/tmp/x]")
+    console.print(table.draw(left=TEXTS), markup=False)
     last = out.getvalue().splitlines()[-1]
     assert last.strip() == "row a seed 1 failed: no [/tmp/x]"
 
