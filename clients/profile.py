@@ -80,11 +80,8 @@ class ProfileClient(ClusteredClient):
         asked = EvaluateRequest.of(config)
         if request.unlabelled and asked.test:
             passes = self.context.model.passes
-            models = parameters[1:-2]
             samples = self.data(self.tested_round(asked)).test()
-            found = found | self.test_unlabelled(
-                samples, models, parameters[-2], profiler
-            )
+            found = found | self.test_unlabelled(samples, parameters)
             self.context.model.passes = passes
         return loss, count, found
 
@@ -127,18 +124,14 @@ class ProfileClient(ClusteredClient):
         found: FloatArray = points.cpu().numpy().astype(np.float64)
         return found
 
-    def test_unlabelled(
-        self,
-        samples: Samples,
-        models: list[Vector],
-        landmarks: Vector,
-        profiler: Vector,
-    ) -> Metrics:
+    def test_unlabelled(self, samples: Samples, parameters: list[Vector]) -> Metrics:
         """Return the test of the model whose data's profile is nearest, of K models.
 
-        ``landmarks`` has the ranges of the groups that need no labels, then these
-        groups for each model, shape (2 + K 2 z,). Labels do no more than score it.
+        Behind the served model ``parameters`` have the K models; the ranges of the
+        groups that need no labels, then these groups for each model, shape
+        (2 + K 2 z,); and the profiling model. Labels do no more than score it.
         """
+        _, *models, landmarks, profiler = parameters
         x, y = samples
         if len(y) == 0:
             return {}

@@ -44,8 +44,12 @@ class NoNoise:
     name: ClassVar[str] = "none"
     on: ClassVar[bool] = False
     whole_client: ClassVar[bool] = False
-    variance: ClassVar[float] = 0.0
-    """Of the noise on one label's count."""
+    """Whether it hides all labels of a client together, rather than one of them."""
+
+    @property
+    def variance(self) -> float:
+        """The variance of the noise on one label's count."""
+        return 0.0
 
     def variances(self, counts: IntArray) -> FloatArray:
         """Return that variance for clients with so many samples, both (n,)."""
@@ -53,18 +57,15 @@ class NoNoise:
 
     def spent(self, reports: IntArray) -> dict[str, float]:
         """Return the measures of the privacy that was lost."""
-        del reports
         return {}
 
 
 @settings("strategy.privacy")
-class LaplaceNoise:
+class LaplaceNoise(NoNoise):
     """Laplace noise on the label counts behind a histogram, on the client."""
 
     name: ClassVar[str] = "laplace"
     on: ClassVar[bool] = True
-    whole_client: ClassVar[bool] = False
-    """Whether it hides all labels of a client together, rather than one of them."""
 
     epsilon: Positive = 1.0
     """Privacy of one report, for one sample's label."""
@@ -78,10 +79,6 @@ class LaplaceNoise:
     def variance(self) -> float:
         """The variance of the noise on one label's count."""
         return self.scale**2 * 2
-
-    def variances(self, counts: IntArray) -> FloatArray:
-        """Return that variance for clients with so many samples, both (n,)."""
-        return np.full(len(counts), self.variance)
 
     def draw(self, rng: Generator, count: int) -> FloatArray:
         """Draw the noise on so many label counts."""
@@ -137,7 +134,7 @@ class GaussianNoise(LaplaceNoise):
 
 
 @settings("strategy.privacy")
-class ClientNoise:
+class ClientNoise(NoNoise):
     """Gaussian noise that hides all labels of a client together, for ``privacy=``.
 
     A histogram has a length of at most 1 in L2, so that is what it can differ by from
@@ -156,11 +153,6 @@ class ClientNoise:
         """Return the variance of the noise on label counts of clients, both (n,)."""
         found: FloatArray = (self.noise_multiplier * counts) ** 2.0
         return found
-
-    def spent(self, reports: IntArray) -> dict[str, float]:
-        """Return nothing: the account is not of reports alone."""
-        del reports
-        return {}
 
     def protect(self, histogram: Vector, count: int, rng: Generator) -> Vector:
         """Return a histogram with noise on its shares, a distribution of shape (L,).
