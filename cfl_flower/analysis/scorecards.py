@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from operator import attrgetter
 from statistics import fmean, geometric_mean
 from typing import NamedTuple
 
@@ -33,11 +31,17 @@ class Column(NamedTuple):
     """A column of a table: which number of a score it has, and how it is written."""
 
     heading: str
-    number: Callable[[Score], float | None]
+    key: str
+    """A field of the score, or one of its measures."""
     factor: float = 100
     form: str = ".1f"
     missing: str = "-"
     """The word for no number."""
+
+    def number(self, entry: Score) -> float | None:
+        """Return the number of a score, if it has any."""
+        found: float | None = getattr(entry, self.key, entry.measures.get(self.key))
+        return found
 
 
 NEVER = "never"
@@ -50,51 +54,43 @@ SPEEDUP = "speed-up to target"
 """The column of ratios, of which seeds have a geometric mean."""
 
 ACCURACIES = (
-    Column("before", attrgetter("before")),
-    Column("just after", attrgetter("just_after")),
-    Column("recovered", attrgetter("recovered")),
-    Column("rounds to recover", attrgetter("rounds_to_recover"), 1, ".3g", NEVER),
-    Column("final", attrgetter("final")),
-    Column("last ten", attrgetter("last_ten")),
-    Column("best", attrgetter("best")),
-    Column("mean", attrgetter("mean")),
+    Column("before", "before"),
+    Column("just after", "just_after"),
+    Column("recovered", "recovered"),
+    Column("rounds to recover", "rounds_to_recover", 1, ".3g", NEVER),
+    Column("final", "final"),
+    Column("last ten", "last_ten"),
+    Column("best", "best"),
+    Column("mean", "mean"),
 )
 
 COSTS = (
-    Column("at target from round", attrgetter("reached"), 1, ".3g", NEVER),
-    Column(
-        "device min to target", attrgetter("seconds_to_reach"), 1 / 60, ".0f", NEVER
-    ),
-    Column(SPEEDUP, attrgetter("speedup"), 1, ".2f", NEVER),
-    Column(
-        "device min to recover", attrgetter("seconds_to_recover"), 1 / 60, ".0f", NEVER
-    ),
-    Column("kB to recover", attrgetter("bytes_to_recover"), 1e-3, ".1f", NEVER),
-    Column("kB up", attrgetter("bytes_up"), 1e-3),
-    Column("kB down", attrgetter("bytes_down"), 1e-3),
-    Column("epsilon", attrgetter("epsilon"), 1, ".3g"),
+    Column("at target from round", "reached", 1, ".3g", NEVER),
+    Column("device min to target", "seconds_to_reach", 1 / 60, ".0f", NEVER),
+    Column(SPEEDUP, "speedup", 1, ".2f", NEVER),
+    Column("device min to recover", "seconds_to_recover", 1 / 60, ".0f", NEVER),
+    Column("kB to recover", "bytes_to_recover", 1e-3, ".1f", NEVER),
+    Column("kB up", "bytes_up", 1e-3),
+    Column("kB down", "bytes_down", 1e-3),
+    Column("epsilon", "epsilon", 1, ".3g"),
 )
 
 CLUSTERS = (
-    Column("clusters", attrgetter("clusters"), 1),
-    Column("ARI", attrgetter("ari"), 1, ".2f"),
-    Column("class ARI", attrgetter("class_ari"), 1, ".2f"),
-    Column("churn", attrgetter("churn")),
+    Column("clusters", "clusters", 1),
+    Column("ARI", "ari", 1, ".2f"),
+    Column("class ARI", "class_ari", 1, ".2f"),
+    Column("churn", "churn"),
 )
 
 FAILURES = (
-    Column("failed trainings", attrgetter("failed_trainings_share")),
-    Column("failed tests", attrgetter("failed_tests_share")),
+    Column("failed trainings", "failed_trainings_share"),
+    Column("failed tests", "failed_tests_share"),
 )
 """Columns of a comparison in which anything failed."""
 
 
-def _measure(name: str, entry: Score) -> float | None:
-    return entry.measures.get(name)
-
-
 MEASURES = tuple(
-    Column(heading, partial(_measure, name))
+    Column(heading, name)
     for name, heading in {**MEASURED, "forgetting": "forgetting"}.items()
 )
 
@@ -295,8 +291,8 @@ def _recovery(seeds: Sequence[Recovery]) -> str:
 
 def cell(entries: Sequence[Score], column: Column) -> str:
     """Return the mean over seeds, or what stands for it if a seed has no number."""
-    heading, number, factor, form, missing = column
-    numbers = [number(entry) for entry in entries]
+    heading, _, factor, form, missing = column
+    numbers = [column.number(entry) for entry in entries]
     if "round" in heading and len(entries) > 1:
         form = ".1f"  # of a single run they are whole
     ratios = [each for each in numbers if each]
