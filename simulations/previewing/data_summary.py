@@ -102,7 +102,7 @@ def evenly(count: int, most: int) -> list[int]:
     >>> evenly(9, 3)
     [0, 4, 8]
     """
-    chosen: list[int] = np.linspace(0, count - 1, min(count, most)).round().tolist()
+    chosen = np.linspace(0, count - 1, min(count, most)).round()
     return [int(number) for number in chosen]
 
 
@@ -202,26 +202,24 @@ def changing_sizes(
     """
     if (history != history[:, :1]).any():
         return None
-
-    def count(client: int, server_round: int) -> int:
-        return len(stream.view(client, server_round).train_indices)
-
     rows = rows_by_concept(history).tolist()
     # Round by round: the timeline keeps only a few.
-    sizes = np.array(
-        [[count(client, server_round) for client in rows] for server_round in rounds]
-    ).T
+    counts = [
+        [len(stream.view(client, each).train_indices) for client in rows]
+        for each in rounds
+    ]
+    sizes = np.array(counts).T
     return sizes if (sizes != sizes[:, :1]).any() else None
 
 
-def rows_by_concept(history: IntArray, most: int = CLIENTS) -> IntArray:
+def rows_by_concept(history: IntArray) -> IntArray:
     """Return the clients of the picture by their first concept, then the later ones.
 
     Sampled only when sorted: every fifth client by id would miss whole groups of those
     that a drift chooses by id modulo 10.
     """
     order = np.lexsort(history.T[::-1])
-    return order[evenly(len(order), most)]
+    return order[evenly(len(order), CLIENTS)]
 
 
 def shares(counts: IntArray) -> FloatArray:

@@ -88,7 +88,6 @@ def test_the_picture_has_clients_of_one_concept_beside_each_other() -> None:
     "overrides",
     [
         ["drift=sudden", "partition=dirichlet", "drift.rounds=[5]"],
-        ["drift=regroup", "partition=label_groups"],
         ["drift=swap_all", "partition=few_classes", "rounds=30"],
         ["drift=mixture_redraw", "partition=mixtures", "rounds=30"],
         ["drift=label_buckets", "partition=iid", "rounds=130"],

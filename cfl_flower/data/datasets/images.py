@@ -155,11 +155,10 @@ class Cifar10(TorchvisionImages):
 
 
 @settings("dataset")
-class Cifar100(TorchvisionImages):
+class Cifar100(Cifar10):
     """CIFAR-100: 60,000 photographs of 100 classes, 32x32, colour."""
 
     name: ClassVar[str] = "CIFAR100"
     folder: ClassVar[str] = "cifar-100-python"
     stems: ClassVar[tuple[str, ...]] = ("train", "test", "meta")
-    shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
     classes: ClassVar[int] = 100

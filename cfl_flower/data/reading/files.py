@@ -17,7 +17,14 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import DTypeLike, NDArray
 from pydantic import Field
 
-from cfl_flower.data.reading.pool import Parts, Pool, cache_dir, cached_arrays, pools
+from cfl_flower.data.reading.pool import (
+    Dataset,
+    Parts,
+    Pool,
+    cache_dir,
+    cached_arrays,
+    pools,
+)
 from cfl_flower.errors import ConfigError, TaskTimeoutError, printable
 from cfl_flower.settings import require
 from cfl_flower.types import IntArray
@@ -127,7 +134,7 @@ def inside(folder: Path, name: str) -> Path:
 
 
 @dataclass(frozen=True)
-class FileDataset(ABC):
+class FileDataset(Dataset, ABC):
     """A dataset made once from files below data_dir and then memory-mapped."""
 
     name: ClassVar[str]

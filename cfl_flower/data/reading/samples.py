@@ -43,16 +43,6 @@ class Sample(NamedTuple):
 class SampleTable(FileDataset):
     """A dataset whose files list samples."""
 
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
-
-    @property
-    @abstractmethod
-    def classes(self) -> int:
-        """Number of labels, L."""
-
     @abstractmethod
     def samples(self, data_dir: str) -> Mapping[str, list[Sample]]:
         """Return the samples of the two parts, or raise `ConfigError`."""

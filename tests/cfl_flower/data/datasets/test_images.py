@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from cfl_flower.data.datasets.images import IDX, Cifar10, Cifar100, FashionMnist, Mnist
 from cfl_flower.errors import ConfigError
+from tests.cfl_flower.data.pools import real
 
 Write = Callable[[Path, bytes], object]
 
@@ -172,12 +172,7 @@ MNIST_COUNTS = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 def test_the_real_files_hold_what_they_should(
     dataset: Mnist, counts: list[int]
 ) -> None:
-    data_dir = os.environ.get("CFL_DATA_DIR", "")
-    try:
-        dataset.check(data_dir)
-    except ConfigError as missing:
-        pytest.skip(str(missing))
-    train, test = dataset.load(data_dir)
+    train, test = real(dataset)
     assert np.bincount(train.labels).tolist() == counts
     assert len(test.labels) == 10000
     assert train.x.dtype == test.x.dtype

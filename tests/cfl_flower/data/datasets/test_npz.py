@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from PIL import Image
 
 from cfl_flower.data.datasets.npz import Npz
 from cfl_flower.errors import ConfigError
-from tests.cfl_flower.data.pools import owners, times
+from tests.cfl_flower.data.pools import owners, real, times
 
 
 def write(folder: Path, **changes: Any) -> str:
@@ -177,13 +176,7 @@ def test_two_sets_of_samples_are_refused(more: list[str], tmp_path: Path) -> Non
     ("kind", "each"), [("jpeg-copy", 5000), ("subset-lossless", 2000)]
 )
 def test_the_real_files_of_cifar10_hold_what_they_should(kind: str, each: int) -> None:
-    dataset = Npz(file=f"cifar10/cifar10-{kind}.npz")
-    data_dir = os.environ.get("CFL_DATA_DIR", "")
-    try:
-        dataset.check(data_dir)
-    except ConfigError as missing:
-        pytest.skip(str(missing))
-    train, test = dataset.load(data_dir)
+    train, test = real(Npz(file=f"cifar10/cifar10-{kind}.npz"))
     assert np.bincount(train.labels).tolist() == [each] * 10
     assert np.bincount(test.labels).tolist() == [each // 5] * 10
     mean = train.inputs(slice(None, None, 5)).mean((0, 2, 3)).tolist()

@@ -58,7 +58,7 @@ def same(one: list[Tensor], two: list[Tensor]) -> list[bool]:
     return [torch.equal(*pair) for pair in zip(one, two, strict=True)]
 
 
-@limits(max_examples=40, deadline=None)
+@limits(max_examples=20, deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
     labels=st.sets(st.integers(0, 9)),

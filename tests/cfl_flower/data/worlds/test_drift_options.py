@@ -13,12 +13,6 @@ from cfl_flower.config.compose import compose_config
 AT = "drift.rounds=[2,4]"
 OPTIONS = {
     "noise": [AT],
-    "blur": [AT],
-    "brightness": [AT],
-    "contrast": [AT],
-    "feature_shift": [AT],
-    "sensor_failure": [AT],
-    "conditional": [AT],
     "test_time": [AT],
     "gradual": ["drift.rounds=[2]", "drift.width=3"],
     "recurring_covariate": ["drift.first=2", "drift.every=1"],
