@@ -12,6 +12,7 @@ from dataclasses import is_dataclass, replace
 from inspect import isabstract, isfunction
 from typing import Any
 
+from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -145,14 +146,6 @@ def _of_every_network(cls: Any) -> dict[str, FieldInfo]:
     return {name: fields[name] for name in fields if name not in own}
 
 
-def _values_of(built: Any) -> Mapping[str, Any]:
-    """Return the settings that were built, of a network with those of `ADAPTED`."""
-    if _of_every_network(type(built)):
-        return {**vars(locate(ADAPTED)()), **vars(built)}
-    inner = getattr(built, "network", None)
-    return {**vars(inner), **vars(built)} if is_dataclass(inner) else vars(built)
-
-
 def declared(node: Any, built: Any) -> Any:
     """Return plain settings with the values that their declarations made of them.
 
@@ -160,15 +153,22 @@ def declared(node: Any, built: Any) -> Any:
 
     Examples
     --------
-    >>> declared({"rounds": 100.0, "names": ["3", 4]}, {"rounds": 100, "names": (3, 4)})
+    >>> declared({"rounds": 100.0, "names": ["3", 4]}, {"rounds": 100, "names": [3, 4]})
     {'rounds': 100, 'names': [3, 4]}
     """
-    if isinstance(node, Mapping):
-        values = built if isinstance(built, Mapping) else _values_of(built)
-        return {key: declared(node[key], values.get(key, node[key])) for key in node}
-    if isinstance(node, list | tuple):
-        return [declared(*pair) for pair in zip(node, built, strict=True)]
-    return built
+    if not isinstance(node, Mapping):
+        return built
+    values = dump(built) if is_dataclass(built) else built
+    return {key: declared(node[key], values.get(key, node[key])) for key in node}
+
+
+def dump(built: Any) -> dict[str, Any]:
+    """Return settings as plain data, of a network with those of `ADAPTED`."""
+    if _of_every_network(type(built)):
+        built = locate(ADAPTED)(network=built)
+    adapter: TypeAdapter[Any] = TypeAdapter(type(built))
+    values = adapter.dump_python(built, mode="json", serialize_as_any=True)
+    return {**(values.pop("network", None) or {}), **values}
 
 
 def with_defaults(node: Any, base: object = None) -> Any:
