@@ -35,35 +35,29 @@ def test_lead_is_paired_by_seed() -> None:
     assert lead.in_points() == "+3.0 ± 6.6, no lead"
 
 
-def test_what_two_standard_errors_called_a_lead_is_none() -> None:
-    # It is 3.5 standard errors; with three seeds, p is 0.07.
-    lead = find_lead([(0.03, 0), (0.02, 0), (0.01, 0)])
-    assert lead is not None and lead.error is not None
-    assert lead.mean > 3 * lead.error
-    assert not lead.holds
-
-
-def test_fewer_than_three_seeds_carry_no_lead() -> None:
-    lead = find_lead([(0.9, 0.1)])
-    assert lead == Lead(0.8, None, 1)
-    assert not lead.holds
-    two = find_lead([(0.9, 0.1), (0.8, 0.0)])
-    assert two == Lead(0.8, 0.0, 2)
-    assert not two.holds
-    assert two.in_points() == "+80.0, two seeds"
+@pytest.mark.parametrize(
+    ("pairs", "mean", "p", "said"),
+    [
+        # 3.5 standard errors of three seeds.
+        ([(0.03, 0), (0.02, 0), (0.01, 0)], 0.02, 0.0742, "+2.0 ± 2.5, no lead"),
+        ([(0.9, 0.1)], 0.8, None, "+80.0, one seed"),
+        ([(0.9, 0.1), (0.8, 0.0)], 0.8, None, "+80.0, two seeds"),
+        ([(0.5, 0.5)] * 4, 0.0, 1.0, "+0.0 ± 0.0, no lead"),
+    ],
+)
+def test_few_seeds_and_equal_runs_carry_no_lead(
+    pairs: list[tuple[float, float]], mean: float, p: float | None, said: str
+) -> None:
+    lead = find_lead(pairs)
+    assert lead is not None and not lead.holds
+    assert (lead.mean, lead.seeds) == (mean, len(pairs))
+    assert lead.p == (p if p is None else pytest.approx(p, abs=1e-4))
+    assert lead.in_points() == said
 
 
 def test_runs_without_tests_have_no_lead() -> None:
     assert find_lead([(None, 0.5), (0.5, None)]) is None
-    assert find_lead([]) is None
     assert find_leads({"a": [], "b": [(None, 0.5)]}) == {}
-
-
-def test_equal_runs_have_no_lead() -> None:
-    lead = find_lead([(0.5, 0.5)] * 4)
-    assert lead is not None
-    assert lead.p == 1
-    assert not lead.holds
 
 
 def test_every_method_makes_the_others_harder_to_tell_apart() -> None:
