@@ -11,9 +11,6 @@ from cfl_flower.learning.decoupling import (
     presence_config,
     read_anchors,
 )
-from tests.conftest import Runner
-
-FM = ["strategy=fedfm", "model=mlp", "model.hidden=16", "drift.rounds=[]"]
 
 
 def test_global_anchors_are_weighted_by_samples_and_never_lost() -> None:
@@ -39,10 +36,3 @@ def test_anchors_survive_the_wire() -> None:
 def test_counts_that_are_none_are_refused(data: object) -> None:
     with pytest.raises(InvalidResultError):
         parse_counts(data, 2)
-
-
-def test_alignment_starts_in_its_first_round(run_small: Runner) -> None:
-    never = run_small(*FM, folder="never").rounds
-    soon = run_small(*FM, "strategy.start=2", folder="soon").rounds
-    assert [row["loss"] for row in never[:2]] == [row["loss"] for row in soon[:2]]
-    assert never[2]["loss"] != soon[2]["loss"]

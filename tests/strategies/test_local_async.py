@@ -5,14 +5,6 @@ from tests.conftest import Runner
 ALONE = ["strategy=local_async", "strategy.public=30", "participants=12"]
 
 
-def test_local_clients_communicate_no_bytes(run_small: Runner) -> None:
-    run = run_small(*ALONE)
-    assert {(row["bytes_up"], row["bytes_down"]) for row in run.rounds} == {(0, 0)}
-    assert {(row["stale"], row["kl"], row["ratios"]) for row in run.rounds} == {
-        (0, None, None)
-    }
-
-
 def test_models_that_travel_for_the_simulation_take_no_time(run_small: Runner) -> None:
     slow = ["devices.kbps=0.5"]
     fast = ["devices.kbps=5e5"]
