@@ -118,7 +118,7 @@ def _no_state_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a server look for devices at once, and ask those that failed again."""
-    monkeypatch.setattr("cfl_flower.communication.asynchronous.REST", 1e-3)
+    monkeypatch.setattr("cfl_flower.engine.turns.REST", 1e-3)
     monkeypatch.setattr("cfl_flower.engine.uploads.LOOK_AROUND", 1e-3)
 
 

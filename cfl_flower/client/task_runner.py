@@ -162,19 +162,18 @@ class TaskRunner:
         resources.model.passes = 0
         arrays: Sequence[Vector] = ()
         loss: float | None = None
-        if batch.phase == "query":
-            result, count, metrics = unpack(client.answer(parameters, config), client)
-            arrays = unpack_arrays(result)
-        elif batch.phase == "train":
-            result, count, metrics = unpack(client.fit(parameters, config), client)
-            arrays = unpack_arrays(result)
-            # Here, so that no method's own `fit` forgets what clients are selected by.
-            if asks_for_losses(config) and START_RMS not in metrics:
-                start = client.starting_model(parameters)
-                metrics |= client.start_loss(start, config)
-        else:
-            result, count, metrics = unpack(client.evaluate(parameters, config), client)
+        steps = {"query": client.answer, "train": client.fit}
+        step = steps.get(batch.phase, client.evaluate)
+        result, count, metrics = unpack(step(parameters, config), client)
+        if batch.phase == "evaluate":
             loss = plain("loss", result)
+        else:
+            arrays = unpack_arrays(result)
+        training = batch.phase == "train"
+        # Here, so that no method's own `fit` forgets what clients are selected by.
+        if training and asks_for_losses(config) and START_RMS not in metrics:
+            start = client.starting_model(parameters)
+            metrics |= client.start_loss(start, config)
         privacy = self.settings["privacy"]
         if privacy.on:
             if batch.phase == "query" and arrays and not self.sends_direction(task):
@@ -184,7 +183,7 @@ class TaskRunner:
                 privacy, context, batch.phase, parameters, config, arrays, metrics
             )
             metrics |= more
-        elif BOUNDS in config and batch.phase == "train":
+        elif BOUNDS in config and training:
             arrays, more = bound_updates(parameters, config, arrays)
             metrics |= more
         # How much it computes can depend on a client's data (flash); it is for clocks.

@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from flwr.app import Message
@@ -260,30 +260,21 @@ class NodeRegistry:
         known = identities.items()
         devices = {node: each.client for node, each in known if each.client is not None}
         self._keys |= {node: each.key for node, each in known}
+        if not self.simulated:
+            for node in identities.keys() - devices.keys():
+                refusals[node] = "it has no client-id in its node config"
+        # They are left out until they are back.
+        for node, reason in refusals.items():
+            log.warning("%s is left out: %s", self._name(node), reason)
+        self._refused |= refusals
         if self.simulated:
-            return self._register_workers(identities, refusals)
-        for node in identities.keys() - devices.keys():
-            refusals[node] = "it has no client-id in its node config"
-        self._refuse(refusals)
+            self._nodes += identities
+            return max((each.nodes for each in identities.values()), default=0)
         self._nodes += devices
         self._claims |= devices
         self._take_keys(identities.values())
         self._settle()
         return self._expected
-
-    def _register_workers(
-        self, identities: Mapping[int, Identity], refusals: Mapping[int, str]
-    ) -> int:
-        """Register the nodes of a simulation; return how many there should be."""
-        self._refuse(refusals)
-        self._nodes += identities
-        return max((each.nodes for each in identities.values()), default=0)
-
-    def _refuse(self, refusals: Mapping[int, str]) -> None:
-        """Leave nodes out until they are back, and log why."""
-        for node, reason in refusals.items():
-            log.warning("%s is left out: %s", self._name(node), reason)
-        self._refused |= refusals
 
     def _take_keys(self, identities: Iterable[Identity]) -> None:
         """Take each client's first key for its own, unless another client has it."""

@@ -173,27 +173,6 @@ def check_shares(
         raise InvalidResultError("shape", detail)
 
 
-@dataclass
-class AddedResults:
-    """Sums of results, and why some are in none."""
-
-    sums: PartialSums
-    refused: dict[ClientId, InvalidResultError]
-
-
-def add_results(
-    results: Iterable[tuple[Task, Result]], sum_spec: SumSpec
-) -> AddedResults:
-    """Add up valid results; one that does not fit is in no sum."""
-    added = AddedResults({}, {})
-    for task, result in results:
-        try:
-            add_result(added.sums, task, result, sum_spec)
-        except InvalidResultError as error:
-            added.refused[task.client] = error
-    return added
-
-
 def add_result(
     sums: PartialSums, task: Task, result: Result, sum_spec: SumSpec
 ) -> None:

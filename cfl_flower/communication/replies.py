@@ -8,7 +8,7 @@ from typing import TypeAlias
 from flwr.app import RecordDict
 
 from cfl_flower.communication.outstanding import PendingMessage
-from cfl_flower.communication.partial_sums import add_results, open_sums
+from cfl_flower.communication.partial_sums import add_result, open_sums
 from cfl_flower.communication.records import HEADER_BYTES, check_reply, unpack_answers
 from cfl_flower.communication.results import LIMB_BYTES, Results
 from cfl_flower.communication.validation import validate
@@ -53,15 +53,15 @@ class ReplyReader:
             except InvalidResultError as error:
                 # Of a device a traceback is a text like any other, and it sends none.
                 refused[client] = error, answer.trace if self.simulated else None
-        results = Results(result for _, result in valid)
         if plan.sum_spec is None:
-            return results, refused
-        added = add_results(valid, plan.sum_spec)
-        refused |= {client: (error, None) for client, error in added.refused.items()}
-        results[:] = [
-            replace(each, arrays=[]) for each in results if each.client not in refused
-        ]
-        results.sums = added.sums
+            return Results(result for _, result in valid), refused
+        results = Results()
+        for task, result in valid:
+            try:
+                add_result(results.sums, task, result, plan.sum_spec)
+                results.append(replace(result, arrays=[]))
+            except InvalidResultError as error:
+                refused[task.client] = error, None
         # What is in no result is in no sum: its group goes on without it.
         if self.simulated or not refused:
             results.merge_sums(opened.sums)

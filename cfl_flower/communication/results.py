@@ -91,10 +91,5 @@ class Results(list[Result]):
 
 def payload_bytes(arrays: Iterable[Vector], metrics: dict[str, Scalar]) -> int:
     """Return the bytes of models and representations, a method's cost on the wire."""
-    total = 0
-    for array in arrays:
-        total += array.nbytes
-    for value in metrics.values():
-        if isinstance(value, bytes):
-            total += len(value)
-    return total
+    told = sum(len(value) for value in metrics.values() if isinstance(value, bytes))
+    return told + sum(array.nbytes for array in arrays)

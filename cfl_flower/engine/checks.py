@@ -40,39 +40,24 @@ def _require(rules: Iterator[Rule]) -> None:
 
 def method_rules(method: type[Method], config: RunConfig) -> Iterator[Rule]:
     """Yield what a method requires of the server optimiser and the selection."""
-    names = config.names
     optimizer = config.server_optimizer
     selection = config.selection
     supports = method.supports
-    name = f"strategy={names['strategy']}"
+    name = f"strategy={config.names['strategy']}"
     # The loss is reported by a client that trains the one model it receives.
     reports_loss = getattr(locate(config.strategy.client), "reports_loss", False)
     own_step = not supports.server_optimizer
-    yield Rule(
-        not (own_step and (optimizer.remembers or optimizer.by_loss)),
-        "server_optimizer",
-        names["server_optimizer"],
-        f"average with {name}, whose server has its own step or none",
-    )
-    yield Rule(
-        reports_loss or not optimizer.by_loss,
-        "server_optimizer",
-        names["server_optimizer"],
-        f"another one with {name}, whose clients do not report the loss of one "
-        "received model",
-    )
-    yield Rule(
-        supports.centres or not selection.by_distance,
-        "selection",
-        names["selection"],
-        f"random or oort with {name}, which has no representations",
-    )
-    yield Rule(
-        supports.selection or not selection.learns,
-        "selection",
-        names["selection"],
-        f"random with {name}, which selects nobody",
-    )
+    ok = not (own_step and (optimizer.remembers or optimizer.by_loss))
+    why = f"average with {name}, whose server has its own step or none"
+    yield Rule.of(config, "server_optimizer", ok, why)
+    ok = reports_loss or not optimizer.by_loss
+    why = f"another one with {name}, whose clients do not report the loss of one "
+    yield Rule.of(config, "server_optimizer", ok, f"{why}received model")
+    ok = supports.centres or not selection.by_distance
+    why = f"random or oort with {name}, which has no representations"
+    yield Rule.of(config, "selection", ok, why)
+    ok = supports.selection or not selection.learns
+    yield Rule.of(config, "selection", ok, f"random with {name}, which selects nobody")
     own: Any = getattr(config.strategy, "privacy", None)
     yield Rule(
         config.privacy.on or not getattr(own, "whole_client", False),

@@ -7,13 +7,13 @@ often than others waits until these have had their turns.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from cfl_flower.communication.asynchronous import Backoff
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.declarations import Exchange
 from cfl_flower.engine.participants import Participants
@@ -29,6 +29,12 @@ FEWEST_TURNS = 2
 MOST_TURNS = 5
 """Uploads in a round after which a client waits for others: at least so many, and so
 many times those that it would have if all were equally fast."""
+
+REST = 10.0
+"""Seconds until a device that failed is asked again."""
+
+TRIES = 3
+"""Failures in a row after which nothing more is hoped of a device."""
 
 
 class Costs:
@@ -76,7 +82,8 @@ class Turns:
     def __init__(self, context: RoundContext, participants: Participants) -> None:
         self._context = context
         self._participants = participants
-        self._backoff = Backoff()
+        self._failures = Counter[ClientId]()
+        self._until: dict[ClientId, float] = {}
         self.taken = Counter[ClientId]()
         """The uploads of each in this round, refused ones and failures included."""
 
@@ -87,11 +94,22 @@ class Turns:
     def note(self, client: ClientId, valid: bool) -> None:
         """Note that an upload has come, or has failed."""
         self.taken[client] += 1
-        self._backoff.note(client, valid)
+        if valid:
+            del self._failures[client]
+            self._until.pop(client, None)
+            return
+        self._failures[client] += 1
+        self._until[client] = time.monotonic() + REST
+
+    def resting(self) -> set[ClientId]:
+        """Return the clients that are not to be asked now."""
+        now = time.monotonic()
+        return {client for client, until in self._until.items() if now < until}
 
     def hopeless(self) -> bool:
         """Return whether every client that is there fails again and again."""
-        return self._backoff.hopeless(self._participants.present())
+        failed = [self._failures[c] >= TRIES for c in self._participants.present()]
+        return bool(failed) and all(failed)
 
     def first(self, state: AsynchronousState) -> int:
         """Return the row of the simulated client whose upload is taken in next."""
@@ -110,7 +128,7 @@ class Turns:
         if self._context.fleet.simulated:
             order = order[:left]
         else:
-            resting = self._backoff.resting
+            resting = self.resting()
             able = set(self._participants.present()) - resting
             least = min(map(self._full_turns, able), default=0)
             away |= resting

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from cfl_flower.communication.identity import KEY_BYTES
 from cfl_flower.communication.partial_sums import versions
@@ -21,15 +20,6 @@ from cfl_flower.secure.masks import unmask
 from cfl_flower.types import ClientId, Plan, Result, Task, Version
 
 
-class Liars(NamedTuple):
-    """Clients whose messages to others cannot be read."""
-
-    unreadable: set[ClientId]
-    """Who encrypted shares that none of the others could decrypt."""
-    garbled: set[ClientId]
-    """Who signed or revealed something that makes no sense."""
-
-
 class Opening:
     """The opening of a round's sums, for which every sender is asked twice."""
 
@@ -39,12 +29,10 @@ class Opening:
         results: Results,
         groups: Mapping[Version, Sequence[ClientId]],
         senders: set[ClientId],
-        ask: Callable[[Plan], Results],
     ) -> None:
         assert plan.sum_spec is not None
         self._results = results
         self._groups = groups
-        self._ask = ask
         self._tasks = {t.client: t for t in plan.tasks if t.client in senders}
         self._versions = {c: versions(t, plan.sum_spec) for c, t in self._tasks.items()}
         self._sent = {
@@ -52,18 +40,31 @@ class Opening:
             for version, members in groups.items()
             if plan.reply[version[0]]
         }
-        self.liars = Liars(set(), set())
+        self.unreadable: set[ClientId] = set()
+        """Who encrypted shares that none of the others could decrypt."""
+        self.garbled: set[ClientId] = set()
+        """Who signed or revealed something that makes no sense."""
 
-    def open(self) -> None:
+    def open(self, ask: Callable[[Plan], Results]) -> None:
         """Remove the masks from the sums of groups; discard what too few reveal."""
+        self._ask = ask
         # An array of no numbers has no sum.
-        asked = {
-            client: RevealRequest([self._sent.get(each, []) for each in found])
+        senders = {
+            client: [self._sent.get(version, []) for version in found]
             for client, found in self._versions.items()
         }
-        signed = self._read_signatures(asked, self._answers(asked))
+        answers = self._answers({c: RevealRequest(s) for c, s in senders.items()})
+        signed: dict[ClientId, list[bytes]] = {}
+        for client, told in answers.items():
+            groups = Groups.of_config(self._tasks[client].config)
+            own = [self._place(client, version) for version in self._versions[client]]
+            signatures = valid_signatures(told, groups, senders[client], own)
+            if signatures is None:
+                self.garbled.add(client)
+            else:
+                signed[client] = signatures
         found = self._answers(
-            {client: self._complete(client, asked[client], signed) for client in signed}
+            {c: self._complete(c, senders[c], signed) for c in signed}
         )
         results = self._results
         for version, places in self._sent.items():
@@ -73,8 +74,8 @@ class Opening:
                 answer = found.get(members[place])
                 revealed[place] = read_group(answer, version[0], members, places)
                 if answer is not None and revealed[place] is None:
-                    self.liars.garbled.add(members[place])
-            self.liars.unreadable.update(members[p] for p in unreadable(revealed))
+                    self.garbled.add(members[place])
+            self.unreadable.update(members[p] for p in unreadable(revealed))
             total = unmask(results.sums[version], len(members), revealed)
             if total is None:
                 del results.sums[version]
@@ -91,43 +92,24 @@ class Opening:
         ]
         return {answer.client: answer for answer in self._ask(Plan(tasks))}
 
-    def _read_signatures(
-        self,
-        asked: Mapping[ClientId, RevealRequest],
-        answers: Mapping[ClientId, Result],
-    ) -> dict[ClientId, list[bytes]]:
-        """Return the senders' signatures, for each array, where all are valid."""
-        signed = {}
-        for client, answer in answers.items():
-            groups = Groups.of_config(self._tasks[client].config)
-            own = [self._place(client, version) for version in self._versions[client]]
-            found = valid_signatures(answer, groups, asked[client].senders, own)
-            if found is None:
-                self.liars.garbled.add(client)
-            else:
-                signed[client] = found
-        return signed
-
     def _complete(
         self,
         client: ClientId,
-        request: RevealRequest,
+        senders: Sequence[Sequence[int]],
         signed: Mapping[ClientId, Sequence[bytes]],
     ) -> RevealRequest:
         """Return a request with what the senders signed, and encrypted for a client."""
         sealed = []
         signatures = []
-        for version, places in zip(
-            self._versions[client], request.senders, strict=True
-        ):
+        for version, places in zip(self._versions[client], senders, strict=True):
             array = version[0]
             own = self._place(client, version)
-            senders = [self._groups[version][place] for place in places]
-            sealed.append([self._results.shares[each][array][own] for each in senders])
+            names = [self._groups[version][place] for place in places]
+            sealed.append([self._results.shares[each][array][own] for each in names])
             signatures.append(
-                [signed[each][array] if each in signed else b"" for each in senders]
+                [signed[each][array] if each in signed else b"" for each in names]
             )
-        return RevealRequest(request.senders, sealed, signatures)
+        return RevealRequest(senders, sealed, signatures)
 
     def _place(self, client: ClientId, version: Version) -> int:
         return self._groups[version].index(client) if version in self._sent else 0

@@ -15,7 +15,7 @@ from cfl_flower.communication.partial_sums import groups_of, versions
 from cfl_flower.communication.results import Results
 from cfl_flower.secure.groups import Groups, fewest_senders
 from cfl_flower.secure.memory import SALT_BYTES
-from cfl_flower.secure.opening import Liars, Opening
+from cfl_flower.secure.opening import Opening
 from cfl_flower.types import (
     ClientId,
     Failure,
@@ -140,31 +140,31 @@ def open_sums(
     lost = {version for client in doubtful for version in needed[client]}
     lost = all_lost(groups, needed, there, lost, least)
     kept = senders_of(there, needed, lost)
-    liars = Liars(set(), set())
+    request = {v: members for v, members in groups.items() if v not in lost}
+    opening = Opening(plan, results, request, kept)
     if ask is not None and kept:
-        request = {v: members for v, members in groups.items() if v not in lost}
-        opening = Opening(plan, results, request, kept, ask)
-        opening.open()
-        liars = opening.liars
+        opening.open(ask)
     lost |= {v for v, total in results.sums.items() if not total.is_possible()}
     lost |= {v for each in needed.values() for v in each} - results.sums.keys()
     lost = all_lost(groups, needed, kept, lost, least)
     kept = senders_of(kept, needed, lost)
-    failures = failures_of(results, kept, liars)
+    failures = failures_of(results, kept, opening)
     for version in lost & results.sums.keys():
         del results.sums[version]
     left = [result for result in results if result.client in kept]
     return results.with_results(left), failures, lost
 
 
-def failures_of(results: Results, kept: set[ClientId], liars: Liars) -> list[Failure]:
+def failures_of(
+    results: Results, kept: set[ClientId], opening: Opening
+) -> list[Failure]:
     """Return why devices are in no sum, or have told others what makes no sense."""
     failures = [
         Failure(client, "query", "shape", GARBLED)
-        for client in sorted(liars.garbled, key=client_order)
+        for client in sorted(opening.garbled, key=client_order)
     ]
     for result in results:
-        if result.client in liars.unreadable:
+        if result.client in opening.unreadable:
             failures.append(Failure(result.client, "train", "shape", UNREADABLE))
         elif result.client not in kept:
             failures.append(Failure(result.client, "train", INCOMPLETE, LOST_GROUP))

@@ -17,10 +17,7 @@ import numpy as np
 from cfl_flower.client.model_privacy import BASES
 from cfl_flower.communication.partial_sums import bases_of
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.declarations import Method
-from cfl_flower.engine.delivery import Delivery
-from cfl_flower.engine.participants import Participants
 from cfl_flower.engine.stages.privacy_rules import Costs, privacy_rules
 from cfl_flower.engine.stages.private_means import release_means
 from cfl_flower.engine.stages.stage import Rule, Stage
@@ -54,12 +51,10 @@ class PrivacyBudget(Stage):
     # The account does not cover whether a test set is empty.
     asks_who_is_empty = False
 
-    def __init__(
-        self, context: RoundContext, participants: Participants, delivery: Delivery
-    ) -> None:
-        super().__init__(context, participants, delivery)
+    def begin(self) -> None:
+        """Begin an account, or go on with that of a server that died."""
         config = self.config
-        sent = type(context.method).discloses
+        sent = type(self.context.method).discloses
         assert sent is not None
         assert isinstance(config.privacy, LocalPrivacy)
         self._privacy = config.privacy
@@ -67,13 +62,13 @@ class PrivacyBudget(Stage):
         self._has_reports = sent.reports
         self._asked: Asked | None = None
         """Of real devices: what a server that died had asked for."""
-        if not context.fleet.simulated:
+        if not self.context.fleet.simulated:
             self._asked = Asked(Path(config.output_dir), config.resume)
         self._asked_now: set[ClientId] = set()
         """Whom the queries or tests under way ask for a report."""
         self._answered: set[ClientId] = set()
         """Whose answers to this round's queries are accounted for."""
-        participants.eligible.append(self.within_budget)
+        self.participants.eligible.append(self.within_budget)
 
     @classmethod
     def applies(cls, config: RunConfig, simulated: bool = True) -> bool:

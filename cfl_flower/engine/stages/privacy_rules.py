@@ -42,6 +42,7 @@ def privacy_rules(config: RunConfig, method: type[Method]) -> Iterator[Rule]:
     """Yield what makes the guarantee true of all that leaves clients."""
     sent = method.discloses
     yield from disclosure_rules(config, sent)
+    yield from hiding_rules(config, f"privacy={config.privacy.mode}")
     yield from coverage_rules(config)
     config.strategy.check_privacy()
     require_accountant(config.privacy.mode)
@@ -56,7 +57,6 @@ def privacy_rules(config: RunConfig, method: type[Method]) -> Iterator[Rule]:
         budget,
         f"at least {least:.3g}, the epsilon of taking part once, or more noise",
     )
-    yield from hiding_rules(config)
 
 
 def disclosure_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rule]:
@@ -85,7 +85,6 @@ def disclosure_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rul
 def coverage_rules(config: RunConfig) -> Iterator[Rule]:
     """Yield what `privacy=` requires of other settings, so that it has a guarantee."""
     mode = config.privacy.mode
-    names = config.names
     strategy = config.strategy
     yield Rule(
         mode != "central" or strategy.weighting == "plain",
@@ -100,25 +99,13 @@ def coverage_rules(config: RunConfig) -> Iterator[Rule]:
         strategy.robust,
         f"none with privacy={mode}, whose privacy.clip bounds every update already",
     )
-    yield Rule(
-        not config.selection.learns,
-        "selection",
-        names["selection"],
-        f"random or nearest with privacy={mode}, which covers no losses",
-    )
-    yield Rule(
-        not config.server_optimizer.by_loss,
-        "server_optimizer",
-        names["server_optimizer"],
-        f"another one with privacy={mode}, which covers no losses",
-    )
     dataset = config.dataset
     model = build_model(config.model, dataset.shape, dataset.classes, config.seed)
     averaged = ", ".join(sorted(model.observed.statistics)[:3])
-    yield Rule(
-        not averaged,
+    yield Rule.of(
+        config,
         "model",
-        names["model"],
+        not averaged,
         f"one without running statistics ({averaged}) with privacy={mode}, which "
         "covers no more than parameters",
     )

@@ -54,7 +54,7 @@ class SecureSums(Stage):
     @classmethod
     def rules(cls, config: RunConfig, method: type[Method]) -> Iterator[Rule]:
         """Yield that nobody needs single results."""
-        yield from hiding_rules(config)
+        yield from hiding_rules(config, "privacy.secure_sums")
         sent = method.discloses
         name = f"strategy={config.names['strategy']}"
         refused = {
@@ -66,18 +66,6 @@ class SecureSums(Stage):
         }
         for why, applies in refused.items():
             yield Rule(not applies, "privacy.secure_sums", "true", f"false with {why}")
-        yield Rule(
-            not config.server_optimizer.by_loss,
-            "server_optimizer",
-            config.names["server_optimizer"],
-            "another one with privacy.secure_sums, which hides single models",
-        )
-        yield Rule(
-            not config.selection.learns,
-            "selection",
-            config.names["selection"],
-            "random or nearest with privacy.secure_sums, which hides no losses",
-        )
         yield Rule(
             config.strategy.robust in ("none", "clip"),
             "strategy.robust",

@@ -49,6 +49,11 @@ class Rule(NamedTuple):
     value: object
     allowed: str
 
+    @classmethod
+    def of(cls, config: RunConfig, group: str, holds: bool, allowed: str) -> Rule:
+        """Return a rule for what is chosen of a group of settings."""
+        return cls(holds, group, config.names[group], allowed)
+
 
 class Stage:
     """A step between the method and its clients, on the way out and on the way back.
@@ -73,6 +78,10 @@ class Stage:
         self.config = context.config
         self.participants = participants
         self.delivery = delivery
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a run, or go on with one."""
 
     @classmethod
     def applies(cls, config: RunConfig, simulated: bool = True) -> bool:
@@ -107,11 +116,12 @@ class Stage:
         """End a round, when all of it is known but how long it took."""
 
 
-def hiding_rules(config: RunConfig) -> Iterator[Rule]:
+def hiding_rules(config: RunConfig, hidden_by: str) -> Iterator[Rule]:
     """Yield what a run requires that hides something of its clients.
 
-    A server that dies goes back to its checkpoint, account and all. Devices know what
-    they sent in the last rounds, and answer earlier ones anew.
+    ``hidden_by`` is the setting, which covers no losses. A server that dies goes back
+    to its checkpoint, account and all: devices know what they sent in the last rounds,
+    and answer earlier ones anew.
     """
     every = config.system.checkpoint_every
     yield Rule(
@@ -127,6 +137,11 @@ def hiding_rules(config: RunConfig) -> Iterator[Rule]:
         "worst_tenth and forgetting alone with privacy, which hides how many samples "
         "of each label a client has; the others are of counts by label",
     )
+    why = f"with {hidden_by}, which covers no losses"
+    learns = config.selection.learns
+    yield Rule.of(config, "selection", not learns, f"random or nearest {why}")
+    by_loss = config.server_optimizer.by_loss
+    yield Rule.of(config, "server_optimizer", not by_loss, f"another one {why}")
 
 
 class AbsentClients(Stage):
@@ -134,13 +149,11 @@ class AbsentClients(Stage):
 
     phases = ("query", "train", "evaluate")
 
-    def __init__(
-        self, context: RoundContext, participants: Participants, delivery: Delivery
-    ) -> None:
-        super().__init__(context, participants, delivery)
+    def begin(self) -> None:
+        """Draw who is there when, who alone may take part."""
         config = self.config
         self._presence = config.devices.open_presence(config.clients, config.seed)
-        participants.eligible.append(self._among_clients)
+        self.participants.eligible.append(self._among_clients)
 
     @classmethod
     def applies(cls, config: RunConfig, simulated: bool = True) -> bool:

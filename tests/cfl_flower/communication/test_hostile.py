@@ -41,8 +41,8 @@ def rows(content: RecordDict) -> list[Any]:
     return read
 
 
-def with_rows(content: RecordDict, value: Any) -> RecordDict:
-    text = value if isinstance(value, str) else json.dumps(value)
+def with_rows(content: RecordDict, value: Any, raw: bool = False) -> RecordDict:
+    text = value if raw or isinstance(value, str) else json.dumps(value)
     content["answers"] = ConfigRecord({"rows": text})
     return content
 
@@ -123,16 +123,6 @@ def with_bytes(name: str, value: bytes) -> Callable[[RecordDict], RecordDict]:
     return attack
 
 
-def with_raw_rows(value: Any) -> Callable[[RecordDict], RecordDict]:
-    """Return an attack that sends rows which are no text."""
-
-    def attack(content: RecordDict) -> RecordDict:
-        content["answers"] = ConfigRecord({"rows": value})
-        return content
-
-    return attack
-
-
 def with_keys(count: int, length: int) -> Callable[[RecordDict], RecordDict]:
     def attack(content: RecordDict) -> RecordDict:
         content["more"] = ConfigRecord({f"{i:0{length}}": 0 for i in range(count)})
@@ -167,7 +157,7 @@ def attacks(folder: Path) -> Attacks:
         ("oversized", with_array(np.zeros(2**19, np.float32))),
         ("oversized", lambda content: with_rows(content, " " * 2**21)),
         ("oversized", with_bytes("0.representation", bytes(2**21))),
-        ("oversized", with_raw_rows([0] * 2**18)),
+        ("oversized", lambda content: with_rows(content, [0] * 2**18, raw=True)),
         ("oversized", with_keys(2**8, 2**13)),
         ("shape", with_array(np.zeros(FLOATS + 1, np.float32))),
         ("shape", with_array(np.zeros((FLOATS, 1), np.float32))),
@@ -182,7 +172,7 @@ def attacks(folder: Path) -> Attacks:
         ("shape", lambda content: with_rows(content, 7)),
         ("shape", lambda content: with_rows(content, [[VILLAIN]])),
         ("shape", lambda content: with_rows(content, "no json")),
-        ("shape", with_raw_rows([1, 2, 3])),
+        ("shape", lambda content: with_rows(content, [1, 2, 3], raw=True)),
         ("raised", with_cell(4, ["raised", "\ud800\nclient 0, train: x" * 10_000])),
         ("other", with_cell(4, ["strange\x1b[31m", "words"])),
         ("other", with_cell(4, [None, "words"])),

@@ -85,10 +85,6 @@ def test_a_client_counts_for_the_samples_that_it_can_train_on(tmp_path: Path) ->
         assert twice == pytest.approx(2 * found[0])
 
 
-def train_failures(row: dict[str, Any]) -> list[dict[str, Any]]:
-    return [failure for failure in row["failures"] if failure["phase"] == "train"]
-
-
 def test_class_agreement_is_noted_where_clients_mean_different_things(
     run_small: Runner,
 ) -> None:

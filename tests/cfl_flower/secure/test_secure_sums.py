@@ -16,7 +16,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS
-from cfl_flower.communication.partial_sums import add_results, groups_of
+from cfl_flower.communication.partial_sums import add_result, groups_of
 from cfl_flower.communication.records import unpack_answers, unpack_sums
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
@@ -316,7 +316,8 @@ def test_a_sum_that_cannot_be_opened_takes_along_those_it_shares_clients_with(
     arrays = [np.zeros(1, np.float32)] * 5
     sent = [(task, Result(int(task.client), 1, arrays[:2])) for task in tasks]
     results = Results(replace(result, arrays=[]) for _, result in sent)
-    results.sums = add_results(sent, spec).sums
+    for task, result in sent:
+        add_result(results.sums, task, result, spec)
     for version in unopened:
         del results.sums[version]
     plan = Plan(tasks, arrays, {}, (1, 1), replace(spec, masked=True))
@@ -677,8 +678,11 @@ def test_the_account_is_that_of_single_results(
         (["strategy=scaffold", "strategy.weighting=samples"], "use plain with privacy"),
         (["strategy=ccfl"], r"does not say \(`discloses`\) that each cluster's sum"),
         (["strategy=cfl"], "whose server needs more than each cluster's sum"),
-        (["strategy=fedavg", "server_optimizer=qfedavg"], "which hides single models"),
-        (["strategy=fedavg", "selection=oort"], "which hides no losses"),
+        (
+            ["strategy=fedavg", "server_optimizer=qfedavg"],
+            "sums, which covers no losses",
+        ),
+        (["strategy=fedavg", "selection=oort"], "sums, which covers no losses"),
         (["strategy=fedavg", "participants=2"], "at most participants=2"),
         (["strategy=stocfl", "strategy.omega=sequential"], "use parallel with"),
         (["strategy=fedavg", "system.checkpoint_every=3"], "use 1 with privacy"),

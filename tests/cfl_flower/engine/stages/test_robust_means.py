@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfl_flower.client.model_privacy import BASES, BOUNDS, bound_updates
-from cfl_flower.communication.partial_sums import add_results
+from cfl_flower.communication.partial_sums import PartialSums, add_result
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.checks import check_method
 from cfl_flower.engine.stages.robust_means import (
@@ -170,11 +170,12 @@ def test_a_claim_of_many_samples_is_capped_and_recorded(
 def test_a_capped_result_weighs_ten_times_the_median() -> None:
     tasks = [Task(client, (0,)) for client in range(3)]
     results = [Result(c, n, [np.float32([c])]) for c, n in enumerate([4, 4, 2**28])]
-    pairs = list(zip(tasks, results, strict=True))
-    sums = add_results(pairs, SumSpec((0,), True, most=40)).sums
-    assert sums[0, 0].weight == 48
-    assert sums[0, 0].mean() == pytest.approx((4 + 2 * 40) / 48)
-    assert add_results(pairs, SumSpec((0,), False, most=40)).sums[0, 0].weight == 3
+    for by_samples, weight, mean in ((True, 48, (4 + 2 * 40) / 48), (False, 3, 1)):
+        sums: PartialSums = {}
+        for task, result in zip(tasks, results, strict=True):
+            add_result(sums, task, result, SumSpec((0,), by_samples, most=40))
+        assert sums[0, 0].weight == weight
+        assert sums[0, 0].mean() == pytest.approx(mean)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fielding", "stocfl"])
