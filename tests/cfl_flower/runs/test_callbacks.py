@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from cfl_flower.config.compose import compose_config
 from cfl_flower.runs.callbacks import (
     Checkpointer,
     Progress,
@@ -15,9 +14,7 @@ from cfl_flower.runs.callbacks import (
 )
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import Course
-from cfl_flower.runs.directory import RunDirectory
-from cfl_flower.runs.reading import read_lines
-from cfl_flower.runs.record import ClientRow, RoundRecord
+from cfl_flower.runs.record import RoundRecord
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Failure
 
@@ -28,23 +25,6 @@ def state(number: int = 0) -> ClusteredState:
 
 def line(record: RoundRecord, rounds: int = 20) -> str:
     return Progress(Console(file=io.StringIO()), "fedavg", rounds).line(record)
-
-
-def test_the_directory_gets_a_round_and_its_clients(tmp_path: Path) -> None:
-    with RunDirectory(compose_config([f"output_dir={tmp_path}"])) as directory:
-        rows = [
-            ClientRow(1, "site-a", 2, 0.5, 8),
-            ClientRow(1, 4, 0, 0.25, 4, measures={"kl": 0.5}),
-        ]
-        record = RoundRecord(1, accuracy=0.4, cluster_sizes=[1, 0, 1])
-        directory.append(record, rows)
-    (found,) = read_lines(tmp_path / "rounds.jsonl")
-    assert (found["round"], found["accuracy"]) == (1, 0.4)
-    assert found["cluster_sizes"] == [1, 0, 1]
-    first, second = read_lines(tmp_path / "clients.jsonl")
-    assert "measures" not in first
-    assert second["kl"] == 0.5
-    assert [first, second] == [row.row() for row in rows]
 
 
 @pytest.mark.parametrize(

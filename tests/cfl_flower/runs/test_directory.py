@@ -37,22 +37,32 @@ def write(directory: RunDirectory, rounds: int) -> None:
         directory.append(record, [ClientRow(round, 0, 0, 0.5, 3)])
 
 
-def test_a_line_has_null_for_what_was_not_measured_and_reasons_of_failures(
+def test_lines_have_null_for_what_was_not_measured_and_measures_among_the_keys(
     config: RunConfig,
 ) -> None:
+    rows = [
+        ClientRow(1, "site-a", 2, 0.5, 8),
+        ClientRow(1, 4, 0, 0.25, 4, measures={"kl": 0.5}),
+    ]
+    failure = Failure(3, "train", "timeout", "too late")
     with RunDirectory(config) as directory:
-        record = RoundRecord(1, failures=[Failure(3, "train", "timeout", "too late")])
-        directory.append(record, [])
+        record = RoundRecord(1, cluster_sizes=[1, 0, 1], failures=[failure])
+        directory.append(record, rows)
     (row,) = read_lines(directory.path / "rounds.jsonl")
     assert row["accuracy"] is None
     assert row["heterogeneity"] is None
-    assert row["failures"] == [
-        {"client": 3, "phase": "train", "reason": "timeout", "detail": "too late"}
-    ]
+    assert row["cluster_sizes"] == [1, 0, 1]
+    assert row["failures"] == [vars(failure)]
+    first, second = read_lines(directory.path / "clients.jsonl")
+    assert "measures" not in first
+    assert second["kl"] == 0.5
+    assert [first, second] == [row.row() for row in rows]
 
 
-@pytest.mark.parametrize("of_devices", [False, True])
-@pytest.mark.parametrize("place", [0, 1, 3, 8, 20])
+@pytest.mark.parametrize(
+    ("place", "of_devices"),
+    [(0, False), (1, True), (3, False), (8, False), (8, True), (20, True)],
+)
 def test_a_resumed_run_leaves_nothing_of_writes_that_were_killed(
     run_small: Runner,
     tmp_path: Path,
@@ -150,13 +160,6 @@ def test_the_summary_is_made_from_the_rounds_on_disk(config: RunConfig) -> None:
     assert summary["bytes_up"] == 1 + 2 + 3
     assert summary["seconds"] == 3.5
     assert summary["peak_rss_mb"] > 1
-
-
-def test_config_yaml_repeats_the_run(config: RunConfig) -> None:
-    with RunDirectory(config) as directory:
-        first, *rest = (directory.path / "config.yaml").read_text().splitlines()
-    assert first == f"# python -m simulations.run output_dir={config.output_dir}"
-    assert "rounds: 36" in rest
 
 
 def test_the_first_line_of_config_yaml_is_a_shell_command(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.devices]
 
 DEVICES = {"site-a": LOW, "site-b": HIGH, "site-c": LOW}
 KILLED = "site-c"
-RUN = [*SITES, "strategy=fielding", "partition.groups=2", "rounds=5"]
+RUN = [*SITES, "strategy=fielding", "partition.groups=2", "rounds=4"]
 EVERYTHING = [*RUN, "drift.rounds=[]", "strategy.local.epochs=1"]
 
 Loss = tuple[int, str, Any]

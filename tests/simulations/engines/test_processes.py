@@ -56,7 +56,7 @@ def two() -> Iterator[ProcessGrid]:
 def test_two_processes_give_the_numbers_of_one(
     run_small: Runner, two: ProcessGrid, overrides: str
 ) -> None:
-    asked = [*SMALL, "model=mlp", "model.hidden=8", *overrides.split()]
+    asked = [*SMALL, "rounds=3", "model=mlp", "model.hidden=8", *overrides.split()]
     one = run_small(*asked, folder="one")
     both = run_small(*asked, grid=two)
     assert both.numbers == one.numbers

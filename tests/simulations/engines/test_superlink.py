@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from cfl_flower.config.overrides import CONF
@@ -57,29 +56,47 @@ def wait_for_rounds(folder: Path, count: int) -> None:
         time.sleep(0.05)
 
 
-def descendants(process: subprocess.Popen[Any]) -> dict[int, str]:
-    """Return the command lines of a process and of all it started, by their pids."""
-    parents, names = {}, {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            stat = (entry / "stat").read_text()
-            names[int(entry.name)] = (entry / "cmdline").read_text()
-        except OSError:
-            continue
-        parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-    found, added = set[int](), {process.pid}
-    while added:
-        added = {pid for pid, parent in parents.items() if parent in added} - found
-        found |= added
-    return {pid: names[pid] for pid in found if pid in names}
+def family(process: subprocess.Popen[Any], part: str = "") -> list[psutil.Process]:
+    """Return what descends from a process whose command line contains something."""
+    found = psutil.Process(process.pid).children(recursive=True)
+    named = []
+    for each in found:
+        with suppress(psutil.Error):  # it has just ended
+            named += [each] if part in " ".join(each.cmdline()) else []
+    return named
 
 
-def worker_of(process: subprocess.Popen[Any]) -> int:
-    """Return a Ray worker that descends from a process."""
-    for pid, name in descendants(process).items():
-        if name.startswith("ray::ClientAppActor"):
-            return pid
-    raise AssertionError("no Ray worker found")
+def finish(
+    folder: Path, *options: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Carry out a run to its end."""
+    env = {**os.environ, **variables}
+    asked = command(folder, *options)
+    return subprocess.run(asked, env=env, capture_output=True, text=True, check=False)
+
+
+def begin(folder: Path, *options: str, **variables: str) -> subprocess.Popen[str]:
+    """Begin a run, and wait for three of its rounds."""
+    process = subprocess.Popen(
+        command(folder, *options),
+        env={**os.environ, **variables},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_rounds(folder, 3)
+    return process
+
+
+def complaint_of(process: subprocess.Popen[str], *words: str) -> None:
+    """Wait for the end of a run that fails, which it says in one line."""
+    with process:
+        _, complaint = process.communicate(timeout=180)
+    assert process.returncode == 1, complaint
+    assert complaint.startswith(ERROR_MARK)
+    assert complaint.count("\n") == 1
+    for each in words:
+        assert each in complaint
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +112,7 @@ def test_ray_gives_the_numbers_of_the_run_in_process(
     workers: int, tmp_path: Path, reference: list[dict[str, Any]]
 ) -> None:
     folder = tmp_path / "a run"  # a path with a space
-    done = subprocess.run(
-        command(folder, f"workers={workers}"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = finish(folder, f"workers={workers}")
     assert done.returncode == 0, done.stderr
     assert "round 12/12" in done.stdout
     assert "INFO" not in done.stdout
@@ -137,16 +149,14 @@ def test_every_method_has_the_same_numbers_on_ray_and_in_processes(
 
 
 def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
+    return str(superlink.free_ports(1)[0])
 
 
 def kill_all(process: subprocess.Popen[Any]) -> None:
     """Kill a process and all that it started."""
-    for pid in descendants(process):
-        with suppress(ProcessLookupError):  # it ended with another one
-            os.kill(pid, signal.SIGKILL)
+    for each in [*family(process), psutil.Process(process.pid)]:
+        with suppress(psutil.NoSuchProcess):  # it ended with another one
+            each.kill()
 
 
 def stop(node: subprocess.Popen[bytes]) -> None:
@@ -211,13 +221,7 @@ def test_an_existing_ray_cluster_gives_the_same_numbers(tmp_path: Path) -> None:
         tempfile.TemporaryDirectory(prefix="ray") as place,
         ray_cluster(Path(place)) as (address, _),
     ):
-        done = subprocess.run(
-            command(there, "workers=2", *remembering),
-            env={**os.environ, "RAY_ADDRESS": address},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = finish(there, "workers=2", *remembering, RAY_ADDRESS=address)
         assert done.returncode == 0, done.stderr
     assert numbers(there) == numbers(here)
 
@@ -230,83 +234,37 @@ def test_a_killed_node_stops_the_run_and_resume_goes_on_with_the_other(
         tempfile.TemporaryDirectory(prefix="ray") as place,
         ray_cluster(Path(place)) as (address, second),
     ):
-        there = {**os.environ, "RAY_ADDRESS": address}
-        with subprocess.Popen(
-            command(folder, "workers=2"),
-            env=there,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            wait_for_rounds(folder, 3)
-            names = descendants(second).values()
-            assert any(name.startswith("ray::ClientAppActor") for name in names)
-            kill_all(second)  # as a machine without power
-            _, complaint = process.communicate(timeout=180)
-        assert process.returncode == 1, complaint
-        assert "a worker was lost" in complaint
-        assert "resume=true" in complaint
-        assert complaint.count("\n") == 1
-        done = subprocess.run(
-            command(folder, "workers=2", "resume=true"),
-            env=there,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        process = begin(folder, "workers=2", RAY_ADDRESS=address)
+        assert family(second, "ray::ClientAppActor")
+        kill_all(second)  # as a machine without power
+        complaint_of(process, "a worker was lost", "resume=true")
+        done = finish(folder, "workers=2", "resume=true", RAY_ADDRESS=address)
     assert done.returncode == 0, done.stderr
     assert numbers(folder) == reference
 
 
-def test_kill_9_and_resume_give_the_numbers_of_an_uninterrupted_run(
-    tmp_path: Path, reference: list[dict[str, Any]]
+@pytest.mark.parametrize("whom", ["the command", "ray::ClientAppActor"])
+def test_a_killed_run_goes_on_with_the_numbers_of_an_uninterrupted_one(
+    whom: str, tmp_path: Path, reference: list[dict[str, Any]]
 ) -> None:
     folder = tmp_path / "run"
-    with subprocess.Popen(command(folder)) as process:
-        wait_for_rounds(folder, 3)
-        process.kill()
-    done = subprocess.run(
-        command(folder, "resume=true"), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert numbers(folder) == reference
-
-
-def test_a_killed_worker_stops_the_run_and_resume_goes_on(
-    tmp_path: Path, reference: list[dict[str, Any]]
-) -> None:
-    folder = tmp_path / "run"
-    with subprocess.Popen(
-        command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as process:
-        wait_for_rounds(folder, 3)
-        os.kill(worker_of(process), signal.SIGKILL)
-        _, complaint = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "a worker was lost" in complaint
-    assert "resume=true" in complaint
-    assert complaint.count("\n") == 1
-    done = subprocess.run(
-        command(folder, "resume=true"), capture_output=True, text=True, check=False
-    )
+    process = begin(folder)
+    if whom == "the command":
+        with process:
+            process.kill()
+    else:
+        family(process, whom)[0].kill()
+        complaint_of(process, "a worker was lost", "resume=true")
+    done = finish(folder, "resume=true")
     assert done.returncode == 0, done.stderr
     assert numbers(folder) == reference
 
 
 def test_a_killed_superlink_stops_the_run_in_one_line(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    with subprocess.Popen(
-        command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as process:
-        wait_for_rounds(folder, 3)
-        for pid, name in descendants(process).items():
-            if "flower-superlink" in name:
-                os.kill(pid, signal.SIGKILL)
-        _, complaint = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert complaint.startswith(ERROR_MARK)
-    assert "SuperLink is unavailable" in complaint
-    assert complaint.count("\n") == 1
+    process = begin(tmp_path / "run")
+    for each in family(process, "flower-superlink"):
+        each.kill()
+    complaint_of(process, "SuperLink is unavailable")
 
 
 @pytest.mark.parametrize(
@@ -320,13 +278,7 @@ def test_colours_that_ci_forces_hide_neither_success_nor_failure(
     option: str, code: int, said: str, tmp_path: Path
 ) -> None:
     options = ["rounds=1", *filter(None, [option])]
-    done = subprocess.run(
-        command(tmp_path / "run", *options),
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "FORCE_COLOR": "1"},
-    )
+    done = finish(tmp_path / "run", *options, FORCE_COLOR="1")
     assert done.returncode == code
     assert said in done.stderr
     assert done.stderr.count("\n") == code
