@@ -70,7 +70,7 @@ def test_a_run_whose_device_dies_is_as_its_replay(
     started = {name: deployment.start_device(name) for name in DEVICES}
     wait_for(lambda: deployment.online() == 3, "the start of the devices", PATIENCE)
     folder = deployment.root / "run"
-    more = ["system.message_timeout=120", f"output_dir={folder}"]
+    more = ["system.message_timeout=300", f"output_dir={folder}"]
     command = ["simulations.deploy.submit", "loopback", *EVERYTHING, *more]
     submitted = deployment.start("submit", *command)
     wait_for(lambda: saved_round(folder) >= 1, "the first round", PATIENCE)
