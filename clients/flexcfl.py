@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from cfl_flower.client.requests import EvaluateRequest, Request
-from cfl_flower.clustering.similarity import dissimilarities, sketch
+from cfl_flower.clustering.similarity import nearest_group, sketch
 from cfl_flower.types import Vector
 from clients.base import Config, Metrics, Reply
 from clients.families.choosing import ChoosingClient
@@ -61,11 +59,7 @@ class FlexCFLClient(ChoosingClient):
     ) -> int:
         """Return the group of the nearest received direction: eq. 8."""
         self.keep(received, config)
-        # Eq. 8: (1 - cos) / 2.
-        gaps = dissimilarities(self.pretrain(server_round), received)
-        # A group that started empty has no direction, and cannot be chosen.
-        gaps[[not direction.any() for direction in received]] = np.inf
-        return int(gaps.argmin())
+        return nearest_group(self.pretrain(server_round), received)
 
     def choose_again(
         self, received: Sequence[Vector], config: Config, server_round: int

@@ -182,6 +182,16 @@ def dissimilarities(update: Vector, directions: Sequence[Vector]) -> FloatArray:
     return (1 - _cosines_with(update, directions)) / 2
 
 
+def nearest_group(update: Vector, directions: Sequence[Vector]) -> int:
+    """Return the direction that is nearest to an update: FlexCFL, eq. 8.
+
+    A group that started empty has no direction, and cannot be chosen.
+    """
+    gaps = dissimilarities(update, directions)
+    gaps[[not direction.any() for direction in directions]] = np.inf
+    return int(gaps.argmin())
+
+
 def _cosines_with(vector: FloatArray, others: Sequence[FloatArray]) -> FloatArray:
     """Return the cosines of a vector with m others, shape (m,); 0 with a zero one."""
     own = normalise(vector.astype(np.float64))

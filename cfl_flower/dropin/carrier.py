@@ -1,0 +1,332 @@
+"""A method's tasks as Flower's plain messages, and the replies to them as results.
+
+A ClientApp that trains and tests what it receives answers them as it answers FedAvg.
+A client is a node, and its id the node's. What a method asks beyond that is in a record
+of its own, `mods.ASK`, which an app without the mod does not look at.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from cfl_flower.client.drift_report import DriftReport, ReportRequest
+from cfl_flower.client.requests import EvaluateRequest
+from cfl_flower.clustering.representations import label_histogram
+from cfl_flower.clustering.similarity import nearest_group, sketch
+from cfl_flower.communication.identity import last_sentence
+from cfl_flower.communication.results import Results
+from cfl_flower.dropin.layout import Layout
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.mods import ASK
+from cfl_flower.seeding import generator
+from cfl_flower.types import ClientId, Failure, Plan, Result, Scalar, Task, Vector
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a user of FedAvg says of messages: names of records, and who is tested."""
+
+    arrays: str
+    config: str
+    weight: str
+    fraction_evaluate: float
+    min_evaluate: int
+    min_available: int
+
+
+@dataclass
+class Carrier:
+    """Brings tasks to plain ClientApps. Stands where the engine has its `Fleet`."""
+
+    network: Grid
+    terms: Terms
+    layout: Layout
+    initial: Vector
+    timeout: float
+    train_config: ConfigRecord
+    evaluate_config: ConfigRecord
+    seed: int = 0
+    classes: int = 0
+    """Labels that a mod counts; 0 if it has not said yet."""
+    sketched: int = 0
+    """Numbers of an update's sketch; 0 for the whole update."""
+    others: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    """The arrays that are no real numbers."""
+    clients: list[ClientId] = field(default_factory=list)
+    """The nodes that are there."""
+    replied: list[tuple[ClientId, RecordDict]] = field(default_factory=list)
+    """The valid replies of the phase, for the means of metrics."""
+    failures: list[Failure] = field(default_factory=list)
+    """Those of the round."""
+    reporting: set[ClientId] = field(default_factory=set)
+    """The nodes that have a mod."""
+    silent: set[ClientId] = field(default_factory=set)
+    """The nodes that have none, as their answers show."""
+
+    # What the engine asks of a fleet -------------------------------------------------
+
+    simulated = False
+    """Nodes come, go, and fail, as devices do."""
+    summing_nodes = 0
+
+    def __post_init__(self) -> None:
+        self.disputes: dict[ClientId, str] = {}
+        self._sent: dict[ClientId, tuple[Plan, Task]] = {}
+        self._early: dict[int, Message] = {}
+
+    @property
+    def grid(self) -> Carrier:
+        """The grid, which the carrier is, too."""
+        return self
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """Do some work now: there are no files to write."""
+        work()
+
+    def finish(self) -> None:
+        """Do nothing: nothing was left for later."""
+
+    def send_and_receive(
+        self, messages: list[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send messages and return the replies within Flower's timeout."""
+        if not messages:
+            return []
+        return self.network.send_and_receive(messages, timeout=self.timeout)
+
+    def discover(self) -> None:
+        """Find the nodes, and wait until there are enough, as FedAvg does."""
+        least = max(self.terms.min_available, 1)
+        nodes = list(self.network.get_node_ids())
+        while len(nodes) < least:
+            log.info("%d nodes are connected, of at least %d", len(nodes), least)
+            time.sleep(1)
+            nodes = list(self.network.get_node_ids())
+        self.clients = [*sorted(nodes)]
+
+    def host(self, client: ClientId) -> ClientId | None:
+        """Return the node of a client, None if it is not there."""
+        return client if client in self.clients else None
+
+    def fail(self, client: ClientId, phase: str, error: InvalidResultError) -> Failure:
+        """Return the failure of a node, and log it in one line."""
+        log.warning("node %s, %s: %s: %s", client, phase, error.reason, error.detail)
+        failure = Failure(client, phase, error.reason, error.detail)
+        self.failures.append(failure)
+        return failure
+
+    # Messages ------------------------------------------------------------------------
+
+    def messages(self, phase: str, server_round: int, plan: Plan) -> list[Message]:
+        """Turn a plan into a message to each node that has to be asked."""
+        self._sent = {t.client: (plan, t) for t in plan.tasks if self.host(t.client)}
+        tasks = [task for _, task in self._sent.values()]
+        if phase == "train":
+            return [self._to_train(server_round, plan, task) for task in tasks]
+        if phase == "evaluate":
+            return self._tests(server_round, plan, tasks)
+        asked = plan.config
+        if "pretrain" in asked or "choose" in asked:
+            start = replace(plan, models=[self.initial])
+            extra = {"cold-start": True}
+            cold = [replace(task, models=(0,)) for task in tasks]
+            return [self._to_train(server_round, start, t, extra) for t in cold]
+        if ReportRequest.from_config(asked):
+            new = [task for task in tasks if task.client not in self._early]
+            return [self._question(server_round, plan, task) for task in new]
+        return []
+
+    def _to_train(
+        self,
+        server_round: int,
+        plan: Plan,
+        task: Task,
+        extra: dict[str, Any] | None = None,
+    ) -> Message:
+        config = {**self.train_config, "server-round": server_round, **(extra or {})}
+        return self._message("train", plan.models[task.models[0]], config, task)
+
+    def _tests(self, number: int, plan: Plan, tasks: list[Task]) -> list[Message]:
+        """Return the messages to the nodes that test, and to those that may report."""
+        terms = self.terms
+        asked = ReportRequest.from_config(plan.config) is not None
+        count = max(int(len(tasks) * terms.fraction_evaluate), terms.min_evaluate)
+        count = min(count, len(tasks)) if EvaluateRequest.of(plan.config).test else 0
+        rng = generator(self.seed, "tested", number)
+        tested = set(rng.permutation(len(tasks))[:count].tolist())
+        found = []
+        sent = {}
+        for place, task in enumerate(tasks):
+            reports = asked and task.client in self.reporting
+            if not (place in tested or reports):
+                continue
+            sent[task.client] = (plan, task)
+            config = {**self.evaluate_config, "server-round": number}
+            model = plan.models[task.models[0]] if place in tested else None
+            question = {**plan.config, **task.config, "test": place in tested}
+            found.append(
+                self._message(
+                    "evaluate", model, config, task, question if reports else None
+                )
+            )
+        self._sent = sent
+        return found
+
+    def _question(self, server_round: int, plan: Plan, task: Task) -> Message:
+        """Return a request to report. An app without the mod takes it for a test."""
+        config = {**self.evaluate_config, "server-round": server_round}
+        question = {**plan.config, **task.config, "test": False}
+        phase = "evaluate" if self.terms.fraction_evaluate else "train"
+        return self._message(phase, self.initial, config, task, question)
+
+    def _message(
+        self,
+        phase: str,
+        model: Vector | None,
+        config: dict[str, Any],
+        task: Task,
+        question: dict[str, Any] | None = None,
+    ) -> Message:
+        arrays = ArrayRecord()
+        if model is not None:
+            arrays = self.layout.write(model, self.others)
+        content = RecordDict(
+            {self.terms.arrays: arrays, self.terms.config: ConfigRecord(config)}
+        )
+        if question is not None:
+            content[ASK] = ConfigRecord(question)
+        return Message(content, int(task.client), phase)
+
+    # Replies -------------------------------------------------------------------------
+
+    def collect(self, phase: str, replies: Iterable[Message]) -> Results:
+        """Turn replies into results and failures, trusting nothing."""
+        results = Results()
+        self.replied = []
+        by_node = {reply.metadata.src_node_id: reply for reply in replies}
+        if phase == "query":
+            by_node = self._early | by_node
+            self._early = {}
+        kept = [self.others]
+        for client, (plan, task) in self._sent.items():
+            reply = by_node.get(int(client))
+            try:
+                result = self._read(phase, plan, task, reply)
+            except InvalidResultError as error:
+                failure = self.fail(client, phase, error)
+                # Who cannot test goes on training: FedAvg does not end there, either.
+                if phase != "evaluate":
+                    results.failures.append(failure)
+                continue
+            results.append(result)
+            if reply is not None and phase == "train":
+                (record,) = reply.content.array_records.values()
+                kept.append(self.layout.others(record))
+        self.others = {n: np.maximum.reduce([e[n] for e in kept]) for n in self.others}
+        results.sort_by_client()
+        return results
+
+    def _read(
+        self, phase: str, plan: Plan, task: Task, reply: Message | None
+    ) -> Result:
+        """Return what a node's reply says, or raise `InvalidResultError`."""
+        client = task.client
+        if phase == "query" and not self._asks_nodes(plan):
+            # How many samples there are, nodes say when they have trained.
+            return Result(client, 1)
+        if reply is None:
+            raise InvalidResultError("node", "it has left, or did not answer in time")
+        if reply.has_error():
+            raise InvalidResultError("node", last_sentence(reply))
+        content = reply.content
+        if phase == "query" and ReportRequest.from_config(plan.config):
+            return Result(client, 1, metrics=self._first_report(client, content))
+        if phase == "evaluate":
+            metrics: dict[str, Any] = dict(content.config_records.get(ASK, {}))
+            if not content.metric_records:
+                return Result(client, 0, metrics=metrics)
+            count = self.samples(content)
+            self.replied.append((client, content))
+            return Result(client, count, metrics=metrics)
+        return self._trained(phase, plan, task, content)
+
+    def _trained(
+        self, phase: str, plan: Plan, task: Task, content: RecordDict
+    ) -> Result:
+        count = self.samples(content)
+        records = list(content.array_records.values())
+        if len(records) != 1:
+            detail = f"{len(records)} ArrayRecords in the reply instead of one"
+            raise InvalidResultError("shape", detail)
+        model = self.layout.read(records[0])
+        if phase == "train":
+            self.replied.append((task.client, content))
+            return Result(task.client, count, [model])
+        update = model - self.initial
+        if self.sketched:
+            update = sketch(update, self.sketched, self.seed)
+        if "pretrain" in plan.config:
+            return Result(task.client, count, [update])
+        chosen = nearest_group(update, [plan.models[k] for k in task.models])
+        return Result(task.client, count, metrics={"cluster": chosen})
+
+    def samples(self, content: RecordDict) -> int:
+        """Return the weight of a reply."""
+        records = list(content.metric_records.values())
+        key = self.terms.weight
+        value: Any = records[0].get(key) if len(records) == 1 else None
+        if not isinstance(value, int | float) or not 0 < value < float("inf"):
+            detail = f"metrics: {key}={value!r}, which has to be a number above 0"
+            raise InvalidResultError("count", detail)
+        weight: Any = value
+        return weight  # type: ignore[no-any-return]  # A float can be one, too.
+
+    def _asks_nodes(self, plan: Plan) -> bool:
+        keys = {"pretrain", "choose"} & plan.config.keys()
+        return bool(keys) or ReportRequest.from_config(plan.config) is not None
+
+    # Reports -------------------------------------------------------------------------
+
+    def find_classes(self) -> int:
+        """Ask all nodes to report, keep their answers, and return how many labels.
+
+        A method has to know it before its first round.
+        """
+        self.discover()
+        tasks = [Task(client) for client in self.clients]
+        plan = Plan(tasks, [], ReportRequest("label_histogram").to_config())
+        replies = self.send_and_receive(self.messages("query", 1, plan))
+        self._early = {reply.metadata.src_node_id: reply for reply in replies}
+        contents = [
+            each.content for each in self._early.values() if not each.has_error()
+        ]
+        reports: list[Any] = [c.config_records.get(ASK, {}) for c in contents]
+        found = [len(each.get("representation", b"")) // 4 for each in reports]
+        # Without any report all nodes are alike, with whatever number of labels.
+        self.classes = max([*found, 2])
+        return self.classes
+
+    def _first_report(self, client: ClientId, content: RecordDict) -> dict[str, Scalar]:
+        """Return a node's first report: without the mod, that it has no labels."""
+        if ASK in content:
+            self.reporting.add(client)
+            return dict(content[ASK])  # type: ignore[arg-type]
+        if client not in self.silent:
+            log.warning(
+                "node %s has no mod, and counts as one that reports nothing: "
+                "ClientApp(mods=[label_histogram(...)]), see cfl_flower.mods",
+                client,
+            )
+            self.silent.add(client)
+        nothing = label_histogram(np.zeros(0, np.int64), self.classes)
+        return DriftReport(nothing, 0).to_metrics()

@@ -1,0 +1,377 @@
+"""The strategy that a Flower user puts in the place of FedAvg.
+
+It has FedAvg's arguments and `start`, and the settings of a method by their names.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, Result
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
+
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.communication.results import Results
+from cfl_flower.config.compose import compose_config
+from cfl_flower.dropin.carrier import Carrier, Terms
+from cfl_flower.dropin.layout import Layout
+from cfl_flower.engine.method import ClusteredStrategy
+from cfl_flower.engine.rounds import Rounds
+from cfl_flower.engine.services import RunServices
+from cfl_flower.errors import ConfigError
+from cfl_flower.learning.aggregation import mean_model
+from cfl_flower.run_config import RunConfig
+from cfl_flower.runs.record import ClientRow
+from cfl_flower.settings import known_names, require
+from cfl_flower.types import BoolArray, Failure, IntArray, Vector
+
+log = logging.getLogger(__name__)
+
+Reseeded = Callable[[int], ArrayRecord]
+"""Returns the app's initial arrays with another seed."""
+
+
+@dataclass
+class ClusteredResult(Result):
+    """Flower's result, whose ``arrays`` are the mean over nodes, and the clusters."""
+
+    clusters: dict[int, int] = field(default_factory=dict)
+    """The cluster of each node after the last round."""
+    cluster_history: dict[int, dict[int, int]] = field(default_factory=dict)
+    """The cluster of each node in the test of each round."""
+    cluster_arrays: dict[int, ArrayRecord] = field(default_factory=dict)
+    """The arrays of each cluster after the last round."""
+    cluster_train_metrics: dict[int, dict[int, MetricRecord]] = field(
+        default_factory=dict
+    )
+    """The metrics of training of each round and cluster."""
+    cluster_evaluate_metrics: dict[int, dict[int, MetricRecord]] = field(
+        default_factory=dict
+    )
+    """The metrics of tests of each round and cluster."""
+    cluster_evaluate_metrics_serverapp: dict[int, dict[int, MetricRecord]] = field(
+        default_factory=dict
+    )
+    """What ``evaluate_fn`` returned, of each round and cluster."""
+    failures: dict[int, list[Failure]] = field(default_factory=dict)
+    """Whose answers were missing or not valid, by round."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a method asks of a dataset; the data are the app's affair."""
+
+    classes: int
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Concepts:
+    """The true clusters of nodes, as somebody gives them: a map for each round."""
+
+    given: Callable[[int], Mapping[int, int]]
+
+
+class PlainServices(RunServices):
+    """What a method may use, with the app's arrays as the network."""
+
+    carrier: Carrier
+    reseeded: Reseeded | None = None
+
+    def initial_model(self, seed: int | None = None) -> Vector:
+        """Return the app's initial arrays, or those of another seed."""
+        if seed is None:
+            return self.carrier.initial
+        if self.reseeded is None:
+            raise ConfigError(
+                "reseeded=None is not allowed, since the clusters of this method start "
+                "from different models; give reseeded=lambda seed: ArrayRecord(...), "
+                "the app's initial arrays with another seed"
+            )
+        return self.carrier.layout.read(self.reseeded(seed))
+
+    def true_concepts(self, server_round: int) -> IntArray | None:
+        """Return the cluster that each node is given in a round."""
+        given = cast(Any, self.timeline).given(server_round)
+        clients = self._context.state.clients
+        missing = [client for client in clients if client not in given]
+        require(not missing, "clusters", f"{given}", f"a map with node {missing[:1]}")
+        return np.array([given[client] for client in clients], np.int64)
+
+    network: Any = None
+    """The app's network stays in the app."""
+
+    @property
+    def weights(self) -> int:
+        """The numbers of a model: which of them are statistics, nobody says here."""
+        return len(self.carrier.initial)
+
+
+class PlainRounds(Rounds):
+    """The engine's rounds, with plain messages, of which the app's metrics are kept."""
+
+    def prepare(self, carrier: Carrier, terms: DropIn) -> None:
+        """Let the method use the app's arrays, and draw as FedAvg does."""
+        self.terms = terms
+        self.history: dict[int, dict[int, int]] = {}
+        services = PlainServices(
+            self.context, self.participants, self.delivery, self.ask_in_parts
+        )
+        services.carrier = carrier
+        services.reseeded = terms.reseeded
+        services.timeline = cast(Any, terms.concepts)
+        self.services = services
+        self.carrier = carrier
+        self.participants.eligible.append(self.present)
+
+    def present(self) -> BoolArray:
+        """Return which clients are there, shape (n,)."""
+        clients = self.context.state.clients
+        return np.array([self.carrier.host(c) is not None for c in clients], bool)
+
+    def meet_newcomers(self) -> None:
+        """Meet newcomers, and see how many nodes a fraction is."""
+        self.carrier.failures = []
+        super().meet_newcomers()
+        terms = self.terms
+        there = len(self.carrier.clients)
+        wanted = max(int(there * terms.fraction_train), terms.min_train_nodes)
+        config = self.context.config
+        drawn = min(wanted, there)
+        self.context.config = replace(config, clients=there, participants=drawn)
+
+    def note_tests(self, results: Results) -> list[ClientRow]:
+        """Note the clusters; what the app measures is its own affair."""
+        self.history[self.context.number] = self.clusters()
+        return []
+
+    def clusters(self) -> dict[int, int]:
+        """Return the cluster of each node now."""
+        state = self.context.state
+        pairs = zip(state.clients, state.clusters.tolist(), strict=True)
+        return {int(client): cluster for client, cluster in pairs}
+
+
+class DropIn(FedAvg):
+    """A clustered method for any ClientApp."""
+
+    method: ClassVar[type[ClusteredStrategy]]
+
+    def __init__(
+        self,
+        *args: Any,
+        seed: int = 0,
+        reseeded: Reseeded | None = None,
+        concepts: Callable[[int], Mapping[int, int]] | None = None,
+        **options: Any,
+    ) -> None:
+        own = {each.name for each in fields(cast(Any, self.method.Settings))}
+        flower = inspect.signature(FedAvg.__init__).parameters.keys() - {"self"}
+        for name in options.keys() - own - flower:
+            known = known_names(name, sorted(own | flower))
+            raise ConfigError(f"{type(self).__name__}: {name} is no setting; {known}")
+        super().__init__(*args, **{n: options[n] for n in options.keys() & flower})
+        ok = self.fraction_train > 0
+        require(ok, "fraction_train", self.fraction_train, "a number above 0")
+        if "migration" in own:
+            # Label counts that shifted stay on the device.
+            options.setdefault("migration", False)
+            ok = not options["migration"]
+            allowed = "False with a plain ClientApp"
+            require(ok, "migration", options["migration"], allowed)
+        values = {name: options[name] for name in options.keys() & own}
+        self.settings = self.method.Settings(**values)
+        self.seed = seed
+        self.reseeded = reseeded
+        self.concepts = None if concepts is None else Concepts(concepts)
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[..., MetricRecord | None] | None = None,
+    ) -> ClusteredResult:
+        """Run all rounds, as Flower's `Strategy.start` does, and return the clusters.
+
+        ``evaluate_fn(server_round, cluster, arrays)`` is called for each cluster.
+        """
+        layout = Layout.of(initial_arrays)
+        self.found = ClusteredResult()
+        self.carrier = Carrier(
+            grid,
+            self._terms(),
+            layout,
+            layout.read(initial_arrays),
+            timeout,
+            train_config or ConfigRecord(),
+            evaluate_config or ConfigRecord(),
+            self.seed,
+            sketched=getattr(self.settings, "sketch", 0),
+            others=layout.others(initial_arrays),
+        )
+        discloses = self.method.discloses
+        classes = 2
+        if discloses is not None and discloses.reports:
+            classes = self.carrier.find_classes()
+        self.running = self.method(
+            self._config(classes, num_rounds),
+            cast(Fleet, self.carrier),
+            engine=self._make_engine,  # type: ignore[arg-type]
+        )
+        self._evaluate_fn = evaluate_fn
+        result = super().start(
+            grid,
+            initial_arrays,
+            num_rounds,
+            timeout,
+            evaluate_fn=None if evaluate_fn is None else self._evaluate_clusters,
+        )
+        return self._complete(result)
+
+    def _make_engine(self, *args: Any) -> PlainRounds:
+        engine = PlainRounds(*args)
+        engine.prepare(self.carrier, self)
+        return engine
+
+    @property
+    def engine(self) -> PlainRounds:
+        """What carries out the method."""
+        return cast(PlainRounds, self.running.engine)
+
+    def _terms(self) -> Terms:
+        return Terms(
+            self.arrayrecord_key,
+            self.configrecord_key,
+            self.weighted_by_key,
+            self.fraction_evaluate,
+            self.min_evaluate_nodes,
+            max(self.min_available_nodes, self.min_train_nodes),
+        )
+
+    def _config(self, classes: int, rounds: int) -> RunConfig:
+        """Return the configuration of a run without data, network and devices."""
+        plain = compose_config(["strategy=fedavg", "drift=none", "dataset=digits"])
+        return replace(
+            plain,
+            strategy=self.settings,
+            dataset=cast(Any, Data(classes)),
+            seed=self.seed,
+            rounds=rounds,
+        )
+
+    # Flower's verbs ------------------------------------------------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages of a round's training."""
+        return self.engine.configure_train(server_round)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Take in the trained models; return their mean over nodes, and the metrics."""
+        before = self.engine.clusters()
+        self.engine.aggregate_train(replies)
+        of_clusters = self.found.cluster_train_metrics
+        metrics = self._metrics(self.train_metrics_aggr_fn, of_clusters, before)
+        return self.mean_arrays(), metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages of a round's tests."""
+        return self.engine.configure_evaluate()
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Take in the tests, and what nodes report with them."""
+        engine = self.engine
+        before = engine.clusters()
+        engine.aggregate_evaluate(replies)
+        self.found.failures[engine.context.number] = self.carrier.failures
+        of_clusters = self.found.cluster_evaluate_metrics
+        return self._metrics(self.evaluate_metrics_aggr_fn, of_clusters, before)
+
+    def _metrics(
+        self,
+        mean: Callable[[list[RecordDict], str], MetricRecord],
+        of_clusters: dict[int, dict[int, MetricRecord]],
+        clusters: Mapping[int, int],
+    ) -> MetricRecord | None:
+        """Note the mean metrics of each cluster, and return those of all."""
+        replied = self.carrier.replied
+        if not replied:
+            return None
+        members: dict[int, list[RecordDict]] = {}
+        for client, content in replied:
+            members.setdefault(clusters[int(client)], []).append(content)
+        key = self.weighted_by_key
+        number = self.engine.context.number
+        of_clusters[number] = {k: mean(own, key) for k, own in sorted(members.items())}
+        return mean([content for _, content in replied], key)
+
+    # The result ----------------------------------------------------------------------
+
+    def arrays_of(self, model: Vector) -> ArrayRecord:
+        """Return a model as the app's arrays."""
+        return self.carrier.layout.write(model, self.carrier.others)
+
+    def mean_arrays(self) -> ArrayRecord:
+        """Return the mean of all clusters' models, weighted by their nodes."""
+        state = self.engine.context.state
+        filled = np.flatnonzero(state.sizes).tolist()
+        models = [state.models[k] for k in filled]
+        return self.arrays_of(mean_model(models, state.sizes[filled].astype(float)))
+
+    def _evaluate_clusters(
+        self, server_round: int, arrays: ArrayRecord
+    ) -> MetricRecord | None:
+        """Let ``evaluate_fn`` test each cluster; return the mean over nodes."""
+        assert self._evaluate_fn is not None
+        if not server_round:
+            return self._evaluate_fn(0, 0, arrays)
+        state = self.engine.context.state
+        found: dict[int, MetricRecord] = {}
+        means = []
+        for cluster in np.flatnonzero(state.sizes).tolist():
+            own = self.arrays_of(state.models[cluster])
+            metrics = self._evaluate_fn(server_round, cluster, own)
+            if metrics is None:
+                continue
+            found[cluster] = metrics
+            sized = MetricRecord({**metrics, SIZE: int(state.sizes[cluster])})
+            means.append(RecordDict({"metrics": sized}))
+        self.found.cluster_evaluate_metrics_serverapp[server_round] = found
+        return aggregate_metricrecords(means, SIZE) if means else None
+
+    def _complete(self, result: Result) -> ClusteredResult:
+        engine = self.engine
+        state = engine.context.state
+        found = self.found
+        found.clusters = engine.clusters()
+        found.cluster_history = engine.history
+        found.cluster_arrays = dict(enumerate(map(self.arrays_of, state.models)))
+        return replace(found, **vars(result))
+
+
+SIZE = "nodes"
+"""The weight of a cluster's metrics in the mean over clusters."""
+
+
+def drop_in(name: str, method: type[ClusteredStrategy]) -> type[DropIn]:
+    """Return the strategy of a method, under a name of its own."""
+    doc = f"{name} for any ClientApp: FedAvg's arguments, and the method's settings."
+    return type(name, (DropIn,), {"method": method, "__doc__": doc})

@@ -1,0 +1,135 @@
+"""A method gives the same, as our app and for a ClientApp that trains alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import cfl_flower.strategies as plain
+import numpy as np
+import pytest
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.clientapp import ClientApp
+
+from cfl_flower.config.compose import compose_config
+from cfl_flower.learning.testing import evaluate
+from cfl_flower.learning.training import train
+from cfl_flower.models import build_model, initial_vector
+from cfl_flower.mods import label_histogram
+from cfl_flower.seeding import generator
+from cfl_flower.server_app import open_stream
+from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import SMALL, Runner
+
+CLUSTERS = {"clusters": 3}
+METHODS = {
+    "fedavg": (plain.FedAvg, {}),
+    "cfl": (plain.CFL, {"first": 1, "norms": "relative", "eps1": 1.0, "eps2": 0.1}),
+    "fesem": (plain.FeSEM, CLUSTERS),
+    "fielding": (plain.Fielding, {}),
+    "flexcfl": (plain.FlexCFL, {**CLUSTERS, "alpha": 2.0, "migration": False}),
+    "oracle": (plain.Oracle, {}),
+    "static": (plain.Static, {}),
+}
+
+
+class Alike:
+    """An app that trains on the digits of our clients, as they do."""
+
+    def __init__(self, overrides: list[str]) -> None:
+        self.config = compose_config(overrides)
+        self.stream = open_stream(self.config)
+        self.upcoming = 1
+        dataset = self.config.dataset
+        self.size = (self.config.model, dataset.shape, dataset.classes)
+        self.app = ClientApp(mods=[label_histogram(self.labels, dataset.classes)])
+        self.app.train()(self.train)
+        self.app.evaluate()(self.evaluate)
+
+    def arrays(self, seed: int) -> ArrayRecord:
+        model = build_model(*self.size, seed)
+        model.load(initial_vector(*self.size, seed))
+        return ArrayRecord(
+            {
+                name: Array(part.detach().numpy().copy())
+                for name, part in model.travelling().items()
+            }
+        )
+
+    def labels(self, context: Context) -> np.ndarray[Any, Any]:
+        client = int(context.node_config["partition-id"])
+        return self.stream.view(client, self.upcoming).labels
+
+    def read(self, message: Message, context: Context) -> Any:
+        number = message.content["config"]["server-round"]
+        client = int(context.node_config["partition-id"])
+        arrays = message.content["arrays"].values()
+        vector = np.concatenate([each.numpy().ravel() for each in arrays])
+        model = build_model(*self.size, 0).load(vector)
+        return client, number, model, self.stream.view(client, number)
+
+    def train(self, message: Message, context: Context) -> Message:
+        client, number, model, view = self.read(message, context)
+        local = self.config.strategy.local
+        purpose = "batches"
+        if "cold-start" in message.content["config"]:
+            local = replace(local, steps=self.config.strategy.pretraining)
+            purpose = "pretraining"
+        x, y = view.train()
+        rng = generator(self.config.seed, purpose, number, client)
+        train(model, x, y, local, rng)
+        parts = model.travelling()
+        arrays = {n: Array(p.detach().numpy().copy()) for n, p in parts.items()}
+        content = RecordDict(
+            {
+                "arrays": ArrayRecord(arrays),
+                "metrics": MetricRecord({"num-examples": len(y)}),
+            }
+        )
+        return Message(content, reply_to=message)
+
+    def evaluate(self, message: Message, context: Context) -> Message:
+        _, number, model, view = self.read(message, context)
+        self.upcoming = number + 1
+        x, y = view.train()
+        loss, _ = evaluate(model, x, y)
+        found = MetricRecord({"loss": loss, "num-examples": len(y)})
+        return Message(RecordDict({"metrics": found}), reply_to=message)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_clusters_and_models_are_ours(name: str, run_small: Runner) -> None:
+    kind, options = METHODS[name]
+    values = [f"strategy.{key}={value}".lower() for key, value in options.items()]
+    overrides = [f"strategy={name}", *values]
+    ours = run_small(*overrides)
+    alike = Alike([*SMALL, *overrides])
+    grid = InProcessGrid([{"partition-id": k} for k in range(12)], alike.app)
+    seed = alike.config.seed
+    own: dict[str, Any] = dict(options)
+    if name == "fesem":
+        own["reseeded"] = alike.arrays
+    if name == "oracle":
+        truth = alike.config.timeline.concepts
+        own["concepts"] = lambda number: dict(
+            enumerate(truth(number).tolist(), start=1000)
+        )
+    strategy = kind(fraction_train=0.5, seed=seed, **own)
+    found = strategy.start(grid=grid, initial_arrays=alike.arrays(seed), num_rounds=4)
+    for row in ours.clients:
+        history = found.cluster_history[row["round"]]
+        assert history[1000 + row["client"]] == row["cluster"]
+    state = ours.state
+    assert list(found.clusters.values()) == state.clusters.tolist()
+    for cluster, model in enumerate(state.models):
+        arrays = found.cluster_arrays[cluster].values()
+        vector = np.concatenate([each.numpy().ravel() for each in arrays])
+        np.testing.assert_array_equal(vector, model)
+    assert len(set(found.clusters.values())) > 1 or name in ("fedavg", "fesem")

@@ -1,0 +1,182 @@
+"""What a strategy for any ClientApp says of wrong uses, and what nodes may do."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import cfl_flower.strategies as plain
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.mods import label_histogram
+from simulations.engines.inprocess import InProcessGrid
+
+INITIAL = {
+    "layer.weight": np.zeros((2, 3), np.float64),
+    "layer.seen": np.array(0, np.int64),
+}
+
+
+def record(**arrays: Any) -> ArrayRecord:
+    """Return arrays, by default the initial ones, as a record."""
+    named = {**INITIAL, **{f"layer.{name}": each for name, each in arrays.items()}}
+    return ArrayRecord({name: Array(np.asarray(each)) for name, each in named.items()})
+
+
+def make_app(labels: Any = None, answers: dict[int, Any] | None = None) -> ClientApp:
+    """Return an app whose nodes add their number + 1, or answer otherwise."""
+    mods = [] if labels is None else [label_histogram(labels, classes=4)]
+    app = ClientApp(mods=mods)
+
+    def answer(message: Message, context: Context) -> Message:
+        node = int(context.node_config["partition-id"])
+        content = RecordDict({"metrics": MetricRecord({"num-examples": node + 1})})
+        if "cfl-flower" not in message.content and message.content["arrays"]:
+            weight = message.content["arrays"]["layer.weight"].numpy() + node + 1
+            content["arrays"] = record(weight=weight, seen=np.array(node))
+        content = (answers or {}).get(node, lambda content: content)(content)
+        return Message(content, reply_to=message)
+
+    app.train()(answer)
+    app.evaluate()(answer)
+    return app
+
+
+def start(
+    app: ClientApp, kind: Any = plain.FedAvg, rounds: int = 2, **options: Any
+) -> Any:
+    """Run a strategy over four nodes."""
+    grid = InProcessGrid([{"partition-id": node} for node in range(4)], app)
+    strategy = kind(**options)
+    return strategy.start(grid=grid, initial_arrays=record(), num_rounds=rounds)
+
+
+def labels_of_half(context: Context) -> list[int]:
+    """Return two labels for half of the nodes, and two others for all else."""
+    first = 2 * (int(context.node_config["partition-id"]) % 2)
+    return [first, first + 1] * 20
+
+
+def test_both_imports_are_one() -> None:
+    import strategies
+
+    assert plain.Fielding is strategies.Fielding
+    assert plain.Fielding.method.__module__ == "strategies.fielding.method"
+
+
+def test_arrays_keep_their_names_types_and_counters() -> None:
+    found = start(make_app(), rounds=1)
+    arrays = found.cluster_arrays[0]
+    assert arrays["layer.weight"].numpy().dtype == np.float64
+    mean = (1 + 4 + 9 + 16) / 10
+    np.testing.assert_allclose(arrays["layer.weight"].numpy(), mean, rtol=1e-7)
+    assert arrays["layer.seen"].numpy() == 3
+    assert found.arrays == arrays
+
+
+def test_metrics_are_by_round_and_cluster() -> None:
+    means: list[int] = []
+
+    def evaluate(number: int, cluster: int, arrays: ArrayRecord) -> MetricRecord:
+        means.append(number)
+        return MetricRecord({"cluster": float(cluster)})
+
+    grid = InProcessGrid(
+        [{"partition-id": n} for n in range(4)], make_app(labels_of_half)
+    )
+    strategy = plain.Fielding(significance=0.0)
+    found = strategy.start(grid, record(), 2, evaluate_fn=evaluate)
+    assert found.clusters == {1000: 0, 1001: 1, 1002: 0, 1003: 1}
+    assert found.cluster_history == {1: found.clusters, 2: found.clusters}
+    assert found.cluster_evaluate_metrics_serverapp[2] == {
+        k: MetricRecord({"cluster": float(k)}) for k in (0, 1)
+    }
+    assert found.evaluate_metrics_serverapp[2] == MetricRecord({"cluster": 0.5})
+    assert means == [0, 1, 1, 2, 2]
+    assert found.failures == {1: [], 2: []}
+
+
+def test_nodes_without_the_mod_are_served(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        found = start(make_app(), plain.Fielding)
+    assert found.clusters == dict.fromkeys(range(1000, 1004), 0)
+    lines = [each for each in caplog.messages if "has no mod" in each]
+    assert len(lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda c: RecordDict({"arrays": c["arrays"]}), "num-examples=None"),
+        (
+            lambda c: RecordDict({**c, "arrays": record(weight=np.zeros(3))}),
+            r"layer.weight has the shape \(3,\), not \(2, 3\)",
+        ),
+        (
+            lambda c: RecordDict(
+                {**c, "arrays": record(weight=np.full((2, 3), np.nan))}
+            ),
+            "must be finite",
+        ),
+        (
+            lambda c: RecordDict({**c, "arrays": record(bias=np.zeros(3))}),
+            "layer.bias is not in both",
+        ),
+        (lambda c: 1 / 0, "division by zero"),
+    ],
+)
+def test_a_failing_node_costs_its_own_result(
+    spoil: Any, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def on_training(content: RecordDict) -> RecordDict:
+        return spoil(content) if "arrays" in content else content
+
+    found = start(make_app(answers={2: on_training}), rounds=1, fraction_evaluate=0.0)
+    (failure,) = found.failures[1]
+    assert failure.client == 1002
+    assert "\n" not in failure.detail
+    np.testing.assert_allclose(
+        found.arrays["layer.weight"].numpy(), (1 + 4 + 16) / 7, rtol=1e-7
+    )
+    assert re.search(words, failure.detail)
+
+
+def test_labels_are_whole_numbers() -> None:
+    with pytest.raises(CflError, match=r"labels=.*'cat'.* whole numbers from 0 to 3"):
+        start(make_app(lambda context: ["cat", "dog"]), plain.Fielding)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "words"),
+    [
+        (plain.FlexCFL, {"cluster": 3}, "did you mean clusters"),
+        (plain.FlexCFL, {"migration": True}, "migration=True"),
+        (plain.FedAvg, {"fraction_train": 0.0}, "fraction_train=0.0"),
+        (plain.Fielding, {"threshold": -1}, "threshold=-1"),
+        (plain.FeSEM, {"clusters": 2}, "reseeded=None"),
+    ],
+)
+def test_wrong_settings_are_one_line(kind: Any, options: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        start(make_app(), kind, **options)
+
+
+def test_newcomers_join_and_who_left_is_kept() -> None:
+    grid = InProcessGrid([{"partition-id": n} for n in range(4)])
+
+    def move(content: RecordDict) -> RecordDict:
+        if 1000 in grid.node_configs:
+            grid.remove_node(1000)
+            grid.add_node({"partition-id": 7})
+        return content
+
+    grid.client_app = make_app(labels_of_half, answers={3: move})
+    strategy = plain.Fielding(significance=0.0)
+    found = strategy.start(grid=grid, initial_arrays=record(), num_rounds=3)
+    assert found.clusters == {1000: 0, 1001: 1, 1002: 0, 1003: 1, 1004: 1}
+    assert [each.client for each in found.failures[1]] == [1000]
