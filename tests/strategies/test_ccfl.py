@@ -227,8 +227,8 @@ def test_a_stamp_from_the_future_or_the_past_is_refused(tmp_path: Path) -> None:
     for stamp in (4, 2, -1, 1.5, None):
         result = Result(0, 5, metrics={} if stamp is None else {"stamp": stamp})
         with pytest.raises(InvalidResultError, match="not 3"):
-            strategy.engine.read_upload(result)
-    strategy.engine.read_upload(Result(0, 5, metrics={"stamp": 3}))
+            strategy.engine.exchanges.read(result)
+    strategy.engine.exchanges.read(Result(0, 5, metrics={"stamp": 3}))
 
 
 def test_clusters_must_be_as_many_as_public_sets(tmp_path: Path) -> None:
