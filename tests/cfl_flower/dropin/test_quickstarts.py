@@ -1,0 +1,67 @@
+"""Apps of Flower's users get clusters by one line, in process and in its simulation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cfl_flower.strategies as plain
+import pytest
+from flwr.app import ArrayRecord, Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.simulation import run_simulation
+
+from cfl_flower.dropin.strategy import ClusteredResult
+from simulations.engines.inprocess import InProcessGrid
+from tests.cfl_flower.dropin import quickstarts
+
+APPS = {
+    "pytorch": (
+        quickstarts.pytorch,
+        lambda: ArrayRecord(quickstarts.Net().state_dict()),
+    ),
+    "sklearn": (quickstarts.sklearn, quickstarts.first_weights),
+}
+METHODS = {"fielding": plain.Fielding, "flexcfl": plain.FlexCFL}
+OPTIONS: dict[str, Any] = {"fielding": {}, "flexcfl": {"clusters": 2}}
+
+
+def check(found: ClusteredResult) -> None:
+    """Check that two clusters of two nodes learned their labels."""
+    assert sorted(found.clusters.values()) == [0, 0, 1, 1]
+    for metrics in found.cluster_evaluate_metrics[3].values():
+        assert metrics["accuracy"] > 0.8
+    assert found.failures == {1: [], 2: [], 3: []}
+
+
+@pytest.mark.parametrize("app", APPS)
+@pytest.mark.parametrize("name", METHODS)
+def test_a_quickstart_in_process(app: str, name: str) -> None:
+    client_app, initial = APPS[app]
+    grid = InProcessGrid([{"partition-id": node} for node in range(4)], client_app)
+    strategy = METHODS[name](**OPTIONS[name])
+    found = strategy.start(grid=grid, initial_arrays=initial(), num_rounds=3)
+    check(found)
+    assert list(found.clusters.values()) == [0, 0, 1, 1]
+    if app == "pytorch":
+        counter = found.cluster_arrays[0]["1.num_batches_tracked"].numpy()
+        # Three rounds of twenty steps; the cold start is no round.
+        assert counter == 60
+        quickstarts.Net().load_state_dict(found.cluster_arrays[0].to_torch_state_dict())
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("app", APPS)
+def test_a_quickstart_in_flowers_simulation(app: str) -> None:
+    client_app, initial = APPS[app]
+    server_app = ServerApp()
+    results: list[ClusteredResult] = []
+
+    @server_app.main()
+    def main(grid: Grid, context: Context) -> None:
+        strategy = plain.Fielding(min_available_nodes=4)
+        results.append(
+            strategy.start(grid=grid, initial_arrays=initial(), num_rounds=3)
+        )
+
+    run_simulation(server_app, client_app, num_supernodes=4)
+    check(results[0])
