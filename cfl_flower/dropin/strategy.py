@@ -1,6 +1,9 @@
 """The strategy that a Flower user puts in the place of FedAvg.
 
 It has FedAvg's arguments and `start`, and the settings of a method by their names.
+``seed`` is of the server's draws, ``reseeded`` gives first models that differ (FeSEM),
+``concepts`` the clusters of nodes in a round (Oracle), and ``checkpoint`` is a folder
+in which the state is saved after every round, for `DropIn.resume`.
 """
 
 from __future__ import annotations
@@ -9,7 +12,8 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, cast
+from pathlib import Path
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -28,6 +32,7 @@ from cfl_flower.engine.services import RunServices
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.run_config import RunConfig
+from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.record import ClientRow
 from cfl_flower.settings import known_names, require
 from cfl_flower.types import BoolArray, Failure, IntArray, Vector
@@ -62,6 +67,16 @@ class ClusteredResult(Result):
     """What ``evaluate_fn`` returned, of each round and cluster."""
     failures: dict[int, list[Failure]] = field(default_factory=dict)
     """Whose answers were missing or not valid, by round."""
+
+
+@dataclass
+class Kept:
+    """What is saved beside a method's state."""
+
+    others: dict[str, np.ndarray[Any, Any]]
+    """The arrays that are no real numbers."""
+    reporting: list[int]
+    """The nodes that have a mod."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +185,7 @@ class DropIn(FedAvg):
         seed: int = 0,
         reseeded: Reseeded | None = None,
         concepts: Callable[[int], Mapping[int, int]] | None = None,
+        checkpoint: str | Path | None = None,
         **options: Any,
     ) -> None:
         own = {each.name for each in fields(cast(Any, self.method.Settings))}
@@ -191,6 +207,32 @@ class DropIn(FedAvg):
         self.seed = seed
         self.reseeded = reseeded
         self.concepts = None if concepts is None else Concepts(concepts)
+        self.checkpoint = checkpoint
+        self.resumed: Path | None = None
+
+    @classmethod
+    def resume(cls, path: str | Path, **options: Any) -> Self:
+        """Return a strategy whose `start` goes on from what was saved in a folder."""
+        strategy = cls(**options)
+        strategy.resumed = Path(path)
+        return strategy
+
+    def save(self, path: str | Path) -> None:
+        """Save the state after the last round in a folder, without pickles."""
+        number = self.engine.context.number
+        kept = Kept(self.carrier.others, sorted(map(int, self.carrier.reporting)))
+        Checkpoint(Path(path, "kept"), {}).save(number, kept)
+        Checkpoint(Path(path), {}).save(number, self.running.state)
+
+    def _load(self, path: Path) -> int:
+        """Take in what was saved, and return how many rounds are done."""
+        _, kept = Checkpoint(path / "kept", {}).load(Kept)
+        self.carrier.others = kept.others
+        self.carrier.reporting.update(kept.reporting)
+        done, state = Checkpoint(path, {}).load(self.method.State)
+        self.running.state = state
+        self.engine.context.done = done
+        return done
 
     def start(
         self,
@@ -230,10 +272,11 @@ class DropIn(FedAvg):
             engine=self._make_engine,  # type: ignore[arg-type]
         )
         self._evaluate_fn = evaluate_fn
+        done = 0 if self.resumed is None else self._load(self.resumed)
         result = super().start(
             grid,
             initial_arrays,
-            num_rounds,
+            num_rounds - done,
             timeout,
             evaluate_fn=None if evaluate_fn is None else self._evaluate_clusters,
         )
@@ -302,6 +345,8 @@ class DropIn(FedAvg):
         before = engine.clusters()
         engine.aggregate_evaluate(replies)
         self.found.failures[engine.context.number] = self.carrier.failures
+        if self.checkpoint is not None:
+            self.save(self.checkpoint)
         of_clusters = self.found.cluster_evaluate_metrics
         return self._metrics(self.evaluate_metrics_aggr_fn, of_clusters, before)
 
@@ -341,6 +386,7 @@ class DropIn(FedAvg):
     ) -> MetricRecord | None:
         """Let ``evaluate_fn`` test each cluster; return the mean over nodes."""
         assert self._evaluate_fn is not None
+        server_round += self.engine.context.done
         if not server_round:
             return self._evaluate_fn(0, 0, arrays)
         state = self.engine.context.state
@@ -364,7 +410,13 @@ class DropIn(FedAvg):
         found.clusters = engine.clusters()
         found.cluster_history = engine.history
         found.cluster_arrays = dict(enumerate(map(self.arrays_of, state.models)))
-        return replace(found, **vars(result))
+        done = engine.context.done
+        found.arrays = result.arrays
+        for name, by_round in vars(result).items():
+            if name != "arrays":
+                shifted = {number + done: each for number, each in by_round.items()}
+                setattr(found, name, shifted)
+        return found
 
 
 SIZE = "nodes"

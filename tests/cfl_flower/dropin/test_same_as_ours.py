@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import cfl_flower.strategies as plain
@@ -102,6 +103,24 @@ class Alike:
         loss, _ = evaluate(model, x, y)
         found = MetricRecord({"loss": loss, "num-examples": len(y)})
         return Message(RecordDict({"metrics": found}), reply_to=message)
+
+
+def test_a_server_that_restarts_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
+    kept: dict[str, Any] = {"fraction_train": 0.5, "checkpoint": tmp_path}
+
+    def run(strategy: Any, rounds: int, alike: Alike, grid: Any) -> Any:
+        return strategy.start(grid, alike.arrays(0), rounds)
+
+    alike = Alike([*SMALL, "strategy=fielding"])
+    nodes = [{"partition-id": client} for client in range(12)]
+    grid = InProcessGrid(nodes, alike.app)
+    whole = run(plain.Fielding(fraction_train=0.5), 4, alike, grid)
+    alike.upcoming = 1
+    run(plain.Fielding(**kept), 2, alike, grid)
+    resumed = run(plain.Fielding.resume(tmp_path, **kept), 4, alike, grid)
+    assert resumed.cluster_arrays == whole.cluster_arrays
+    assert resumed.cluster_history == {n: whole.cluster_history[n] for n in (3, 4)}
+    assert resumed.evaluate_metrics_clientapp.keys() == {3, 4}
 
 
 @pytest.mark.parametrize("name", METHODS)
