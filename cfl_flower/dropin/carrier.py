@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
 
 from cfl_flower.client.drift_report import DriftReport, ReportRequest
 from cfl_flower.client.requests import EvaluateRequest
@@ -32,24 +33,13 @@ from cfl_flower.types import ClientId, Failure, Plan, Result, Scalar, Task, Vect
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What a user of FedAvg says of messages: names of records, and who is tested."""
-
-    arrays: str
-    config: str
-    weight: str
-    fraction_evaluate: float
-    min_evaluate: int
-    min_available: int
-
-
 @dataclass
 class Carrier:
     """Brings tasks to plain ClientApps. Stands where the engine has its `Fleet`."""
 
     network: Grid
-    terms: Terms
+    terms: FedAvg
+    """What a user says of messages: names of records, and who is tested."""
     layout: Layout
     initial: Vector
     timeout: float
@@ -106,7 +96,8 @@ class Carrier:
 
     def discover(self) -> None:
         """Find the nodes, and wait until there are enough, as FedAvg does."""
-        least = max(self.terms.min_available, 1)
+        terms = self.terms
+        least = max(terms.min_available_nodes, terms.min_train_nodes, 1)
         nodes = list(self.network.get_node_ids())
         while len(nodes) < least:
             log.info("%d nodes are connected, of at least %d", len(nodes), least)
@@ -160,7 +151,7 @@ class Carrier:
         """Return the messages to the nodes that test, and to those that may report."""
         terms = self.terms
         asked = ReportRequest.from_config(plan.config) is not None
-        count = max(int(len(tasks) * terms.fraction_evaluate), terms.min_evaluate)
+        count = max(int(len(tasks) * terms.fraction_evaluate), terms.min_evaluate_nodes)
         count = min(count, len(tasks)) if EvaluateRequest.of(plan.config).test else 0
         rng = generator(self.seed, "tested", number)
         tested = set(rng.permutation(len(tasks))[:count].tolist())
@@ -201,7 +192,10 @@ class Carrier:
         if model is not None:
             arrays = self.layout.write(model, self.others)
         content = RecordDict(
-            {self.terms.arrays: arrays, self.terms.config: ConfigRecord(config)}
+            {
+                self.terms.arrayrecord_key: arrays,
+                self.terms.configrecord_key: ConfigRecord(config),
+            }
         )
         if question is not None:
             content[ASK] = ConfigRecord(question)
@@ -283,7 +277,7 @@ class Carrier:
     def samples(self, content: RecordDict) -> int:
         """Return the weight of a reply."""
         records = list(content.metric_records.values())
-        key = self.terms.weight
+        key = self.terms.weighted_by_key
         value: Any = records[0].get(key) if len(records) == 1 else None
         if not isinstance(value, int | float) or not 0 < value < float("inf"):
             detail = f"metrics: {key}={value!r}, which has to be a number above 0"

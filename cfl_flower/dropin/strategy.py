@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -24,7 +24,7 @@ from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
-from cfl_flower.dropin.carrier import Carrier, Terms
+from cfl_flower.dropin.carrier import Carrier
 from cfl_flower.dropin.layout import Layout
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.engine.rounds import Rounds
@@ -39,8 +39,11 @@ from cfl_flower.types import BoolArray, Failure, IntArray, Vector
 
 log = logging.getLogger(__name__)
 
-Reseeded = Callable[[int], ArrayRecord]
+Reseeded: TypeAlias = Callable[[int], ArrayRecord]
 """Returns the app's initial arrays with another seed."""
+
+ByCluster: TypeAlias = dict[int, dict[int, MetricRecord]]
+"""Metrics by round and cluster."""
 
 
 @dataclass
@@ -53,17 +56,11 @@ class ClusteredResult(Result):
     """The cluster of each node in the test of each round."""
     cluster_arrays: dict[int, ArrayRecord] = field(default_factory=dict)
     """The arrays of each cluster after the last round."""
-    cluster_train_metrics: dict[int, dict[int, MetricRecord]] = field(
-        default_factory=dict
-    )
+    cluster_train_metrics: ByCluster = field(default_factory=dict)
     """The metrics of training of each round and cluster."""
-    cluster_evaluate_metrics: dict[int, dict[int, MetricRecord]] = field(
-        default_factory=dict
-    )
+    cluster_evaluate_metrics: ByCluster = field(default_factory=dict)
     """The metrics of tests of each round and cluster."""
-    cluster_evaluate_metrics_serverapp: dict[int, dict[int, MetricRecord]] = field(
-        default_factory=dict
-    )
+    cluster_evaluate_metrics_serverapp: ByCluster = field(default_factory=dict)
     """What ``evaluate_fn`` returned, of each round and cluster."""
     failures: dict[int, list[Failure]] = field(default_factory=dict)
     """Whose answers were missing or not valid, by round."""
@@ -87,13 +84,6 @@ class Data:
     shape: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Concepts:
-    """The true clusters of nodes, as somebody gives them: a map for each round."""
-
-    given: Callable[[int], Mapping[int, int]]
-
-
 class PlainServices(RunServices):
     """What a method may use, with the app's arrays as the network."""
 
@@ -114,7 +104,7 @@ class PlainServices(RunServices):
 
     def true_concepts(self, server_round: int) -> IntArray | None:
         """Return the cluster that each node is given in a round."""
-        given = cast(Any, self.timeline).given(server_round)
+        given = cast(Any, self.timeline)(server_round)
         clients = self._context.state.clients
         missing = [client for client in clients if client not in given]
         require(not missing, "clusters", f"{given}", f"a map with node {missing[:1]}")
@@ -206,7 +196,7 @@ class DropIn(FedAvg):
         self.settings = self.method.Settings(**values)
         self.seed = seed
         self.reseeded = reseeded
-        self.concepts = None if concepts is None else Concepts(concepts)
+        self.concepts = concepts
         self.checkpoint = checkpoint
         self.resumed: Path | None = None
 
@@ -252,7 +242,7 @@ class DropIn(FedAvg):
         self.found = ClusteredResult()
         self.carrier = Carrier(
             grid,
-            self._terms(),
+            self,
             layout,
             layout.read(initial_arrays),
             timeout,
@@ -291,16 +281,6 @@ class DropIn(FedAvg):
     def engine(self) -> PlainRounds:
         """What carries out the method."""
         return cast(PlainRounds, self.running.engine)
-
-    def _terms(self) -> Terms:
-        return Terms(
-            self.arrayrecord_key,
-            self.configrecord_key,
-            self.weighted_by_key,
-            self.fraction_evaluate,
-            self.min_evaluate_nodes,
-            max(self.min_available_nodes, self.min_train_nodes),
-        )
 
     def _config(self, classes: int, rounds: int) -> RunConfig:
         """Return the configuration of a run without data, network and devices."""
@@ -353,7 +333,7 @@ class DropIn(FedAvg):
     def _metrics(
         self,
         mean: Callable[[list[RecordDict], str], MetricRecord],
-        of_clusters: dict[int, dict[int, MetricRecord]],
+        of_clusters: ByCluster,
         clusters: Mapping[int, int],
     ) -> MetricRecord | None:
         """Note the mean metrics of each cluster, and return those of all."""
