@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from cfl_flower.analysis.baselines import REFERENCE_METHOD
 from cfl_flower.analysis.drift_metrics import score
 from cfl_flower.analysis.leads import leads_over, mean_and_deviation
+from cfl_flower.runs.provenance import read_provenance
 from cfl_flower.runs.reading import broken
+from cfl_flower.types import Json
 from simulations.batch.jobs import Job
 from simulations.papers.published import Cell, PublishedTable
 from simulations.study import read
@@ -42,6 +44,21 @@ class Outcome:
     """Why other seeds failed."""
     saved: list[SavedRun] = field(default_factory=list)
     """The finished runs that the figures are of."""
+
+    def runs(self) -> dict[str, Json]:
+        """Return what identifies each run, and its final accuracy, by its folder."""
+        found = {}
+        for run in self.saved:
+            entries = read_provenance(run.folder)
+            versions = [entry["versions"]["torch"] for entry in entries]
+            found["/".join(run.folder.parts[-3:])] = {
+                "commits": list(dict.fromkeys(str(each["commit"]) for each in entries)),
+                "torch": list(dict.fromkeys(versions)),
+                "rounds": len(run.rounds),
+                "seconds": run.summary["seconds"],
+                "accuracy": run.summary["final"]["accuracy"],
+            }
+        return found
 
     @property
     def known(self) -> dict[int, float]:

@@ -10,12 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cfl_flower.analysis.leads import TESTED
 from cfl_flower.analysis.scorecards import markdown
 from cfl_flower.environment.files import write_atomically
-from cfl_flower.runs.provenance import read_provenance
 from cfl_flower.types import Json
 from simulations.papers.measured import (
     HEADER,
@@ -26,9 +24,6 @@ from simulations.papers.measured import (
     verdict,
 )
 from simulations.papers.published import Cell, PublishedTable, load_tables, suffix
-
-if TYPE_CHECKING:
-    from cfl_flower.analysis.saved import SavedRun
 
 RECORDED = Path(__file__).with_name("recorded.json")
 
@@ -69,26 +64,13 @@ def record(table: PublishedTable, outcomes: Outcomes, scale: float) -> None:
         figure = known["figures"].setdefault(name, empty)
         figure["values"] |= rounded(outcome.values)
         figure["last_ten"] |= rounded(outcome.last_ten)
-        for run in outcome.saved:
-            known["runs"]["/".join(run.folder.parts[-3:])] = describe(run)
+        known["runs"] |= outcome.runs()
     write_atomically(RECORDED, text(known).encode())
 
 
 def rounded(values: Mapping[int, float | None]) -> dict[str, float | None]:
     """Return values by seed as JSON has them."""
     return {str(s): None if v is None else round(v, 4) for s, v in values.items()}
-
-
-def describe(run: SavedRun) -> Json:
-    """Return what identifies a run, and its final accuracy as a share."""
-    entries = read_provenance(run.folder)
-    return {
-        "commits": list(dict.fromkeys(str(entry["commit"]) for entry in entries)),
-        "torch": list(dict.fromkeys(entry["versions"]["torch"] for entry in entries)),
-        "rounds": len(run.rounds),
-        "seconds": run.summary["seconds"],
-        "accuracy": run.summary["final"]["accuracy"],
-    }
 
 
 def text(known: dict[str, dict[str, Json]]) -> str:
