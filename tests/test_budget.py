@@ -19,34 +19,36 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 875,
-    "cfl_flower/analysis": 1_084,
-    "cfl_flower/client": 1_291,
-    "cfl_flower/clustering": 531,
-    "cfl_flower/communication": 1_557,
-    "cfl_flower/config": 738,
-    "cfl_flower/data": 3_417,
-    "cfl_flower/engine": 2_271,
+    "cfl_flower": 922,
+    "cfl_flower/analysis": 1_131,
+    "cfl_flower/client": 1_021,
+    "cfl_flower/clustering": 437,
+    "cfl_flower/communication": 1_339,
+    "cfl_flower/config": 741,
+    "cfl_flower/data": 3_341,
+    "cfl_flower/dropin": 550,
+    "cfl_flower/engine": 2_034,
     "cfl_flower/environment": 201,
-    "cfl_flower/learning": 1_374,
-    "cfl_flower/models": 779,
-    "cfl_flower/privacy": 152,
-    "cfl_flower/runs": 1_256,
-    "clients": 1_160,
-    "simulations": 5_337,
-    "strategies": 2_637,
+    "cfl_flower/learning": 1_330,
+    "cfl_flower/models": 778,
+    "cfl_flower/privacy": 65,
+    "cfl_flower/runs": 1_240,
+    "cfl_flower/secure": 658,
+    "clients": 1_159,
+    "simulations": 5_133,
+    "strategies": 2_884,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
 LONGEST_FILE = 446
-LONGEST_FUNCTION = 59
-LONG_FILES = 55
+LONGEST_FUNCTION = 60
+LONG_FILES = 60
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 60
+SINGLE_IMPORTERS = 63
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 44_636
+TESTS = 42_422
 """Lines of all tests."""
 
 

@@ -24,8 +24,9 @@ RUN = """
     strategy=fedavg strategy.local.epochs=1 strategy.local.batch_size=10
     strategy.local.learning_rate=0.1 clients=1000 participants=50 partition=iid
     drift=none engine=inprocess system.evaluate_every=10 system.checkpoint_every=500
-    model._target_=tests.benchmarks.pfl.SimpleCnn dataset=npz dataset.file=cifar10.npz
 """
+
+DATA = ("dataset=npz", "dataset.file=cifar10.npz")
 
 SECONDS = 60.0
 """What 1,500 rounds may take on one H100."""
@@ -59,7 +60,8 @@ def rows() -> Iterator[bench.Row]:
             data = Path(folder)
             kind = "random images"
             write_images(data / "cifar10.npz")
-        options = [*split(RUN), f"rounds={rounds}", f"data_dir={data}"]
+        options = [*split(RUN), *DATA, f"model._target_={__name__}.SimpleCnn"]
+        options += [f"rounds={rounds}", f"data_dir={data}"]
         options += [f"gpus_per_worker={int(on_gpu)}", f"output_dir={folder}/run"]
         found = bench.carry_out(options)
     seconds = np.array([each["seconds"] for each in found.rounds])

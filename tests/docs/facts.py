@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import NamedTuple
@@ -23,8 +24,8 @@ from cfl_flower.config.options import list_options
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.environment.plugins import CONF
-from simulations.papers.published import RESULTS, STATES
-from simulations.scoreboard import PAPERS, accuracies, count
+from simulations.papers.published import RESULTS, STATES, load_tables
+from simulations.scoreboard import PAPERS, lines
 from simulations.track import ROWS
 from simulations.tracking.page import (
     TUNED,
@@ -171,16 +172,28 @@ def word(number: int) -> str:
     return WORDS[number] if number < len(WORDS) else str(number)
 
 
+@cache
+def states() -> Counter[str]:
+    """Return how many tables and figures are in each state."""
+    return Counter(line.state for line in lines(load_tables()))
+
+
+def whole() -> int:
+    """Return how many tables of accuracies are reproduced in full."""
+    shares = [table for table in load_tables().values() if table.is_share]
+    return sum(table.state == "reproduced" for table in shares)
+
+
 FACTS: dict[str, Callable[..., str]] = {
     "methods": lambda: str(len(list_options("strategy"))),
     "systems": lambda: word(len(PAPERS)),
     "others": lambda: str(len(list_options("strategy")) - len(PAPERS)),
     "drifts": lambda: str(len(list_options("drift")) - 1),
     "clustered": lambda: str(len(CLUSTERED) - 1),
-    "results": lambda: str(sum(map(count, RESULTS))),
-    "lines": lambda: str(sum(map(count, STATES))),
-    "state": lambda *words: str(count(" ".join(words))),
-    "whole": lambda: word(accuracies()[1]),
+    "results": lambda: str(sum(states()[each] for each in RESULTS)),
+    "lines": lambda: str(sum(states()[each] for each in STATES)),
+    "state": lambda *words: str(states()[" ".join(words)]),
+    "whole": lambda: word(whole()),
     "supporting": lambda option: str(len(supporting(option))),
     "clusters": lambda option: str(len(supporting(option, CLUSTERED[:-1]))),
     "private clusters": lambda: " and ".join(supporting("central", CLUSTERED[:-1])),

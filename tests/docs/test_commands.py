@@ -162,7 +162,7 @@ def check(
         said = reproduce.parse(arguments, tables)
         if not said.list:
             cells = tables[said.table].cells(said.rows, said.methods)
-            assert reproduce.compose_cell(cells[0], 0, said)
+            assert reproduce.Reproduction(said).job(cells[0], 0)
     elif command == "preview":
         overrides, _ = preview.parse_arguments(arguments)
         compose_config(overrides)

@@ -112,7 +112,7 @@ def halt_once(
     honest = TaskRunner.call
 
     def halt(self: TaskRunner, task: Task, resources: WorkerResources) -> Answer:
-        if (self._batch.phase, task.client) == (phase, 3) and not note.exists():
+        if (self.batch.phase, task.client) == (phase, 3) and not note.exists():
             note.touch()
             os.kill(os.getpid(), how)
         return honest(self, task, resources)
