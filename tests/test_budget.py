@@ -30,7 +30,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/engine": 2_034,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_330,
-    "cfl_flower/models": 778,
+    "cfl_flower/models": 780,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_240,
     "cfl_flower/secure": 658,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 63
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 42_422
+TESTS = 42_440
 """Lines of all tests."""
 
 

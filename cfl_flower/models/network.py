@@ -285,9 +285,10 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
     """Require the same gradient and statistics of two tasks with one model."""
     start = model.to_vector()
     found = []
-    drawn = random.getstate(), str(np.random.get_state())
+    drawn = []
     # Between the two, a task with other data.
     for inputs in (x, 1 - x / 2, x):
+        before = random.getstate(), str(np.random.get_state())
         model.load(start)
         model.gradient.zero_()
         torch.manual_seed(0)
@@ -295,9 +296,11 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
             model.module.train()
         train_twice(model.module, inputs)
         found.append((model.gradient.clone(), torch.from_numpy(model.to_vector())))
+        drawn.append(before != (random.getstate(), str(np.random.get_state())))
     name = type(model.module).__name__
+    # A thread beside this one, such as one of Ray's, may draw during one of them.
     _require(
-        drawn == (random.getstate(), str(np.random.get_state())),
+        not all(drawn),
         f"{name} draws from Python's or NumPy's own generator, which no run seeds; "
         "draw with torch",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from torch import nn
 
 import cfl_flower as cfl
 from cfl_flower.errors import ConfigError
-from cfl_flower.models import build_model, build_network, check_network
+from cfl_flower.models import build_model, build_network, check_network, network
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner
 from tests.contract import odd_networks
@@ -205,3 +206,20 @@ def test_a_check_leaves_torchs_generator_alone() -> None:
     check_network(Own(odd_networks.ReplacedBuffer), (1, 8, 8), 10)
     build_network(Own(odd_networks.ReplacedBuffer), (1, 8, 8), 10, seed=0)
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_what_another_thread_draws_is_not_the_networks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray has threads that draw from Python's generator while a network is checked."""
+    plain = network.train_twice
+    drawn: list[float] = []
+
+    def train(module: nn.Module, x: torch.Tensor) -> None:
+        plain(module, x)
+        if len(drawn) < 1:
+            drawn.append(random.random())
+
+    monkeypatch.setattr(network, "train_twice", train)
+    check_network(Own(odd_networks.Net), (1, 8, 8), 10)
+    assert drawn
