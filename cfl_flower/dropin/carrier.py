@@ -24,7 +24,7 @@ from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.clustering.similarity import nearest_group, sketch
 from cfl_flower.communication.identity import last_sentence
 from cfl_flower.communication.results import Results
-from cfl_flower.dropin.layout import Layout
+from cfl_flower.dropin.layout import Layout, Others, middle
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.mods import ASK
 from cfl_flower.seeding import generator
@@ -50,8 +50,7 @@ class Carrier:
     """Labels that a mod counts; 0 if it has not said yet."""
     sketched: int = 0
     """Numbers of an update's sketch; 0 for the whole update."""
-    others: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
-    """The arrays that are no real numbers."""
+    others: Others = field(default_factory=dict)
     clients: list[ClientId] = field(default_factory=list)
     """The nodes that are there."""
     replied: list[tuple[ClientId, RecordDict]] = field(default_factory=list)
@@ -211,11 +210,11 @@ class Carrier:
         if phase == "query":
             by_node = self._early | by_node
             self._early = {}
-        kept = [self.others]
+        others: list[Others] = []
         for client, (plan, task) in self._sent.items():
             reply = by_node.get(int(client))
             try:
-                result = self._read(phase, plan, task, reply)
+                result = self._read(phase, plan, task, reply, others)
             except InvalidResultError as error:
                 failure = self.fail(client, phase, error)
                 # Who cannot test goes on training: FedAvg does not end there, either.
@@ -223,17 +222,41 @@ class Carrier:
                     results.failures.append(failure)
                 continue
             results.append(result)
-            if reply is not None and phase == "train":
-                (record,) = reply.content.array_records.values()
-                kept.append(self.layout.others(record))
-        self.others = {n: np.maximum.reduce([e[n] for e in kept]) for n in self.others}
+        if phase == "train" and others:
+            self.others = middle(others)
+        self._leave_out_odd_metrics(phase)
         results.sort_by_client()
         return results
 
+    def _leave_out_odd_metrics(self, phase: str) -> None:
+        """Leave out metrics of other names or lengths than most nodes send.
+
+        Flower's means of metrics need those of all nodes to be alike.
+        """
+        forms = [metric_form(content) for _, content in self.replied]
+        usual = max(forms, key=forms.count, default=frozenset())
+        kept = []
+        for form, (client, content) in zip(forms, self.replied, strict=True):
+            if form == usual:
+                kept.append((client, content))
+                continue
+            names = sorted({name for name, _ in form ^ usual})
+            detail = f"{names} are other ones, or longer, than most nodes send"
+            self.fail(client, phase, InvalidResultError("metrics", detail))
+        self.replied = kept
+
     def _read(
-        self, phase: str, plan: Plan, task: Task, reply: Message | None
+        self,
+        phase: str,
+        plan: Plan,
+        task: Task,
+        reply: Message | None,
+        others: list[Others],
     ) -> Result:
-        """Return what a node's reply says, or raise `InvalidResultError`."""
+        """Return what a node's reply says, or raise `InvalidResultError`.
+
+        What it has trained beside the model is added to ``others``.
+        """
         client = task.client
         if phase == "query" and not self._asks_nodes(plan):
             # How many samples there are, nodes say when they have trained.
@@ -252,18 +275,24 @@ class Carrier:
             count = self.samples(content)
             self.replied.append((client, content))
             return Result(client, count, metrics=metrics)
-        return self._trained(phase, plan, task, content)
+        return self._trained(phase, plan, task, content, others)
 
     def _trained(
-        self, phase: str, plan: Plan, task: Task, content: RecordDict
+        self,
+        phase: str,
+        plan: Plan,
+        task: Task,
+        content: RecordDict,
+        others: list[Others],
     ) -> Result:
         count = self.samples(content)
         records = list(content.array_records.values())
         if len(records) != 1:
             detail = f"{len(records)} ArrayRecords in the reply instead of one"
             raise InvalidResultError("shape", detail)
-        model = self.layout.read(records[0])
+        model, rest = self.layout.read(records[0])
         if phase == "train":
+            others.append(rest)
             self.replied.append((task.client, content))
             return Result(task.client, count, [model])
         update = model - self.initial
@@ -305,16 +334,18 @@ class Carrier:
             each.content for each in self._early.values() if not each.has_error()
         ]
         reports: list[Any] = [c.config_records.get(ASK, {}) for c in contents]
-        found = [len(each.get("representation", b"")) // 4 for each in reports]
-        # Without any report all nodes are alike, with whatever number of labels.
-        self.classes = max([*found, 2])
+        sent = [each.get("representation") for each in reports]
+        lengths = [len(each) // 4 for each in sent if isinstance(each, bytes)]
+        # What most say: one that lies must not make all others wrong. Without any
+        # report all nodes are alike, with whatever number of labels.
+        self.classes = max(lengths, key=lengths.count, default=2)
         return self.classes
 
     def _first_report(self, client: ClientId, content: RecordDict) -> dict[str, Scalar]:
         """Return a node's first report: without the mod, that it has no labels."""
-        if ASK in content:
+        if ASK in content.config_records:
             self.reporting.add(client)
-            return dict(content[ASK])  # type: ignore[arg-type]
+            return dict(content.config_records[ASK])  # type: ignore[arg-type]
         if client not in self.silent:
             log.warning(
                 "node %s has no mod, and counts as one that reports nothing: "
@@ -324,3 +355,12 @@ class Carrier:
             self.silent.add(client)
         nothing = label_histogram(np.zeros(0, np.int64), self.classes)
         return DriftReport(nothing, 0).to_metrics()
+
+
+def metric_form(content: RecordDict) -> frozenset[tuple[str, int]]:
+    """Return the names of a reply's metrics with their lengths, -1 for a number."""
+    return frozenset(
+        (name, len(value) if isinstance(value, list) else -1)
+        for record in content.metric_records.values()
+        for name, value in record.items()
+    )

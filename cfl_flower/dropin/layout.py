@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
 
 from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.types import Vector
+
+HEADER_BYTES = 4096
+"""What an array's bytes may have beside its numbers: NumPy's header."""
+
+Others = dict[str, NDArray[Any]]
+"""The arrays that are no real numbers, by their names."""
 
 
 @dataclass(frozen=True)
@@ -17,17 +25,16 @@ class Layout:
     """The names, shapes and types of an app's arrays, in their order.
 
     Arrays of real numbers are the model. All others, such as the counters of
-    BatchNorm, are no numbers to average: every model has the largest that a participant
-    returned.
+    BatchNorm, are no numbers to average: see `middle`.
     """
 
-    templates: dict[str, np.ndarray[Any, Any]]
+    templates: Others
 
     @classmethod
     def of(cls, record: ArrayRecord) -> Self:
         """Return the layout of an app's initial arrays."""
         layout = cls({name: array.numpy() for name, array in record.items()})
-        if not layout.real:
+        if not any(each.dtype.kind == "f" for each in layout.templates.values()):
             raise ConfigError(
                 f"initial_arrays={sorted(record)} is not allowed; use a record with "
                 "at least one array of real numbers, such as "
@@ -35,19 +42,8 @@ class Layout:
             )
         return layout
 
-    @property
-    def real(self) -> list[str]:
-        """The names of the arrays of real numbers."""
-        arrays = self.templates.items()
-        return [name for name, each in arrays if each.dtype.kind == "f"]
-
-    def others(self, record: ArrayRecord) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the arrays that are no real numbers."""
-        real = set(self.real)
-        return {n: each.numpy() for n, each in record.items() if n not in real}
-
-    def read(self, record: ArrayRecord) -> Vector:
-        """Return the model in a record, shape (d,), trusting nothing.
+    def read(self, record: ArrayRecord) -> tuple[Vector, Others]:
+        """Return the model in a record, shape (d,), and the other arrays.
 
         Raises `InvalidResultError` unless it has this layout, and is finite.
         """
@@ -55,21 +51,20 @@ class Layout:
             odd = sorted(record.keys() ^ self.templates.keys())
             detail = f"arrays: {odd[0]} is not in both, the initial arrays and these"
             raise InvalidResultError("shape", detail)
-        found = {name: array.numpy() for name, array in record.items()}
+        parts = []
+        others = {}
         for name, template in self.templates.items():
-            shape = found[name].shape
-            if shape != template.shape:
-                detail = f"arrays: {name} has the shape {shape}, not {template.shape}"
-                raise InvalidResultError("shape", detail)
-        parts = [found[name].astype(np.float32).ravel() for name in self.real]
+            array = _decode(name, record[name], template)
+            if template.dtype.kind == "f":
+                parts.append(array.astype(np.float32).ravel())
+            else:
+                others[name] = array.astype(template.dtype)
         vector: Vector = np.concatenate(parts)
         if not np.isfinite(vector).all():
             raise InvalidResultError("non-finite", "arrays: numbers must be finite")
-        return vector
+        return vector, others
 
-    def write(
-        self, vector: Vector, others: dict[str, np.ndarray[Any, Any]]
-    ) -> ArrayRecord:
+    def write(self, vector: Vector, others: Others) -> ArrayRecord:
         """Return a model as an app's arrays, in their own types."""
         start = 0
         record = {}
@@ -79,5 +74,38 @@ class Layout:
                 part = vector[start : start + template.size]
                 array = part.reshape(template.shape).astype(template.dtype)
                 start += template.size
-            record[name] = Array(np.ascontiguousarray(array))
+            record[name] = Array(np.array(array, order="C"))
         return ArrayRecord(record)
+
+
+def _decode(name: str, array: Array, template: NDArray[Any]) -> NDArray[Any]:
+    """Return what a node sent in the place of a template, trusting nothing."""
+    # NumPy would first take the memory that a forged header asks for.
+    most = template.size * max(template.itemsize, 8) + HEADER_BYTES
+    if len(array.data) > most:
+        detail = f"arrays: {name} has {len(array.data)} bytes, of at most {most}"
+        raise InvalidResultError("shape", detail)
+    try:
+        found = array.numpy()
+    except Exception as error:
+        # Whatever NumPy says of bytes that are no array.
+        detail = f"arrays: {name} cannot be read ({type(error).__name__})"
+        raise InvalidResultError("shape", detail) from error
+    if found.shape != template.shape:
+        detail = f"arrays: {name} has the shape {found.shape}, not {template.shape}"
+        raise InvalidResultError("shape", detail)
+    if found.dtype.kind != template.dtype.kind:
+        detail = f"arrays: {name} has the type {found.dtype}, not {template.dtype}"
+        raise InvalidResultError("shape", detail)
+    return found
+
+
+def middle(each: Sequence[Others]) -> Others:
+    """Return the median of each number over some participants, the upper of two.
+
+    One node that lies about a counter does not set it for all others.
+    """
+    return {
+        name: np.sort(np.stack([own[name] for own in each]), axis=0)[len(each) // 2]
+        for name in each[0]
+    }

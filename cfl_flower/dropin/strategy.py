@@ -22,25 +22,19 @@ from flwr.serverapp.strategy import FedAvg, Result
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from cfl_flower.communication.fleet import Fleet
-from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.dropin.carrier import Carrier
-from cfl_flower.dropin.layout import Layout
+from cfl_flower.dropin.layout import Layout, Others
+from cfl_flower.dropin.rounds import Concepts, PlainRounds, Reseeded
 from cfl_flower.engine.method import ClusteredStrategy
-from cfl_flower.engine.rounds import Rounds
-from cfl_flower.engine.services import RunServices
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.runs.record import ClientRow
 from cfl_flower.settings import known_names, require
-from cfl_flower.types import BoolArray, Failure, IntArray, Vector
+from cfl_flower.types import Failure, Vector
 
 log = logging.getLogger(__name__)
-
-Reseeded: TypeAlias = Callable[[int], ArrayRecord]
-"""Returns the app's initial arrays with another seed."""
 
 ByCluster: TypeAlias = dict[int, dict[int, MetricRecord]]
 """Metrics by round and cluster."""
@@ -70,7 +64,7 @@ class ClusteredResult(Result):
 class Kept:
     """What is saved beside a method's state."""
 
-    others: dict[str, np.ndarray[Any, Any]]
+    others: Others
     """The arrays that are no real numbers."""
     reporting: list[int]
     """The nodes that have a mod."""
@@ -84,86 +78,6 @@ class Data:
     shape: tuple[int, ...] = ()
 
 
-class PlainServices(RunServices):
-    """What a method may use, with the app's arrays as the network."""
-
-    carrier: Carrier
-    reseeded: Reseeded | None = None
-
-    def initial_model(self, seed: int | None = None) -> Vector:
-        """Return the app's initial arrays, or those of another seed."""
-        if seed is None:
-            return self.carrier.initial
-        if self.reseeded is None:
-            raise ConfigError(
-                "reseeded=None is not allowed, since the clusters of this method start "
-                "from different models; give reseeded=lambda seed: ArrayRecord(...), "
-                "the app's initial arrays with another seed"
-            )
-        return self.carrier.layout.read(self.reseeded(seed))
-
-    def true_concepts(self, server_round: int) -> IntArray | None:
-        """Return the cluster that each node is given in a round."""
-        given = cast(Any, self.timeline)(server_round)
-        clients = self._context.state.clients
-        missing = [client for client in clients if client not in given]
-        require(not missing, "clusters", f"{given}", f"a map with node {missing[:1]}")
-        return np.array([given[client] for client in clients], np.int64)
-
-    network: Any = None
-    """The app's network stays in the app."""
-
-    @property
-    def weights(self) -> int:
-        """The numbers of a model: which of them are statistics, nobody says here."""
-        return len(self.carrier.initial)
-
-
-class PlainRounds(Rounds):
-    """The engine's rounds, with plain messages, of which the app's metrics are kept."""
-
-    def prepare(self, carrier: Carrier, terms: DropIn) -> None:
-        """Let the method use the app's arrays, and draw as FedAvg does."""
-        self.terms = terms
-        self.history: dict[int, dict[int, int]] = {}
-        services = PlainServices(
-            self.context, self.participants, self.delivery, self.ask_in_parts
-        )
-        services.carrier = carrier
-        services.reseeded = terms.reseeded
-        services.timeline = cast(Any, terms.concepts)
-        self.services = services
-        self.carrier = carrier
-        self.participants.eligible.append(self.present)
-
-    def present(self) -> BoolArray:
-        """Return which clients are there, shape (n,)."""
-        clients = self.context.state.clients
-        return np.array([self.carrier.host(c) is not None for c in clients], bool)
-
-    def meet_newcomers(self) -> None:
-        """Meet newcomers, and see how many nodes a fraction is."""
-        self.carrier.failures = []
-        super().meet_newcomers()
-        terms = self.terms
-        there = len(self.carrier.clients)
-        wanted = max(int(there * terms.fraction_train), terms.min_train_nodes)
-        config = self.context.config
-        drawn = min(wanted, there)
-        self.context.config = replace(config, clients=there, participants=drawn)
-
-    def note_tests(self, results: Results) -> list[ClientRow]:
-        """Note the clusters; what the app measures is its own affair."""
-        self.history[self.context.number] = self.clusters()
-        return []
-
-    def clusters(self) -> dict[int, int]:
-        """Return the cluster of each node now."""
-        state = self.context.state
-        pairs = zip(state.clients, state.clusters.tolist(), strict=True)
-        return {int(client): cluster for client, cluster in pairs}
-
-
 class DropIn(FedAvg):
     """A clustered method for any ClientApp."""
 
@@ -174,7 +88,7 @@ class DropIn(FedAvg):
         *args: Any,
         seed: int = 0,
         reseeded: Reseeded | None = None,
-        concepts: Callable[[int], Mapping[int, int]] | None = None,
+        concepts: Concepts | None = None,
         checkpoint: str | Path | None = None,
         **options: Any,
     ) -> None:
@@ -239,18 +153,19 @@ class DropIn(FedAvg):
         ``evaluate_fn(server_round, cluster, arrays)`` is called for each cluster.
         """
         layout = Layout.of(initial_arrays)
+        initial, others = layout.read(initial_arrays)
         self.found = ClusteredResult()
         self.carrier = Carrier(
             grid,
             self,
             layout,
-            layout.read(initial_arrays),
+            initial,
             timeout,
             train_config or ConfigRecord(),
             evaluate_config or ConfigRecord(),
             self.seed,
             sketched=getattr(self.settings, "sketch", 0),
-            others=layout.others(initial_arrays),
+            others=others,
         )
         discloses = self.method.discloses
         classes = 2
@@ -274,7 +189,7 @@ class DropIn(FedAvg):
 
     def _make_engine(self, *args: Any) -> PlainRounds:
         engine = PlainRounds(*args)
-        engine.prepare(self.carrier, self)
+        engine.prepare(self.carrier, self.reseeded, self.concepts)
         return engine
 
     @property

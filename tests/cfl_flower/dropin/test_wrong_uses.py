@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import logging
 import re
+from io import BytesIO
 from typing import Any
 
 import cfl_flower.strategies as plain
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp import ClientApp
 
 from cfl_flower.errors import CflError, ConfigError
-from cfl_flower.mods import label_histogram
+from cfl_flower.mods import ASK, label_histogram
 from simulations.engines.inprocess import InProcessGrid
 
 INITIAL = {
@@ -75,7 +84,8 @@ def test_arrays_keep_their_names_types_and_counters() -> None:
     assert arrays["layer.weight"].numpy().dtype == np.float64
     mean = (1 + 4 + 9 + 16) / 10
     np.testing.assert_allclose(arrays["layer.weight"].numpy(), mean, rtol=1e-7)
-    assert arrays["layer.seen"].numpy() == 3
+    seen = arrays["layer.seen"].numpy()
+    assert (seen, seen.shape, seen.dtype) == (2, (), np.int64)
     assert found.arrays == arrays
 
 
@@ -180,3 +190,106 @@ def test_newcomers_join_and_who_left_is_kept() -> None:
     found = strategy.start(grid=grid, initial_arrays=record(), num_rounds=3)
     assert found.clusters == {1000: 0, 1001: 1, 1002: 0, 1003: 1, 1004: 1}
     assert [each.client for each in found.failures[1]] == [1000]
+
+
+def sent(name: str, array: Array) -> Any:
+    """Return what puts an array into a trained model."""
+
+    def spoil(content: RecordDict) -> RecordDict:
+        arrays = record()
+        arrays[name] = array
+        return RecordDict({**content, "arrays": arrays})
+
+    return spoil
+
+
+def measured(**metrics: Any) -> Any:
+    """Return what answers other metrics."""
+    return lambda content: RecordDict({**content, "metrics": MetricRecord(metrics)})
+
+
+def forged(data: bytes = b"no array", stype: str = "numpy.ndarray") -> Array:
+    return Array(dtype="float64", shape=(2, 3), stype=stype, data=data)
+
+
+def bomb() -> bytes:
+    """Return the header of an array that no memory holds."""
+    file = BytesIO()
+    shape = (10**9, 10**6)
+    header = {"descr": "<f8", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue()
+
+
+WEIGHT = "layer.weight"
+SEEN = "layer.seen"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (sent(WEIGHT, forged()), "shape"),
+        (sent(WEIGHT, forged(bomb())), "shape"),
+        (sent(WEIGHT, forged(bytes(10**5))), "shape"),
+        (sent(WEIGHT, forged(stype="pickle")), "shape"),
+        (sent(WEIGHT, Array(np.full((2, 3), "cat"))), "shape"),
+        (sent(WEIGHT, Array(np.full((2, 3), 1j))), "shape"),
+        (sent(WEIGHT, Array(np.full((2, 3), 1))), "shape"),
+        (sent(SEEN, Array(np.array(np.nan))), "shape"),
+        (sent(SEEN, Array(np.array("cat"))), "shape"),
+        (measured(**{"num-examples": 3, "accuracy": [1.0, 2.0]}), "metrics"),
+        (measured(**{"num-examples": 3, "other": 1.0}), "metrics"),
+        (measured(**{"num-examples": [3]}), "count"),
+        (measured(**{"num-examples": -3}), "count"),
+        (measured(**{"num-examples": float("nan")}), "count"),
+    ],
+)
+def test_a_node_that_lies_costs_its_own_result(spoil: Any, reason: str) -> None:
+    def honest(content: RecordDict) -> RecordDict:
+        content["metrics"]["accuracy"] = 0.5
+        return content
+
+    def lie(content: RecordDict) -> RecordDict:
+        return spoil(content) if "arrays" in content else honest(content)
+
+    answers = {0: honest, 1: honest, 2: lie, 3: honest}
+    found = start(make_app(answers=answers), rounds=2)
+    for failures in found.failures.values():
+        assert {each.client for each in failures} == {1002}
+        assert failures[0].reason == reason
+    assert found.train_metrics_clientapp[2]["accuracy"] == pytest.approx(0.5)
+    assert np.isfinite(found.arrays[WEIGHT].numpy()).all()
+
+
+def test_a_counter_that_lies_is_nobody_elses() -> None:
+    lie = sent(SEEN, Array(np.array(2**62)))
+    answers = {2: lambda content: lie(content) if "arrays" in content else content}
+    found = start(make_app(answers=answers), rounds=2)
+    assert found.arrays[SEEN].numpy() == 3
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {"representation": 1.5},
+        {"representation": "cat"},
+        {"representation": np.full(4, np.nan, np.float32).tobytes()},
+        {"representation": np.full(400, 1 / 400, np.float32).tobytes()},
+        {"other": 1},
+    ],
+)
+def test_a_report_that_lies_is_nobody_elses(report: dict[str, Any]) -> None:
+    app = make_app(labels_of_half)
+
+    def lie(message: Message, context: Context) -> Message:
+        reply = app(message, context)
+        if int(context.node_config["partition-id"]) == 2 and ASK in reply.content:
+            reply.content[ASK] = ConfigRecord({"samples": 3, **report})
+        return reply
+
+    nodes = [{"partition-id": node} for node in range(4)]
+    grid = InProcessGrid(nodes, lie)  # type: ignore[arg-type]
+    strategy = plain.Fielding(significance=0.0)
+    found = strategy.start(grid=grid, initial_arrays=record(), num_rounds=2)
+    assert found.clusters == {1000: 0, 1001: 1, 1003: 1}
+    assert {each.client for each in found.failures[1]} == {1002}

@@ -1,0 +1,115 @@
+"""The engine's rounds, with an app's own arrays, metrics and nodes.
+
+What a method may use is that of any run; only where our data or network would answer,
+the app does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from cfl_flower.communication.results import Results
+from cfl_flower.dropin.carrier import Carrier
+from cfl_flower.engine.rounds import Rounds
+from cfl_flower.engine.services import RunServices
+from cfl_flower.errors import ConfigError
+from cfl_flower.runs.record import ClientRow
+from cfl_flower.settings import require
+from cfl_flower.types import BoolArray, IntArray, Vector
+
+Reseeded: TypeAlias = Callable[[int], ArrayRecord]
+"""Returns the app's initial arrays with another seed."""
+
+Concepts: TypeAlias = Callable[[int], Mapping[int, int]]
+"""Returns the cluster of each node in a round."""
+
+
+class PlainServices(RunServices):
+    """What a method may use, with the app's arrays as the network."""
+
+    carrier: Carrier
+    reseeded: Reseeded | None = None
+    concepts: Concepts | None = None
+
+    def initial_model(self, seed: int | None = None) -> Vector:
+        """Return the app's initial arrays, or those of another seed."""
+        if seed is None:
+            return self.carrier.initial
+        if self.reseeded is None:
+            raise ConfigError(
+                "reseeded=None is not allowed, since the clusters of this method start "
+                "from different models; give reseeded=lambda seed: ArrayRecord(...), "
+                "the app's initial arrays with another seed"
+            )
+        return self.carrier.layout.read(self.reseeded(seed))[0]
+
+    def true_concepts(self, server_round: int) -> IntArray | None:
+        """Return the cluster that each node is given in a round."""
+        if self.concepts is None:
+            return None
+        given = self.concepts(server_round)
+        clients = self._context.state.clients
+        missing = [client for client in clients if client not in given]
+        require(not missing, "clusters", f"{given}", f"a map with node {missing[:1]}")
+        return np.array([given[int(client)] for client in clients], np.int64)
+
+    network: Any = None
+    """The app's network stays in the app."""
+
+    @property
+    def weights(self) -> int:
+        """The numbers of a model: which of them are statistics, nobody says here."""
+        return len(self.carrier.initial)
+
+
+class PlainRounds(Rounds):
+    """The engine's rounds, with plain messages, of which the app's metrics are kept."""
+
+    def prepare(
+        self, carrier: Carrier, reseeded: Reseeded | None, concepts: Concepts | None
+    ) -> None:
+        """Let the method use the app's arrays, and draw as FedAvg does."""
+        self.history: dict[int, dict[int, int]] = {}
+        services = PlainServices(
+            self.context, self.participants, self.delivery, self.ask_in_parts
+        )
+        services.carrier = carrier
+        services.reseeded = reseeded
+        services.concepts = concepts
+        # Oracle asks whether there is a stream whose concepts are known.
+        services.timeline = cast(Any, concepts)
+        self.services = services
+        self.carrier = carrier
+        self.participants.eligible.append(self.present)
+
+    def present(self) -> BoolArray:
+        """Return which clients are there, shape (n,)."""
+        clients = self.context.state.clients
+        return np.array([self.carrier.host(c) is not None for c in clients], bool)
+
+    def meet_newcomers(self) -> None:
+        """Meet newcomers, and see how many nodes a fraction is."""
+        self.carrier.failures = []
+        super().meet_newcomers()
+        terms = self.carrier.terms
+        there = len(self.carrier.clients)
+        wanted = max(int(there * terms.fraction_train), terms.min_train_nodes)
+        config = self.context.config
+        drawn = min(wanted, there)
+        self.context.config = replace(config, clients=there, participants=drawn)
+
+    def note_tests(self, results: Results) -> list[ClientRow]:
+        """Note the clusters; what the app measures is its own affair."""
+        self.history[self.context.number] = self.clusters()
+        return []
+
+    def clusters(self) -> dict[int, int]:
+        """Return the cluster of each node now."""
+        state = self.context.state
+        pairs = zip(state.clients, state.clusters.tolist(), strict=True)
+        return {int(client): cluster for client, cluster in pairs}
