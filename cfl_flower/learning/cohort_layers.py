@@ -17,6 +17,9 @@ from torch.nn.modules.dropout import _DropoutNd
 
 MASK = 2**32 - 1
 
+STRIDE = 0x9E3779B9
+"""The golden ratio in 32 bits, by which numbers that are hashed in turn differ."""
+
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
@@ -42,7 +45,9 @@ class Dropout(nn.Module):
         if self.whole_channels:
             kept[2:] = [1] * len(kept[2:])
         places = torch.arange(prod(kept), device=x.device).view(kept)
-        numbers = scramble(scramble(places + self.number * MASK // 7) ^ self.drawn)
+        numbers = scramble(scramble(places) ^ scramble(self.drawn + self.number))
+        # A network may call one layer twice; 0 alone would stay what it is.
+        self.drawn = scramble(self.drawn + STRIDE)
         return torch.where(numbers >= self.rate * 2**32, x / (1 - self.rate), 0.0)
 
 
@@ -89,9 +94,11 @@ class BatchNorm(nn.Module):
         variance = (centred.square() * there).sum(across) / count
         if self.running_mean is not None and self.running_var is not None:
             unbiased = variance * count / (count - 1).clamp(min=1)
+            # A network may call one layer twice.
+            old = self.moved or dict(self.named_buffers())
             self.moved = {
-                "running_mean": self._move(self.running_mean, mean),
-                "running_var": self._move(self.running_var, unbiased),
+                "running_mean": self._move(old["running_mean"], mean),
+                "running_var": self._move(old["running_var"], unbiased),
             }
         scaled = centred * torch.rsqrt(variance + self.eps).view(wide)
         if self.weight is None:
@@ -105,10 +112,13 @@ class BatchNorm(nn.Module):
 def prepare_layers(network: nn.Module) -> None:
     """Replace a network's layers of dropout and BatchNorm by those of a cohort.
 
-    Raises `ValueError` for one that a cohort cannot have.
+    Those in evaluation mode, in which their author keeps them, neither draw nor move.
+    Raises `ValueError` for a layer that a cohort cannot have.
     """
     number = 0
     for name, layer in list(network.named_modules()):
+        if not layer.training:
+            continue
         if isinstance(layer, _DropoutNd):
             number += 1
             if not isinstance(layer, nn.Dropout | nn.Dropout1d | nn.Dropout2d):
@@ -126,5 +136,5 @@ def _put(network: nn.Module, name: str, layer: nn.Module) -> None:
 
 
 def draws(network: nn.Module) -> bool:
-    """Return whether a network has layers that draw."""
+    """Return whether a network has layers that draw in training."""
     return any(isinstance(each, _DropoutNd | Dropout) for each in network.modules())

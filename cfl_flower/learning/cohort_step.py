@@ -27,6 +27,7 @@ from cfl_flower.learning import by_name
 from cfl_flower.learning.cohort_layers import (
     BatchNorm,
     Dropout,
+    draws,
     prepare_layers,
     scramble,
 )
@@ -81,7 +82,13 @@ class CohortGradient:
         self._shapes = [tensor.shape for tensor in own.values()]
         self._trained = sum(tensor.requires_grad for tensor in own.values())
         self._low = settings.precision == "bf16"
-        self.draws = any(isinstance(each, Dropout) for each in network.modules())
+        self.draws = draws(network)
+        moved = [name.rpartition(".") for name in self._names[self._trained :]]
+        self._statistics = [(above, key) for above, _, key in moved]
+        layers = dict(self._module.named_modules())
+        for above, _ in self._statistics:
+            if not isinstance(layers[above], BatchNorm):
+                raise ValueError(f"{above} keeps statistics of its own")
         self._mapped = vmap(grad(self._mean_loss, has_aux=True))
 
     def views(self, rows: Tensor) -> list[Tensor]:
@@ -131,13 +138,13 @@ class CohortGradient:
                 layer.drawn = drawn
             elif isinstance(layer, BatchNorm):
                 layer.there = shares > 0
+                layer.moved = {}
         tensors = dict(zip(self._names, [*trained, *statistics], strict=True))
         low = torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False)
         with low if self._low else nullcontext():
             losses = functional_call(self._module, tensors, (x, y, *own))
         mean = (losses * shares).sum()
-        moved = [name.rpartition(".") for name in self._names[self._trained :]]
-        return mean, [layers[above].moved[key] for above, _, key in moved]
+        return mean, [layers[above].moved[key] for above, key in self._statistics]
 
 
 def mapped_loss(job: TrainingJob) -> SampleLoss | None:
@@ -174,9 +181,6 @@ class Cohort:
         self._seeds = job.y.new_zeros(clients)
         self._vectors = vector.new_zeros(clients, len(vector))
         self._trained = self._vectors[:, : len(whole)]
-        self._gradient = torch.zeros_like(self._trained)
-        self._centres = vector.new_empty(clients, len(part))
-        self._corrections = vector.new_empty(clients, len(part))
         self._shares = vector.new_empty(clients, steps, width)
         self._rates = vector.new_zeros(clients, steps)
         self._corrected = job.correction is not None
@@ -184,6 +188,10 @@ class Cohort:
         changed = settings.clip or settings.weight_decay or settings.mu
         alone = len(part) == len(whole) and not (changed or self._corrected)
         self._plain = settings.plain_sgd and alone
+        self._gradient = vector.new_zeros(0 if self._plain else clients, len(whole))
+        self._centres = vector.new_empty(clients if settings.mu else 0, len(part))
+        corrected = clients if self._corrected else 0
+        self._corrections = vector.new_empty(corrected, len(part))
         tensors = loss.tensors if loss else ()
         self._own = [each.new_empty(clients, *each.shape) for each in tensors]
         self._optimizers: dict[int, Optimizer] = {}
@@ -229,17 +237,15 @@ class Cohort:
         self._shares[:, :steps, :width] = there
         self._shares[:, :steps] /= counts.clamp(min=1)
         self._rates[:, :steps] = there[:, :, 0]
-        self._rates *= jobs[0].settings.learning_rate
+        self._rates[:, :steps] *= jobs[0].settings.learning_rate
         self._at.zero_()
         self._seeds.copy_(torch.tensor([job.seed for job in jobs]))
         centres = [centre for job in jobs if (centre := job.centre()) is not None]
+        if centres:
+            torch.stack(centres, out=self._centres)
         corrections = [job.correction for job in jobs if job.correction is not None]
-        for rows_of, memory in (
-            (centres, self._centres),
-            (corrections, self._corrections),
-        ):
-            if rows_of:
-                torch.stack(rows_of, out=memory)
+        if corrections:
+            torch.stack(corrections, out=self._corrections)
         losses = [loss for job in jobs if (loss := mapped_loss(job))]
         of_each = [loss.tensors for loss in losses]
         for own, tensors in zip(self._own, zip(*of_each, strict=True), strict=True):

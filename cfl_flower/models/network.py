@@ -132,8 +132,8 @@ def build_network(
             # Its layers learn their shapes from the first inputs.
             with torch.no_grad():
                 network.eval()(example_batch(shape))
-            network.train()
-    return network
+    # An author's own `train` may keep some layers in evaluation mode, from the start.
+    return network.train()
 
 
 def build_model(

@@ -228,6 +228,24 @@ class Dropout(Net):
         return nn.functional.dropout(super().hidden(x), 0.5, self.training)
 
 
+class KeptInEvaluation(Net):
+    """Its BatchNorm and dropout stay in evaluation mode, as in fine-tuning."""
+
+    def set_up(self) -> None:
+        self.norm = nn.BatchNorm1d(8)
+        self.dropout = nn.Dropout(0.5)
+
+    def train(self, mode: bool = True) -> Any:
+        super().train(mode)
+        self.norm.eval()
+        self.dropout.eval()
+        return self
+
+    def hidden(self, x: Tensor) -> Tensor:
+        kept: Tensor = self.dropout(self.norm(super().hidden(x)))
+        return kept
+
+
 class CountsSwitches(Net):
     """Its outputs shrink with the times that it was put into training mode."""
 

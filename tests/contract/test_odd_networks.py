@@ -43,6 +43,7 @@ KEPT = [
     odd_networks.Cache,
     odd_networks.EmptyParameter,
     odd_networks.Dropout,
+    odd_networks.KeptInEvaluation,
     odd_networks.CountsSwitches,
     odd_networks.OldWeightNorm,
     odd_networks.Queue,

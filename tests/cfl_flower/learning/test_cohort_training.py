@@ -33,6 +33,8 @@ from cfl_flower.models import (
     Recurrent,
     ResNet18,
 )
+from cfl_flower.models.own_state import Observed
+from tests.contract import odd_networks
 
 SHAPE, CLASSES = (1, 28, 28), 10
 
@@ -191,6 +193,45 @@ def test_norms_leave_out_what_fills_a_batch_up(options: dict) -> None:
     assert_same(jobs, expected)
 
 
+class Twice(nn.Module):
+    """One BatchNorm that is called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(1)
+        self.last = nn.Linear(784, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.last(self.norm(self.norm(x)).flatten(1))
+        return logits
+
+
+def test_a_norm_may_be_called_twice() -> None:
+    torch.manual_seed(0)
+    model = FlatModel(Twice().double())
+    assert can_train_together(model, SHAPE)
+    jobs = make_jobs(model, [23, 40, 11], LocalTraining(epochs=2))
+    expected = alone(jobs)
+    train_cohort(jobs)
+    assert_same(jobs, expected)
+
+
+def test_layers_that_an_author_keeps_in_evaluation_stay_there() -> None:
+    module = odd_networks.KeptInEvaluation().double().train()
+    frozen = Observed(frozenset())
+    model = FlatModel(module, observed=frozen)
+    # Its norm's buffers do not move, and are put back before each task.
+    assert not can_train_together(model, (64,))
+    module.norm = nn.Identity()
+    model = FlatModel(module, observed=frozen)
+    assert can_train_together(model, (64,))
+    jobs = make_jobs(model, [23, 40, 11], LocalTraining(epochs=2))
+    jobs = [replace(job, x=job.x.flatten(1)[:, :64]) for job in jobs]
+    expected = alone(jobs)
+    train_cohort(jobs)
+    assert_same(jobs, expected)
+
+
 def test_precision_is_the_settings() -> None:
     model = network(Mlp(hidden=16))
     low = LocalTraining(steps=3, precision="bf16")
@@ -227,22 +268,38 @@ def test_clients_draw_the_same_in_every_cohort(layer: nn.Module) -> None:
     assert_same(jobs, [job.model.vector for job in copies])
 
 
-def test_dropout_drops_its_share_and_never_twice_the_same() -> None:
+@pytest.mark.parametrize("number", [2, 7, 14])
+def test_dropout_drops_its_share_and_never_twice_the_same(number: int) -> None:
     layer = cohort_layers.Dropout(nn.Dropout(0.3), 1)
-    other = cohort_layers.Dropout(nn.Dropout(0.3), 2)
+    other = cohort_layers.Dropout(nn.Dropout(0.3), number)
     x = torch.ones(100, 200)
     found = []
     for seed in range(5):
         layer.drawn = other.drawn = cohort_layers.scramble(torch.tensor(seed))
-        found += [layer(x), other(x)]
+        found += [layer(x), layer(x), other(x)]
     for drawn in found:
         assert drawn.unique().tolist() == pytest.approx([0, 1 / 0.7])
         assert drawn.mean() == pytest.approx(1, abs=0.02)
         for mean in (drawn.mean(0), drawn.mean(1)):
             assert mean.std() < 0.1
     kept = torch.stack([(drawn > 0).double().flatten() for drawn in found])
-    apart = torch.corrcoef(kept) - torch.eye(len(found))
+    # One layer's draws may not be another's, moved by a place, either.
+    kept = torch.cat([kept, kept[:3].roll(1, 1)])
+    apart = torch.corrcoef(kept) - torch.eye(len(kept))
     assert apart.abs().max() < 0.04
+
+
+class Averaging(nn.Module):
+    """It keeps a statistic of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(784))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean.lerp_(x.detach().mean(0), 0.1)
+        return x - self.mean
 
 
 class FeatureNoise(nn.Module):
@@ -255,7 +312,9 @@ def test_networks_that_torch_cannot_map_train_one_by_one() -> None:
         return nn.Sequential(nn.Flatten(), *layers, nn.Linear(784, CLASSES))
 
     cumulative = nn.BatchNorm1d(784, momentum=None)
+    tracked = nn.InstanceNorm1d(784, track_running_stats=True)
     modules = [flat(FeatureNoise()), flat(cumulative), flat(nn.AlphaDropout())]
+    modules += [flat(tracked), flat(Averaging())]
     for module in modules:
         assert not can_train_together(FlatModel(module), SHAPE)
     shapes = {FlexCflFemnistCnn(): SHAPE, ResNet18(): (3, 32, 32)}
