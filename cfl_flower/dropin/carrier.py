@@ -72,6 +72,7 @@ class Carrier:
         self.disputes: dict[ClientId, str] = {}
         self._sent: dict[ClientId, tuple[Plan, Task]] = {}
         self._early: dict[int, Message] = {}
+        self._trained_others: list[Others] = []
 
     @property
     def grid(self) -> Carrier:
@@ -210,11 +211,11 @@ class Carrier:
         if phase == "query":
             by_node = self._early | by_node
             self._early = {}
-        others: list[Others] = []
+        self._trained_others = []
         for client, (plan, task) in self._sent.items():
             reply = by_node.get(int(client))
             try:
-                result = self._read(phase, plan, task, reply, others)
+                result = self._read(phase, plan, task, reply)
             except InvalidResultError as error:
                 failure = self.fail(client, phase, error)
                 # Who cannot test goes on training: FedAvg does not end there, either.
@@ -222,8 +223,8 @@ class Carrier:
                     results.failures.append(failure)
                 continue
             results.append(result)
-        if phase == "train" and others:
-            self.others = middle(others)
+        if self._trained_others:
+            self.others = middle(self._trained_others)
         self._leave_out_odd_metrics(phase)
         results.sort_by_client()
         return results
@@ -235,28 +236,19 @@ class Carrier:
         """
         forms = [metric_form(content) for _, content in self.replied]
         usual = max(forms, key=forms.count, default=frozenset())
-        kept = []
-        for form, (client, content) in zip(forms, self.replied, strict=True):
+        pairs = list(zip(forms, self.replied, strict=True))
+        self.replied = [replied for form, replied in pairs if form == usual]
+        for form, (client, _) in pairs:
             if form == usual:
-                kept.append((client, content))
                 continue
             names = sorted({name for name, _ in form ^ usual})
             detail = f"{names} are other ones, or longer, than most nodes send"
             self.fail(client, phase, InvalidResultError("metrics", detail))
-        self.replied = kept
 
     def _read(
-        self,
-        phase: str,
-        plan: Plan,
-        task: Task,
-        reply: Message | None,
-        others: list[Others],
+        self, phase: str, plan: Plan, task: Task, reply: Message | None
     ) -> Result:
-        """Return what a node's reply says, or raise `InvalidResultError`.
-
-        What it has trained beside the model is added to ``others``.
-        """
+        """Return what a node's reply says, or raise `InvalidResultError`."""
         client = task.client
         if phase == "query" and not self._asks_nodes(plan):
             # How many samples there are, nodes say when they have trained.
@@ -275,15 +267,10 @@ class Carrier:
             count = self.samples(content)
             self.replied.append((client, content))
             return Result(client, count, metrics=metrics)
-        return self._trained(phase, plan, task, content, others)
+        return self._trained(phase, plan, task, content)
 
     def _trained(
-        self,
-        phase: str,
-        plan: Plan,
-        task: Task,
-        content: RecordDict,
-        others: list[Others],
+        self, phase: str, plan: Plan, task: Task, content: RecordDict
     ) -> Result:
         count = self.samples(content)
         records = list(content.array_records.values())
@@ -292,7 +279,7 @@ class Carrier:
             raise InvalidResultError("shape", detail)
         model, rest = self.layout.read(records[0])
         if phase == "train":
-            others.append(rest)
+            self._trained_others.append(rest)
             self.replied.append((task.client, content))
             return Result(task.client, count, [model])
         update = model - self.initial
