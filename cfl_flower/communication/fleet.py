@@ -46,6 +46,9 @@ class Fleet(NodeRegistry):
     receives the traceback of a simulated client, with the client, phase and round.
     """
 
+    remedy = "fix the clients and add resume=true"
+    """What is to be done where nobody gives a valid result."""
+
     def __init__(
         self,
         grid: Grid,

@@ -67,6 +67,7 @@ class Carrier:
     simulated = False
     """Nodes come, go, and fail, as devices do."""
     summing_nodes = 0
+    remedy = "fix the app, and start again (`resume`, if checkpoint= was set)"
 
     def __post_init__(self) -> None:
         self.disputes: dict[ClientId, str] = {}
@@ -297,7 +298,7 @@ class Carrier:
         value: Any = records[0].get(key) if len(records) == 1 else None
         if not isinstance(value, int | float) or not 0 < value < float("inf"):
             detail = f"metrics: {key}={value!r}, which has to be a number above 0"
-            raise InvalidResultError("count", detail)
+            raise InvalidResultError("num-examples", detail)
         weight: Any = value
         return weight  # type: ignore[no-any-return]  # A float can be one, too.
 

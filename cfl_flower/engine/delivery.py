@@ -191,7 +191,7 @@ class Delivery:
         record = self._context.record
         failures = [f for f in record.failures if f.phase == phase]
         reasons = [f"client {f.client}: {f.reason}: {f.detail}" for f in failures]
-        remedy = "fix the clients and add resume=true"
+        remedy = self._context.fleet.remedy
         if failures and all(f.reason == "count" for f in failures):
             remedy = (
                 "they have too few samples in this round: see cfl-flower preview, and "

@@ -239,9 +239,9 @@ SEEN = "layer.seen"
         (sent(SEEN, Array(np.array("cat"))), "shape"),
         (measured(**{"num-examples": 3, "accuracy": [1.0, 2.0]}), "metrics"),
         (measured(**{"num-examples": 3, "other": 1.0}), "metrics"),
-        (measured(**{"num-examples": [3]}), "count"),
-        (measured(**{"num-examples": -3}), "count"),
-        (measured(**{"num-examples": float("nan")}), "count"),
+        (measured(**{"num-examples": [3]}), "num-examples"),
+        (measured(**{"num-examples": -3}), "num-examples"),
+        (measured(**{"num-examples": float("nan")}), "num-examples"),
     ],
 )
 def test_a_node_that_lies_costs_its_own_result(spoil: Any, reason: str) -> None:
@@ -259,6 +259,17 @@ def test_a_node_that_lies_costs_its_own_result(spoil: Any, reason: str) -> None:
         assert failures[0].reason == reason
     assert found.train_metrics_clientapp[2]["accuracy"] == pytest.approx(0.5)
     assert np.isfinite(found.arrays[WEIGHT].numpy()).all()
+
+
+def test_an_app_that_is_wrong_everywhere_ends_in_one_line() -> None:
+    def forget(content: RecordDict) -> RecordDict:
+        return RecordDict({"arrays": content["arrays"]} if "arrays" in content else {})
+
+    app = make_app(answers=dict.fromkeys(range(4), forget))
+    words = r"num-examples=None, which .*; fix the app, and start again"
+    with pytest.raises(CflError, match=words) as found:
+        start(app)
+    assert "\n" not in str(found.value)
 
 
 def test_a_counter_that_lies_is_nobody_elses() -> None:
