@@ -1,9 +1,10 @@
 """README's commands, pasted one after the other into a shell, as a new user would.
 
 They are pasted in the order of the page in a fresh copy of the checkout, with a home, a
-FLWR_HOME and Flower's own local SuperLink that no other run has touched. Two things are
-not as on the page: `make run` finds the packages of this environment instead of
-installing them again, and `make test`, which would run this test, is only looked up.
+FLWR_HOME and Flower's own local SuperLink that no other run has touched. Three things
+are not as on the page: `make run` finds the packages of this environment instead of
+installing them again, `make test`, which would run this test, is only looked up, and
+the lines for a ServerApp run in one.
 """
 
 from __future__ import annotations
@@ -16,22 +17,38 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from flwr.app import ArrayRecord
 
+from simulations.engines.inprocess import InProcessGrid
 from simulations.engines.superlink import free_ports
+from tests.cfl_flower.dropin import quickstarts
 
 ROOT = Path(__file__).parents[2]
 
 
+def blocks() -> list[tuple[str, str]]:
+    """Return README's blocks of code, each with its language."""
+    text = (ROOT / "README.md").read_text()
+    return re.findall(r"```(bash|python)\n(.*?)```", text, re.DOTALL)
+
+
+def of_a_server_app(block: str) -> bool:
+    """Return whether a block stands in a ServerApp's main function, not in a shell."""
+    return "grid=grid" in block
+
+
 def page() -> str:
     """Return all that README asks to type, as one script."""
-    text = (ROOT / "README.md").read_text()
     script = ["set -e"]
-    for language, block in re.findall(r"```(bash|python)\n(.*?)```", text, re.DOTALL):
-        python = language == "python"
-        script.append(f"python - <<'PASTED'\n{block}PASTED" if python else block)
+    for language, block in blocks():
+        if language == "bash":
+            script.append(block)
+        elif not of_a_server_app(block):
+            script.append(f"python - <<'PASTED'\n{block}PASTED")
     return re.sub(r"^make test\b", "make --dry-run test", "\n".join(script), flags=re.M)
 
 
@@ -127,6 +144,19 @@ def run_shell(
 def cells(line: str) -> list[str]:
     """Return the cells of a row, as a page has it or as a command prints it."""
     return [cell.strip().strip("*") for cell in re.split("[|│]", line.strip("|"))]
+
+
+def test_the_lines_for_a_server_app_work_in_one() -> None:
+    (lines,) = [block for _, block in blocks() if of_a_server_app(block)]
+    contexts = [{"partition-id": node} for node in range(6)]
+    main: dict[str, Any] = {
+        "grid": InProcessGrid(contexts, quickstarts.pytorch),
+        "initial_arrays": ArrayRecord(quickstarts.Net().state_dict()),
+    }
+    exec(lines, main)
+    result = main["result"]
+    assert len(result.clusters) == 6
+    assert set(result.cluster_arrays) == set(result.clusters.values())
 
 
 @pytest.mark.slow
