@@ -4,6 +4,7 @@
     python -m simulations.run strategy=my_method
 
 It is written into the current folder, where commands find it, and works as it is. A
+client comes with the method that asks it. A
 project is a method in a folder of its own, which is a Flower app: `flwr run .` sends it
 to a SuperLink and to devices. Exit codes as `simulations.run`.
 """
@@ -26,6 +27,7 @@ from simulations.shell.terminal import Parser, command, writable
 
 KINDS = {
     "method": "strategy",
+    "client": "strategy",
     "model": "model",
     "dataset": "dataset",
     "drift": "drift",

@@ -25,7 +25,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/clustering": 437,
     "cfl_flower/communication": 1_340,
     "cfl_flower/config": 741,
-    "cfl_flower/data": 3_341,
+    "cfl_flower/data": 3_363,
     "cfl_flower/dropin": 593,
     "cfl_flower/engine": 2_034,
     "cfl_flower/environment": 201,
@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_240,
     "cfl_flower/secure": 658,
     "clients": 1_159,
-    "simulations": 5_133,
+    "simulations": 5_134,
     "strategies": 2_884,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 63
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 42_646
+TESTS = 42_739
 """Lines of all tests."""
 
 

@@ -86,8 +86,32 @@ def require_columns(
             )
 
 
-def looks_like_time(column: pd.Series) -> bool:
-    """Return whether a column of inputs has dates or times, by its name or values."""
+LIKE_TIME = "looks like dates or times"
+
+
+def odd_input(column: pd.Series, label: pd.Series) -> str | None:
+    """Return why a column is hardly an input, None if it may be one.
+
+    Examples
+    --------
+    >>> odd_input(pd.Series([4, 4, 4]), pd.Series(["a", "b", "a"]))
+    'is the same in all rows'
+    """
+    places, values = pd.factorize(column)
+    if _looks_like_time(column):
+        return LIKE_TIME
+    if len(values) == 1:
+        return "is the same in all rows"
+    if np.array_equal(places, pd.factorize(label)[0]):
+        return f"says the same as the label {label.name}"
+    numbers = pd.to_numeric(column, errors="coerce")
+    whole = (numbers == np.rint(numbers)).all()
+    if whole and len(values) == len(column) > CATEGORIES_AT_MOST:
+        return "has another whole number in each row, as ids have"
+    return None
+
+
+def _looks_like_time(column: pd.Series) -> bool:
     # A column is of one kind, so its first values suffice.
     texts = column.dropna().iloc[:20].astype(str)
     dated = all(DATE.fullmatch(text) or COMPACT.fullmatch(text) for text in texts)

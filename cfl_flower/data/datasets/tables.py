@@ -14,9 +14,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfl_flower.data.datasets.columns import (
+    FEW,
+    LIKE_TIME,
     column_names,
     encode,
-    looks_like_time,
+    odd_input,
     refuse,
     require_columns,
     seconds,
@@ -92,8 +94,8 @@ class TableDataset(IncompleteDataset):
                 where = f"{self.called} for the {part} part"
                 raise ConfigError(f"{where} has no row; add samples")
         both = table.iloc[np.concatenate(rows)]
-        notes += self._times_as_inputs(both)
         columns = {"x": self.inputs(both), "y": _plain(both[self.label])}
+        notes += self._odd_inputs(both)
         if self.owner_column:
             columns["owner"] = _plain(both[self.owner_column])
         if self.time:
@@ -147,15 +149,23 @@ class TableDataset(IncompleteDataset):
             table[name] = table[name].mask(absent[name])
         return keep, notes
 
-    def _times_as_inputs(self, frame: pd.DataFrame) -> list[str]:
-        """Return a line about times that are inputs, though no setting says so."""
+    def _odd_inputs(self, frame: pd.DataFrame) -> list[str]:
+        """Return lines about inputs that hardly are any, if no setting names them."""
         if self.features or self.image:
             return []
-        names = self.input_columns(frame)
-        found = ", ".join(name for name in names if looks_like_time(frame[name]))
-        remedy = "" if self.time else "name it in dataset.time, or "
-        why = f"looks like dates or times; {remedy}name all inputs in dataset.features"
-        return [f"{self.called}: the input {found} {why}"] if found else []
+        found: dict[str, list[str]] = {}
+        for name in self.input_columns(frame):
+            why = odd_input(frame[name], frame[self.label])
+            if why is not None:
+                found.setdefault(why, []).append(name)
+        lines = []
+        for why, names in found.items():
+            remedy = "name all inputs in dataset.features"
+            if why == LIKE_TIME and not self.time:
+                remedy = f"name it in dataset.time, or {remedy}"
+            said = ", ".join(names[:FEW]) + (", …" if len(names) > FEW else "")
+            lines.append(f"{self.called}: the input {said} {why}; {remedy}")
+        return lines
 
     def inputs(self, frame: pd.DataFrame) -> NDArray[Any]:
         """Return the inputs of the rows of a table, shape (n, d)."""

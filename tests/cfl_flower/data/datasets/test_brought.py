@@ -592,6 +592,48 @@ def test_typed_times_that_become_inputs_are_told(cells: Any, tmp_path: Path) -> 
     assert "the input b looks like dates or times" in told(dataset, tmp_path)
 
 
+ODD: dict[str, tuple[Callable[[int], Any], str]] = {
+    "ids": (lambda n: range(5, n + 5), "has another whole number in each row"),
+    "ids as texts": (lambda n: [*map(str, range(n))], "has another whole number"),
+    "ids in disorder": (lambda n: [k * 7919 % 10007 for k in range(n)], "as ids have"),
+    "one number": (lambda n: [7] * n, "is the same in all rows"),
+    "one text": (lambda n: ["m"] * n, "is the same in all rows"),
+    "names of the label": (lambda n: ["no", "yes"] * (n // 2), "says the same as the"),
+    "numbers of the label": (lambda n: [5, -3] * (n // 2), "as the label label"),
+    "a measure": (lambda n: np.linspace(0, 1, n), ""),
+    "an amount": (lambda n: [k % (n // 2) for k in range(n)], ""),
+    "nearly the label": (lambda n: [0, 1] * (n // 2 - 1) + [1, 1], ""),
+}
+"""What a column is, its cells, and the words that tell; none where it is an input."""
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("reader", [as_csv, as_files, as_parquet])
+def test_columns_that_hardly_are_inputs_are_told(
+    reader: Reader, kind: str, tmp_path: Path
+) -> None:
+    cells, words = ODD[kind]
+    n = 10 * ROWS
+    columns = {
+        "a": np.arange(n) % 17,
+        "odd": [*cells(n)],
+        "label": ["x", "y"] * (n // 2),
+    }
+    frame = pd.DataFrame(columns)
+    line = told(reader(tmp_path, frame), tmp_path)
+    assert line.startswith("the") == bool(words)
+    assert words in line
+    assert ("the input odd" in line) == bool(words)
+    assert told(reader(tmp_path, frame, features=("a", "odd")), tmp_path) == ""
+
+
+def test_of_many_odd_columns_some_are_named(tmp_path: Path) -> None:
+    same = {f"c{number}": [0] * ROWS for number in range(30)}
+    line = told(as_csv(tmp_path, table(**same)), tmp_path)
+    assert "the input c0, c1" in line
+    assert "c9, … is the same in all rows; name all inputs" in line
+
+
 @pytest.mark.parametrize("cells", [[1, 2, 3], [1990, 2024, 2030], ["1.2", "1.3", "1"]])
 def test_other_inputs_are_no_times(cells: list[Any], tmp_path: Path) -> None:
     dataset = as_csv(tmp_path, table(b=cells * (ROWS // 3), lifetime=range(ROWS)))
