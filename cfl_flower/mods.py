@@ -2,12 +2,16 @@
 
     app = ClientApp(mods=[label_histogram(labels, classes=10)])
 
+    @app.train(mods=[choose_by_loss(evaluate)])
+    def train(message: Message, context: Context) -> Message: ...
+
 A mod answers what the server asks in a record of its own, and hands everything else to
 the app as it came. What it has to remember is in `context.state`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -17,13 +21,26 @@ from numpy.typing import ArrayLike
 
 from cfl_flower.client.drift_report import DriftReport, ReportRequest
 from cfl_flower.clustering import representations
-from cfl_flower.types import Vector
+from cfl_flower.types import FloatArray, Vector
 
 ASK = "cfl-flower"
 """The name of the record with a question, of that with the answer, and of the state."""
 
+LOSSES = f"{ASK}.losses"
+"""The record of a node's state with its smallest loss on the data of time steps."""
+
+NEW = -1
+"""FedDrift's number of a model that the server does not have yet."""
+
 Call: TypeAlias = Callable[[Message, Context], Message]
+App: TypeAlias = Callable[[Message, Context], Message]
 Mod: TypeAlias = Callable[[Message, Context, Call], Message]
+
+
+def _question(message: Message, key: str) -> ConfigRecord | None:
+    """Return what the server asks of a mod; None if nothing, or of another mod."""
+    asked = message.content.config_records.get(ASK)
+    return asked if asked is not None and key in asked else None
 
 
 def label_histogram(labels: Callable[[Context], ArrayLike], classes: int) -> Mod:
@@ -35,7 +52,7 @@ def label_histogram(labels: Callable[[Context], ArrayLike], classes: int) -> Mod
     """
 
     def mod(message: Message, context: Context, call_next: Call) -> Message:
-        asked = message.content.config_records.get(ASK)
+        asked = _question(message, "representation")
         if asked is None:
             return call_next(message, context)
         del message.content[ASK]
@@ -87,3 +104,88 @@ def _last(context: Context) -> Vector | None:
     """Return the histogram that was reported last, None before the first."""
     kept = context.state.config_records.get(ASK)
     return None if kept is None else np.frombuffer(kept["reported"], np.float32)  # type: ignore[arg-type]
+
+
+def choose_by_loss(
+    evaluate: App, loss: str = "loss", version: Callable[[Context], str] | None = None
+) -> Mod:
+    """Return a mod of an app's train: it trains the model with the smallest loss.
+
+    ``evaluate`` is the app's own, or one that tests on the data to train on, as IFCA's
+    paper does; ``loss`` is the name of its metric. ``version(context)`` changes when
+    the node's data do: FedDrift looks for a rise of the loss then, and without it in
+    every round. The number of the model leaves the device, with FedDrift all losses.
+    """
+
+    def mod(message: Message, context: Context, call_next: Call) -> Message:
+        asked: Any = _question(message, "models")
+        if asked is None:
+            return call_next(message, context)
+        content = message.content
+        others = [content.pop(f"{ASK}.{k}") for k in range(1, asked["models"])]
+        del content[ASK]
+        models: list[Any] = [content[asked["arrays"]], *others]
+        tested = []
+        for model in models:
+            message.content = RecordDict({**content, asked["arrays"]: model})
+            tested.append(_test(evaluate(message, context), loss, asked["weight"]))
+        losses, counts = np.array(tested).T
+        chosen = int(np.nan_to_num(losses, nan=np.inf).argmin())
+        message.content = RecordDict({**content, asked["arrays"]: models[chosen]})
+        answer: dict[str, Any] = {"cluster": chosen}
+        if "delta" in asked:
+            now = None if version is None else version(context)
+            answer = _drift_report(losses, counts[chosen], now, asked, context)
+        reply = Message(RecordDict(), reply_to=message)
+        if asked["train"]:
+            reply = call_next(message, context)
+        reply.content[ASK] = ConfigRecord(answer)
+        return reply
+
+    return mod
+
+
+def _test(reply: Message, loss: str, weight: str) -> tuple[Any, Any]:
+    """Return the loss and the samples of a test."""
+    metrics = {
+        k: v for r in reply.content.metric_records.values() for k, v in r.items()
+    }
+    if not isinstance(metrics.get(loss), float) or weight not in metrics:
+        raise ValueError(
+            f"choose_by_loss: evaluate returned {sorted(metrics)}, without {loss} or "
+            f'{weight}; return both, or give choose_by_loss(evaluate, loss="...")'
+        )
+    return metrics[loss], metrics[weight]
+
+
+def _drift_report(
+    losses: FloatArray,
+    count: float,
+    version: str | None,
+    asked: dict[str, Any],
+    context: Context,
+) -> dict[str, Any]:
+    """Return FedDrift's report of a node that keeps no earlier data."""
+    # A result that was lost left a step that the server does not know.
+    last = str(max((step for step, _ in json.loads(asked["assigned"])), default=0))
+    kept: Any = context.state.config_records.get(LOSSES, {})
+    before = kept.get(last)
+    same = version is not None and kept.get(f"{last}.version") == version
+    step = last if same else str(asked["round"])
+    smallest = float(losses.min())
+    drifted = before is not None and not same and smallest - before > asked["delta"]
+    now: dict[str, Any] = {step: smallest, f"{step}.version": version or ""}
+    known = {name: each for name, each in kept.items() if name.split(".")[0] == last}
+    context.state[LOSSES] = ConfigRecord({**known, **now})
+    table = np.zeros((len(losses), len(losses)), np.float32)
+    counts = np.zeros(len(losses), np.float32)
+    chosen = int(losses.argmin())
+    if not drifted:
+        table[chosen] = losses
+        counts[chosen] = count
+    return {
+        "chosen": NEW if drifted else chosen,
+        "step": int(step),
+        "losses": table.tobytes(),
+        "counts": counts.tobytes(),
+    }

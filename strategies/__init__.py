@@ -9,11 +9,14 @@ from importlib import import_module
 from typing import Any
 
 METHODS = {
+    "Auxo": "auxo",
     "CFL": "cfl",
     "FedAvg": "fedavg",
+    "FedDrift": "feddrift",
     "FeSEM": "fesem",
     "Fielding": "fielding",
     "FlexCFL": "flexcfl",
+    "IFCA": "ifca",
     "Oracle": "oracle",
     "Static": "static",
 }

@@ -19,14 +19,14 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 922,
+    "cfl_flower": 995,
     "cfl_flower/analysis": 1_131,
     "cfl_flower/client": 1_021,
     "cfl_flower/clustering": 437,
     "cfl_flower/communication": 1_340,
     "cfl_flower/config": 741,
     "cfl_flower/data": 3_363,
-    "cfl_flower/dropin": 593,
+    "cfl_flower/dropin": 625,
     "cfl_flower/engine": 2_034,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_340,
@@ -36,7 +36,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/secure": 658,
     "clients": 1_159,
     "simulations": 5_134,
-    "strategies": 2_884,
+    "strategies": 2_887,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 63
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 42_739
+TESTS = 42_883
 """Lines of all tests."""
 
 

@@ -48,8 +48,8 @@ class Carrier:
     seed: int = 0
     classes: int = 0
     """Labels that a mod counts; 0 if it has not said yet."""
-    sketched: int = 0
-    """Numbers of an update's sketch; 0 for the whole update."""
+    settings: Any = None
+    """The method's, of which some are its clients'."""
     others: Others = field(default_factory=dict)
     clients: list[ClientId] = field(default_factory=list)
     """The nodes that are there."""
@@ -61,6 +61,8 @@ class Carrier:
     """The nodes that have a mod."""
     silent: set[ClientId] = field(default_factory=set)
     """The nodes that have none, as their answers show."""
+    chosen: bool = False
+    """Whether nodes say which model they trained."""
 
     # What the engine asks of a fleet -------------------------------------------------
 
@@ -128,15 +130,21 @@ class Carrier:
         if phase == "evaluate":
             return self._tests(server_round, plan, tasks)
         asked = plan.config
-        if "pretrain" in asked or "choose" in asked:
+        if self._is_cold_start(plan):
             start = replace(plan, models=[self.initial])
             extra = {"cold-start": True}
             cold = [replace(task, models=(0,)) for task in tasks]
             return [self._to_train(server_round, start, t, extra) for t in cold]
+        if "choose" in asked:
+            return [self._to_train(server_round, plan, task, {}) for task in tasks]
         if ReportRequest.from_config(asked):
             new = [task for task in tasks if task.client not in self._early]
             return [self._question(server_round, plan, task) for task in new]
         return []
+
+    def _is_cold_start(self, plan: Plan) -> bool:
+        """Return whether nodes train from the initial model, and compare updates."""
+        return bool({"pretrain", "directions"} & plan.config.keys())
 
     def _to_train(
         self,
@@ -145,8 +153,27 @@ class Carrier:
         task: Task,
         extra: dict[str, Any] | None = None,
     ) -> Message:
+        """Return the message to a node that trains, or, with ``extra``, is asked."""
         config = {**self.train_config, "server-round": server_round, **(extra or {})}
-        return self._message("train", plan.models[task.models[0]], config, task)
+        first, *others = [plan.models[number] for number in task.models]
+        question = None
+        self.chosen = bool(others or task.config)
+        if self.chosen:
+            question = {
+                **task.config,
+                "models": len(task.models),
+                "train": extra is None,
+                "round": server_round,
+                "arrays": self.terms.arrayrecord_key,
+                "weight": self.terms.weighted_by_key,
+            }
+            if hasattr(self.settings, "delta"):
+                question["delta"] = self.settings.delta
+        message = self._message("train", first, config, task, question)
+        for number, model in enumerate(others, start=1):
+            arrays = self.layout.write(model, self.others)
+            message.content[f"{ASK}.{number}"] = arrays
+        return message
 
     def _tests(self, number: int, plan: Plan, tasks: list[Task]) -> list[Message]:
         """Return the messages to the nodes that test, and to those that may report."""
@@ -261,6 +288,8 @@ class Carrier:
         content = reply.content
         if phase == "query" and ReportRequest.from_config(plan.config):
             return Result(client, 1, metrics=self._first_report(client, content))
+        if phase == "query" and not self._is_cold_start(plan):
+            return Result(client, 1, metrics=self._choice(client, content))
         if phase == "evaluate":
             metrics: dict[str, Any] = dict(content.config_records.get(ASK, {}))
             if not content.metric_records:
@@ -282,10 +311,11 @@ class Carrier:
         if phase == "train":
             self._trained_others.append(rest)
             self.replied.append((task.client, content))
-            return Result(task.client, count, [model])
+            choice = self._choice(task.client, content) if self.chosen else {}
+            return Result(task.client, count, [model], metrics=choice)
         update = model - self.initial
-        if self.sketched:
-            update = sketch(update, self.sketched, self.seed)
+        if size := getattr(self.settings, "sketch", 0):
+            update = sketch(update, size, self.seed)
         if "pretrain" in plan.config:
             return Result(task.client, count, [update])
         chosen = nearest_group(update, [plan.models[k] for k in task.models])
@@ -331,18 +361,26 @@ class Carrier:
 
     def _first_report(self, client: ClientId, content: RecordDict) -> dict[str, Scalar]:
         """Return a node's first report: without the mod, that it has no labels."""
+        nothing = label_histogram(np.zeros(0, np.int64), self.classes)
+        without = DriftReport(nothing, 0).to_metrics()
+        return self._said(client, content, without, "label_histogram(...)")
+
+    def _choice(self, client: ClientId, content: RecordDict) -> dict[str, Scalar]:
+        """Return which model a node chose: without the mod, the first."""
+        return self._said(client, content, {"cluster": 0}, "choose_by_loss(evaluate)")
+
+    def _said(
+        self, client: ClientId, content: RecordDict, without: Any, mod: str
+    ) -> dict[str, Any]:
+        """Return what a node's mod says, or what one without it is taken to say."""
         if ASK in content.config_records:
             self.reporting.add(client)
-            return dict(content.config_records[ASK])  # type: ignore[arg-type]
+            return dict(content.config_records[ASK])
         if client not in self.silent:
-            log.warning(
-                "node %s has no mod, and counts as one that reports nothing: "
-                "ClientApp(mods=[label_histogram(...)]), see cfl_flower.mods",
-                client,
-            )
+            words = "node %s has no mod %s, and counts as one that reports nothing"
+            log.warning(f"{words}: see cfl_flower.mods", client, mod)
             self.silent.add(client)
-        nothing = label_histogram(np.zeros(0, np.int64), self.classes)
-        return DriftReport(nothing, 0).to_metrics()
+        return dict(without)
 
 
 def metric_form(content: RecordDict) -> frozenset[tuple[str, int]]:

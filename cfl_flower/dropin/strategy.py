@@ -78,6 +78,10 @@ class Data:
     shape: tuple[int, ...] = ()
 
 
+PLAIN = {"migration": False, "tested": "last", "form": "original", "fine_tuning": 0}
+"""Settings that would need our own client."""
+
+
 class DropIn(FedAvg):
     """A clustered method for any ClientApp."""
 
@@ -100,12 +104,10 @@ class DropIn(FedAvg):
         super().__init__(*args, **{n: options[n] for n in options.keys() & flower})
         ok = self.fraction_train > 0
         require(ok, "fraction_train", self.fraction_train, "a number above 0")
-        if "migration" in own:
-            # Label counts that shifted stay on the device.
-            options.setdefault("migration", False)
-            ok = not options["migration"]
-            allowed = "False with a plain ClientApp"
-            require(ok, "migration", options["migration"], allowed)
+        for name in own & PLAIN.keys():
+            value = options.setdefault(name, PLAIN[name])
+            allowed = f"{PLAIN[name]} with a plain ClientApp"
+            require(value == PLAIN[name], name, value, allowed)
         values = {name: options[name] for name in options.keys() & own}
         self.settings = self.method.Settings(**values)
         self.seed = seed
@@ -164,7 +166,7 @@ class DropIn(FedAvg):
             train_config or ConfigRecord(),
             evaluate_config or ConfigRecord(),
             self.seed,
-            sketched=getattr(self.settings, "sketch", 0),
+            settings=self.settings,
             others=others,
         )
         discloses = self.method.discloses
@@ -220,10 +222,12 @@ class DropIn(FedAvg):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take in the trained models; return their mean over nodes, and the metrics."""
-        before = self.engine.clusters()
+        trained = self.engine.clusters()
         self.engine.aggregate_train(replies)
+        if self.carrier.chosen:
+            trained = self.engine.clusters()
         of_clusters = self.found.cluster_train_metrics
-        metrics = self._metrics(self.train_metrics_aggr_fn, of_clusters, before)
+        metrics = self._metrics(self.train_metrics_aggr_fn, of_clusters, trained)
         return self.mean_arrays(), metrics
 
     def configure_evaluate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,26 +20,43 @@ from flwr.app import (
 )
 from flwr.clientapp import ClientApp
 
+from cfl_flower.clustering.representations import digest
 from cfl_flower.config.compose import compose_config
 from cfl_flower.learning.testing import evaluate
 from cfl_flower.learning.training import train
 from cfl_flower.models import build_model, initial_vector
-from cfl_flower.mods import label_histogram
+from cfl_flower.mods import choose_by_loss, label_histogram
 from cfl_flower.seeding import generator
 from cfl_flower.server_app import open_stream
+from clients.base import Samples
+from clients.feddrift import FedDriftClient
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import SMALL, Runner
 
 CLUSTERS = {"clusters": 3}
 METHODS = {
+    "auxo": (plain.Auxo, {"split_rounds": [1], "smallest": 2}),
     "fedavg": (plain.FedAvg, {}),
+    "feddrift": (plain.FedDrift, {"delta": 0.05}),
     "cfl": (plain.CFL, {"first": 1, "norms": "relative", "eps1": 1.0, "eps2": 0.1}),
     "fesem": (plain.FeSEM, CLUSTERS),
     "fielding": (plain.Fielding, {}),
     "flexcfl": (plain.FlexCFL, {**CLUSTERS, "alpha": 2.0, "migration": False}),
+    "ifca": (plain.IFCA, CLUSTERS),
     "oracle": (plain.Oracle, {}),
     "static": (plain.Static, {}),
 }
+
+
+OURS = {"feddrift": ["strategy.client=tests.cfl_flower.dropin.test_same_as_ours.OfNow"]}
+"""What our clients are told beside, to do as those of plain apps can."""
+
+
+class OfNow(FedDriftClient):
+    """A client of FedDrift on a device: its earlier data are gone."""
+
+    def belonging(self, chosen: int, past: dict[int, int]) -> dict[int, Samples]:
+        return super().belonging(chosen, {})
 
 
 class Alike:
@@ -51,8 +69,15 @@ class Alike:
         dataset = self.config.dataset
         self.size = (self.config.model, dataset.shape, dataset.classes)
         self.app = ClientApp(mods=[label_histogram(self.labels, dataset.classes)])
-        self.app.train()(self.train)
+        choose = choose_by_loss(self.measure, version=self.version)
+        self.app.train(mods=[choose])(self.train)
         self.app.evaluate()(self.evaluate)
+        self.states: defaultdict[int, RecordDict] = defaultdict(RecordDict)
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        # Flower keeps it from message to message; the grid of tests does not.
+        context.state = self.states[context.node_id]
+        return self.app(message, context)
 
     def arrays(self, seed: int) -> ArrayRecord:
         model = build_model(*self.size, seed)
@@ -67,6 +92,11 @@ class Alike:
     def labels(self, context: Context) -> np.ndarray[Any, Any]:
         client = int(context.node_config["partition-id"])
         return self.stream.view(client, self.upcoming).labels
+
+    def version(self, context: Context) -> str:
+        client = int(context.node_config["partition-id"])
+        view = self.stream.view(client, self.upcoming)
+        return digest(np.stack([view.train_indices, view.labels]))
 
     def read(self, message: Message, context: Context) -> Any:
         number = message.content["config"]["server-round"]
@@ -97,8 +127,11 @@ class Alike:
         return Message(content, reply_to=message)
 
     def evaluate(self, message: Message, context: Context) -> Message:
-        _, number, model, view = self.read(message, context)
-        self.upcoming = number + 1
+        self.upcoming = message.content["config"]["server-round"] + 1
+        return self.measure(message, context)
+
+    def measure(self, message: Message, context: Context) -> Message:
+        _, _, model, view = self.read(message, context)
         x, y = view.train()
         loss, _ = evaluate(model, x, y)
         found = MetricRecord({"loss": loss, "num-examples": len(y)})
@@ -113,7 +146,7 @@ def test_a_server_that_restarts_goes_on_to_the_same_numbers(tmp_path: Path) -> N
 
     alike = Alike([*SMALL, "strategy=fielding"])
     nodes = [{"partition-id": client} for client in range(12)]
-    grid = InProcessGrid(nodes, alike.app)
+    grid = InProcessGrid(nodes, alike)
     whole = run(plain.Fielding(fraction_train=0.5), 4, alike, grid)
     alike.upcoming = 1
     run(plain.Fielding(**kept), 2, alike, grid)
@@ -128,12 +161,15 @@ def test_clusters_and_models_are_ours(name: str, run_small: Runner) -> None:
     kind, options = METHODS[name]
     values = [f"strategy.{key}={value}".lower() for key, value in options.items()]
     overrides = [f"strategy={name}", *values]
-    ours = run_small(*overrides)
+    if name == "feddrift":
+        # Models that fit before the drift.
+        overrides.append("strategy.local.epochs=5")
+    ours = run_small(*overrides, *OURS.get(name, []))
     alike = Alike([*SMALL, *overrides])
-    grid = InProcessGrid([{"partition-id": k} for k in range(12)], alike.app)
+    grid = InProcessGrid([{"partition-id": k} for k in range(12)], alike)
     seed = alike.config.seed
     own: dict[str, Any] = dict(options)
-    if name == "fesem":
+    if name in ("fesem", "ifca"):
         own["reseeded"] = alike.arrays
     if name == "oracle":
         truth = alike.config.timeline.concepts

@@ -22,7 +22,7 @@ from flwr.app import (
 from flwr.clientapp import ClientApp
 
 from cfl_flower.errors import CflError, ConfigError
-from cfl_flower.mods import ASK, label_histogram
+from cfl_flower.mods import ASK, choose_by_loss, label_histogram
 from simulations.engines.inprocess import InProcessGrid
 
 INITIAL = {
@@ -169,6 +169,11 @@ def test_labels_are_whole_numbers() -> None:
         (plain.FedAvg, {"fraction_train": 0.0}, "fraction_train=0.0"),
         (plain.Fielding, {"threshold": -1}, "threshold=-1"),
         (plain.FeSEM, {"clusters": 2}, "reseeded=None"),
+        (plain.IFCA, {"clusters": 2}, "reseeded=None"),
+        (plain.IFCA, {"clusters": 0}, "clusters=0"),
+        (plain.IFCA, {"tested": "best"}, "tested=best is not allowed; use last"),
+        (plain.FedDrift, {"form": "simplified"}, "form=simplified"),
+        (plain.FedDrift, {"fine_tuning": 1}, "fine_tuning=1"),
     ],
 )
 def test_wrong_settings_are_one_line(kind: Any, options: Any, words: str) -> None:
@@ -304,3 +309,127 @@ def test_a_report_that_lies_is_nobody_elses(report: dict[str, Any]) -> None:
     found = strategy.start(grid=grid, initial_arrays=record(), num_rounds=2)
     assert found.clusters == {1000: 0, 1001: 1, 1003: 1}
     assert {each.client for each in found.failures[1]} == {1002}
+
+
+SEEDED: dict[str, Any] = {
+    "clusters": 2,
+    "reseeded": lambda seed: record(weight=np.full((2, 3), seed % 7, float)),
+}
+
+
+def choosing(name: str = "loss", mod: bool = True, **metrics: Any) -> ClientApp:
+    """Return an app whose nodes choose the model that is nearest to their number."""
+    app = ClientApp()
+
+    def evaluate(message: Message, context: Context) -> Message:
+        gaps = message.content["arrays"][WEIGHT].numpy() - context.node_id
+        found = {name: float(abs(gaps).mean()), "num-examples": 2, **metrics}
+        return Message(RecordDict({"metrics": MetricRecord(found)}), reply_to=message)
+
+    def train(message: Message, context: Context) -> Message:
+        found = {"num-examples": context.node_id - 999}
+        arrays = message.content["arrays"]
+        content = RecordDict({"arrays": arrays, "metrics": MetricRecord(found)})
+        return Message(content, reply_to=message)
+
+    app.train(mods=[choose_by_loss(evaluate)] * mod)(train)
+    app.evaluate()(evaluate)
+    return app
+
+
+KINDS: dict[Any, dict[str, Any]] = {plain.IFCA: SEEDED, plain.FedDrift: {}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"cluster": 2, "chosen": 2},
+        {"cluster": -1, "chosen": -2},
+        {"cluster": 1.0, "chosen": 0.0},
+        {"cluster": True, "chosen": False},
+        {"cluster": "1", "chosen": "0"},
+        {"cluster": [1], "chosen": [0]},
+        {},
+    ],
+)
+def test_a_choice_that_lies_is_nobody_elses(kind: Any, choice: dict[str, Any]) -> None:
+    check_a_lie(kind, choice)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"losses": np.full(1, np.nan, np.float32).tobytes()},
+        {"losses": np.full(1, -1, np.float32).tobytes()},
+        {"losses": np.zeros(4, np.float32).tobytes()},
+        {"losses": [0.0]},
+        {"counts": np.full(1, np.inf, np.float32).tobytes()},
+        {"counts": np.zeros(1, np.float32).tobytes()},
+        {"step": 99},
+        {"step": "1"},
+    ],
+)
+def test_losses_that_lie_are_nobody_elses(lie: dict[str, Any]) -> None:
+    own = np.ones(1, np.float32).tobytes()
+    report = {"chosen": 0, "step": 1, "losses": own, "counts": own}
+    check_a_lie(plain.FedDrift, {**report, **lie})
+
+
+def check_a_lie(kind: Any, choice: dict[str, Any]) -> None:
+    """Check that a node that answers such a choice costs its own result only."""
+    app = choosing()
+
+    def lie(message: Message, context: Context) -> Message:
+        reply = app(message, context)
+        if context.node_id == 1002 and ASK in reply.content:
+            reply.content[ASK] = ConfigRecord(choice)
+        return reply
+
+    nodes = [{"partition-id": node} for node in range(4)]
+    grid = InProcessGrid(nodes, lie)  # type: ignore[arg-type]
+    found = kind(**KINDS[kind]).start(grid, record(), 2)
+    for failures in found.failures.values():
+        assert [each.client for each in failures] == [1002]
+        assert failures[0].reason == "representation"
+        assert "\n" not in failures[0].detail
+    assert np.isfinite(found.arrays[WEIGHT].numpy()).all()
+
+
+def test_nodes_choose_by_loss_and_metrics_are_of_what_they_chose() -> None:
+    found = start(choosing(), plain.IFCA, rounds=1, **SEEDED)
+    first = record(weight=np.zeros((2, 3)))
+    drawn = {k: each[WEIGHT].numpy()[0, 0] for k, each in found.cluster_arrays.items()}
+    chosen = set(found.clusters.values())
+    # All are nearer to the larger of the two first models.
+    assert len(chosen) == 1
+    assert drawn[chosen.pop()] == max(drawn.values())
+    assert found.cluster_train_metrics[1].keys() == set(found.clusters.values())
+    assert first.keys() == found.arrays.keys()
+
+
+def test_losses_of_nan_are_never_chosen() -> None:
+    found = start(choosing(loss=float("nan")), plain.IFCA, **SEEDED)
+    assert set(found.clusters.values()) == {0}
+    with pytest.raises(CflError, match="losses: numbers must be finite; fix the app"):
+        start(choosing(loss=float("nan")), plain.FedDrift)
+
+
+def test_without_the_mod_nodes_train_the_first_model(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        found = start(choosing(mod=False), plain.IFCA, **SEEDED)
+    assert set(found.clusters.values()) == {0}
+    lines = [each for each in caplog.messages if "no mod choose_by_loss" in each]
+    assert len(lines) == 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_evaluate_without_a_loss_is_one_line(kind: Any) -> None:
+    words = r"choose_by_loss: evaluate returned \['eval_loss', .*give choose_by_loss"
+    with pytest.raises(CflError, match=words) as error:
+        start(choosing("eval_loss"), kind, **KINDS[kind])
+    assert "\n" not in str(error.value)
+    with pytest.raises(CflError, match="chosen=None, not one of"):
+        start(choosing(mod=False), plain.FedDrift)
