@@ -5,6 +5,9 @@
     @app.train(mods=[choose_by_loss(evaluate)])
     def train(message: Message, context: Context) -> Message: ...
 
+    @app.evaluate(mods=[fine_tune(train, epochs=1)])
+    def evaluate(message: Message, context: Context) -> Message: ...
+
 A mod answers what the server asks in a record of its own, and hands everything else to
 the app as it came. What it has to remember is in `context.state`.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,10 +25,14 @@ from numpy.typing import ArrayLike
 
 from cfl_flower.client.drift_report import DriftReport, ReportRequest
 from cfl_flower.clustering import representations
+from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Vector
 
 ASK = "cfl-flower"
 """The name of the record with a question, of that with the answer, and of the state."""
+
+FINE_TUNING = "fine-tuning-epochs"
+"""What `fine_tune` puts into the config of train."""
 
 LOSSES = f"{ASK}.losses"
 """The record of a node's state with its smallest loss on the data of time steps."""
@@ -141,6 +149,32 @@ def choose_by_loss(
             reply = call_next(message, context)
         reply.content[ASK] = ConfigRecord(answer)
         return reply
+
+    return mod
+
+
+def fine_tune(train: App, epochs: int = 1) -> Mod:
+    """Return a mod of an app's evaluate, which tests what train makes of the model.
+
+    ``train`` is the app's, and finds `FINE_TUNING` in its config. Nothing of what it
+    does leaves the device or stays in the context.
+    """
+    ok = isinstance(epochs, int) and epochs > 0
+    require(ok, "fine_tune: epochs", epochs, "a whole number above 0")
+
+    def mod(message: Message, context: Context, call_next: Call) -> Message:
+        content = message.content
+        keys = [name for name, record in content.array_records.items() if record]
+        if message.metadata.message_type != "evaluate" or not keys:
+            return call_next(message, context)
+        configs = content.config_records.items()
+        told = {k: ConfigRecord({**each, FINE_TUNING: epochs}) for k, each in configs}
+        message.content = RecordDict({**content, **told})
+        trained = train(message, deepcopy(context)).content.array_records
+        require(len(trained) == 1, "fine_tune: train", [*trained], "one ArrayRecord")
+        arrays = dict(zip(keys, trained.values(), strict=True))
+        message.content = RecordDict({**content, **arrays})
+        return call_next(message, context)
 
     return mod
 

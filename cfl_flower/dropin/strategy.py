@@ -20,7 +20,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
+from numpy.typing import ArrayLike
 
+from cfl_flower.clustering.algorithms import nearest_centre
+from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.dropin.carrier import Carrier
@@ -29,6 +32,7 @@ from cfl_flower.dropin.rounds import Concepts, PlainRounds, Reseeded
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import mean_model
+from cfl_flower.mods import read_labels
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.settings import known_names, require
@@ -58,6 +62,22 @@ class ClusteredResult(Result):
     """What ``evaluate_fn`` returned, of each round and cluster."""
     failures: dict[int, list[Failure]] = field(default_factory=dict)
     """Whose answers were missing or not valid, by round."""
+    state: Any = None
+    """What the method remembers."""
+    settings: Any = None
+    """The method's."""
+
+    def assign(self, labels: ArrayLike) -> int:
+        """Return the cluster of a node that never trained, by its labels."""
+        centres = getattr(self.state, "centres", None)
+        if centres is None:
+            raise ConfigError(
+                "assign: this method does not place nodes by labels, as Fielding and "
+                "Static do; test the arrays in cluster_arrays on the node's data"
+            )
+        classes = centres.shape[1]
+        own = label_histogram(read_labels(labels, classes), classes)
+        return int(nearest_centre(own[None], centres, self.settings.distance)[0])
 
 
 @dataclass
@@ -307,6 +327,8 @@ class DropIn(FedAvg):
         state = engine.context.state
         found = self.found
         found.clusters = engine.clusters()
+        found.state = state
+        found.settings = self.settings
         found.cluster_history = engine.history
         found.cluster_arrays = dict(enumerate(map(self.arrays_of, state.models)))
         done = engine.context.done

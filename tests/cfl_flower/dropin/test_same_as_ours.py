@@ -13,6 +13,7 @@ import pytest
 from flwr.app import (
     Array,
     ArrayRecord,
+    ConfigRecord,
     Context,
     Message,
     MetricRecord,
@@ -22,10 +23,10 @@ from flwr.clientapp import ClientApp
 
 from cfl_flower.clustering.representations import digest
 from cfl_flower.config.compose import compose_config
-from cfl_flower.learning.testing import evaluate
+from cfl_flower.learning.testing import evaluate as evaluate_model
 from cfl_flower.learning.training import train
 from cfl_flower.models import build_model, initial_vector
-from cfl_flower.mods import choose_by_loss, label_histogram
+from cfl_flower.mods import FINE_TUNING, choose_by_loss, fine_tune, label_histogram
 from cfl_flower.seeding import generator
 from cfl_flower.server_app import open_stream
 from clients.base import Samples
@@ -110,7 +111,14 @@ class Alike:
         client, number, model, view = self.read(message, context)
         local = self.config.strategy.local
         purpose = "batches"
-        if "cold-start" in message.content["config"]:
+        config = message.content["config"]
+        if FINE_TUNING in config:
+            rate = self.config.strategy.fine_tuning_rate
+            epochs = config[FINE_TUNING]
+            local = replace(local, epochs=epochs, learning_rate=rate)
+            purpose = "fine-tuning"
+            context.state["fine-tuned"] = ConfigRecord({})
+        if "cold-start" in config:
             local = replace(local, steps=self.config.strategy.pretraining)
             purpose = "pretraining"
         x, y = view.train()
@@ -133,7 +141,7 @@ class Alike:
     def measure(self, message: Message, context: Context) -> Message:
         _, _, model, view = self.read(message, context)
         x, y = view.train()
-        loss, _ = evaluate(model, x, y)
+        loss, _ = evaluate_model(model, x, y)
         found = MetricRecord({"loss": loss, "num-examples": len(y)})
         return Message(RecordDict({"metrics": found}), reply_to=message)
 
@@ -188,3 +196,34 @@ def test_clusters_and_models_are_ours(name: str, run_small: Runner) -> None:
         vector = np.concatenate([each.numpy().ravel() for each in arrays])
         np.testing.assert_array_equal(vector, model)
     assert len(set(found.clusters.values())) > 1 or name in ("fedavg", "fesem")
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fielding"])
+def test_fine_tuning_tests_what_ours_does(name: str, run_small: Runner) -> None:
+    overrides = [f"strategy={name}", "strategy.fine_tuning=2"]
+    ours = run_small(*overrides)
+    alike = Alike([*SMALL, *overrides])
+    seen = {}
+
+    def evaluate(message: Message, context: Context) -> Message:
+        client, number, model, view = alike.read(message, context)
+        _, correct = evaluate_model(model, *view.test())
+        seen[number, client] = round(correct / len(view.test_labels), 6)
+        assert "fine-tuned" not in context.state
+        assert FINE_TUNING not in message.content["config"]
+        return alike.evaluate(message, context)
+
+    alike.app = ClientApp(mods=alike.app._mods)
+    alike.app.train()(alike.train)
+    alike.app.evaluate(mods=[fine_tune(alike.train, epochs=2)])(evaluate)
+    grid = InProcessGrid([{"partition-id": k} for k in range(12)], alike)
+    seed = alike.config.seed
+    kind, _ = METHODS[name]
+    found = kind(fraction_train=0.5, seed=seed).start(grid, alike.arrays(seed), 4)
+    for row in ours.clients:
+        assert seen[row["round"], row["client"]] == round(row["accuracy"], 6)
+    for model, arrays in zip(
+        ours.state.models, found.cluster_arrays.values(), strict=True
+    ):
+        vector = np.concatenate([each.numpy().ravel() for each in arrays.values()])
+        np.testing.assert_array_equal(vector, model)

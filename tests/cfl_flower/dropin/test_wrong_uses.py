@@ -22,7 +22,7 @@ from flwr.app import (
 from flwr.clientapp import ClientApp
 
 from cfl_flower.errors import CflError, ConfigError
-from cfl_flower.mods import ASK, choose_by_loss, label_histogram
+from cfl_flower.mods import ASK, choose_by_loss, fine_tune, label_histogram
 from simulations.engines.inprocess import InProcessGrid
 
 INITIAL = {
@@ -433,3 +433,35 @@ def test_an_evaluate_without_a_loss_is_one_line(kind: Any) -> None:
     assert "\n" not in str(error.value)
     with pytest.raises(CflError, match="chosen=None, not one of"):
         start(choosing(mod=False), plain.FedDrift)
+
+
+def test_a_node_that_never_trained_gets_a_cluster_by_its_labels() -> None:
+    found = start(make_app(labels_of_half), plain.Fielding, significance=0.0)
+    assert found.assign([0, 1] * 9) == found.clusters[1000]
+    assert found.assign(np.array([3, 2, 3])) == found.clusters[1001]
+    with pytest.raises(ValueError, match=r"labels=\['cat'\] are not allowed; return"):
+        found.assign(["cat"])
+    with pytest.raises(ValueError, match=r"labels=\[4\] are not allowed; return"):
+        found.assign([4])
+    with pytest.raises(ConfigError, match="does not place nodes by labels, as Field"):
+        start(make_app()).assign([0])
+
+
+@pytest.mark.parametrize("epochs", [0, 1.5, "2"])
+def test_epochs_of_fine_tuning_are_whole_numbers(epochs: Any) -> None:
+    with pytest.raises(ConfigError, match=f"fine_tune: epochs={epochs}"):
+        fine_tune(make_app(), epochs)
+
+
+def test_fine_tuning_that_trains_nothing_costs_a_nodes_test() -> None:
+    def train(message: Message, context: Context) -> Message:
+        return Message(RecordDict({}), reply_to=message)
+
+    app = ClientApp()
+    app.train()(make_app())
+    app.evaluate(mods=[fine_tune(train)])(make_app())
+    found = start(app, rounds=1)
+    assert len(found.failures[1]) == 4
+    for failure in found.failures[1]:
+        assert failure.phase == "evaluate"
+        assert "fine_tune: train=[] is not allowed; use one" in failure.detail
