@@ -6,7 +6,8 @@
 It is written into the current folder, where commands find it, and works as it is. A
 client comes with the method that asks it. A
 project is a method in a folder of its own, which is a Flower app: `flwr run .` sends it
-to a SuperLink and to devices. Exit codes as `simulations.run`.
+to a SuperLink and to devices. A dropin is a Flower app whose ClientApp is one's own.
+Exit codes as `simulations.run`.
 """
 
 from __future__ import annotations
@@ -33,11 +34,15 @@ KINDS = {
     "drift": "drift",
     "partition": "partition",
     "project": "strategy",
+    "dropin": "strategy",
 }
 """What can be begun, and the group of its settings."""
 
 INSTALLED = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"
 """Environment variable of Flower: 1 for what is installed where the SuperLink is."""
+
+APPS = ("project", "dropin")
+"""The kinds that have a folder of their own."""
 
 PARTS = {"project": ("method", "project")}
 """The skeletons of a kind, if there are several."""
@@ -84,12 +89,12 @@ def main(arguments: Sequence[str]) -> None:
     """Write the files and say how to use them."""
     parser = Parser("new", __doc__)
     parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
-    words = "of the module and its settings; of a project, its folder"
+    words = "of the module and its settings; of an app, its folder"
     parser.add_argument("name", metavar="NAME", help=words)
     asked = parser.parse_args(arguments)
     name = asked.name
     folder = Path()
-    if asked.kind == "project":
+    if asked.kind in APPS:
         folder = Path(name)
         name = folder.name.replace("-", "_")
     for path in write_skeleton(asked.kind, name, folder):
@@ -99,8 +104,11 @@ def main(arguments: Sequence[str]) -> None:
     chosen = f"{KINDS[asked.kind]}={name}"
     if asked.kind == "dataset":
         chosen += " partition=dirichlet drift=none"
-    print(f"try it:  cfl-flower run {chosen}\ntest it: python -m pytest test_{name}.py")
-    if asked.kind == "project":
+    tried = f"cfl-flower run {chosen}"
+    if asked.kind == "dropin":
+        tried = "flwr run . --stream --federation-config num-supernodes=4"
+    print(f"try it:  {tried}\ntest it: python -m pytest test_{name}.py")
+    if asked.kind in APPS:
         print(f"on a SuperLink of yours: {INSTALLED}=1 flwr run . --stream")
 
 

@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_240,
     "cfl_flower/secure": 658,
     "clients": 1_159,
-    "simulations": 5_134,
+    "simulations": 5_139,
     "strategies": 2_887,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 63
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 42_954
+TESTS = 42_983
 """Lines of all tests."""
 
 

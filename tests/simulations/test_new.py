@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,16 +12,19 @@ import pytest
 
 from simulations.engines.flower_cli import COMPLETED, wait_for_end
 from simulations.engines.superlink import private_superlink
-from simulations.new import KINDS, main, write_skeleton
+from simulations.new import APPS, KINDS, main, write_skeleton
 
-ALONE = [kind for kind in KINDS if kind != "project"]
+ALONE = [kind for kind in KINDS if kind not in APPS]
+FILES = {"project": 6, "dropin": 4}
 
 
-@pytest.mark.parametrize("kinds", [ALONE, ["project"]])
+@pytest.mark.parametrize(
+    "kinds", [ALONE, ["project"], pytest.param(["dropin"], marks=pytest.mark.ray)]
+)
 def test_skeletons_pass_their_own_tests(kinds: list[str], tmp_path: Path) -> None:
     for kind in kinds:
         files = write_skeleton(kind, f"own_{kind}", tmp_path)
-        assert len(files) == (6 if kind == "project" else 3)
+        assert len(files) == FILES.get(kind, 3)
         assert all(path.exists() for path in files)
         assert "$" not in "".join(path.read_text() for path in files)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
@@ -72,6 +76,31 @@ def test_a_project_is_an_app_that_flower_runs(tmp_path: Path) -> None:
         assert wait_for_end(variables=variables, patience=60) == COMPLETED, done.stdout
     assert f"saved in {tmp_path}/run\n" in done.stdout
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_plain_app_is_one_that_flower_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["dropin", "own-app"]) == 0
+    assert "try it:  flwr run . --stream" in capsys.readouterr().out
+    (tmp_path / "home").mkdir()
+    size = ["--federation-config", "num-supernodes=4 client-resources-num-cpus=1"]
+    command = ["flwr", "run", ".", "--stream", *size]
+    with private_superlink(tmp_path / "home") as variables:
+        done = subprocess.run(
+            command,
+            cwd=tmp_path / "own-app",
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert wait_for_end(variables=variables, patience=60) == COMPLETED, done.stdout
+    assert len(re.findall(r"node \d+ is in cluster [01]\n", done.stdout)) == 4
+    assert len(re.findall(r"cluster [01] has the accuracy", done.stdout)) == 2
 
 
 @pytest.mark.parametrize(
