@@ -68,6 +68,10 @@ class StrategySettings:
     classifier. Nothing of it is kept or sent."""
     fine_tuning_rate: Positive = 0.01
     """Learning rate of fine-tuning; the rest is as in `local`."""
+    label_shares: bool = False
+    """Whether a client adds the logarithm of its own label shares, among its training
+    samples, to the outputs of a model before each test (as Menon et al., ICLR 2021,
+    adjust logits). Nothing is trained or sent."""
 
     def __post_init__(self) -> None:
         client = locate(self.client, "strategy.client")
@@ -76,6 +80,9 @@ class StrategySettings:
         ok = not self.fine_tuning or getattr(client, "fine_tunes", False)
         rule = f"0: {self.client} cannot fine-tune what it tests"
         require(ok, "strategy.fine_tuning", self.fine_tuning, rule)
+        ok = not self.label_shares or getattr(client, "fine_tunes", False)
+        rule = f"false: {self.client} cannot adjust what it tests"
+        require(ok, "strategy.label_shares", self.label_shares, rule)
 
     def check_run(self, clients: int) -> None:
         """Raise `ConfigError` for settings that do not fit the number of clients."""

@@ -76,8 +76,8 @@ class ClusteredClient(NumPyClient):
     subclass that overrides `fit`, and still does, sets it to true."""
 
     fine_tunes: ClassVar[bool] = True
-    """Whether tests obey `StrategySettings.fine_tuning`. A subclass that overrides
-    `evaluate` or `make_test`, and still does, sets it to true."""
+    """Whether tests obey `StrategySettings.fine_tuning` and `label_shares`. A subclass
+    that overrides `evaluate` or `make_test`, and still does, sets it to true."""
 
     tests_received: ClassVar[bool] = True
     """Whether `evaluate` tests the first received model as it is, and reports nothing
@@ -378,7 +378,27 @@ class ClusteredClient(NumPyClient):
             From a view to the mean loss and the number of correct answers.
         """
         served = self.fine_tuned(self.served(parameters))
-        return partial(self.context.evaluator.evaluate, served)
+        return self.test_of(served)
+
+    def test_of(self, model: Vector) -> Test:
+        """Return a function that tests a model, by the client's label shares if set."""
+        shift = self.label_shift()
+        return partial(self.context.evaluator.evaluate, model, shift=shift)
+
+    def label_shift(self) -> FloatArray | None:
+        """Return what a test adds to all logits, (L,), None for nothing.
+
+        It is the logarithm of the client's own label shares, of the training samples of
+        the round: of n samples n_y have the label y, and its share is (n_y + 1) /
+        (n + L), so that none is zero. (Menon et al., ICLR 2021, adjust logits so.)
+        """
+        context = self.context
+        if not context.settings.label_shares:
+            return None
+        _, y = self.samples(context.round)
+        classes = context.stream.classes
+        counts = np.bincount(y.cpu().numpy(), minlength=classes)
+        return np.log((counts + 1) / (len(y) + classes)).astype(np.float32)
 
     def fine_tuned(self, model: Vector) -> Vector:
         """Return a model after the epochs before a test, if any; nothing is saved."""

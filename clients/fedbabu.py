@@ -6,8 +6,6 @@ extractor. Keeps: nothing.
 
 from __future__ import annotations
 
-from functools import partial
-
 from cfl_flower.types import Vector
 from clients.base import Config, Reply, Test
 from clients.families.decoupled import DecoupledClient
@@ -36,4 +34,4 @@ class FedBABUClient(DecoupledClient):
             return super().make_test(parameters)
         whole = self.split.join(parameters[0], self.first_classifier())
         # The whole model is fine-tuned, for the evaluation alone.
-        return partial(self.context.evaluator.evaluate, self.fine_tuned(whole))
+        return self.test_of(self.fine_tuned(whole))

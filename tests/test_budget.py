@@ -19,9 +19,9 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_013,
+    "cfl_flower": 1_017,
     "cfl_flower/analysis": 1_131,
-    "cfl_flower/client": 1_021,
+    "cfl_flower/client": 1_035,
     "cfl_flower/clustering": 437,
     "cfl_flower/communication": 1_340,
     "cfl_flower/config": 741,
@@ -29,26 +29,26 @@ BUDGET: dict[str, int] = {
     "cfl_flower/dropin": 639,
     "cfl_flower/engine": 2_034,
     "cfl_flower/environment": 201,
-    "cfl_flower/learning": 1_340,
+    "cfl_flower/learning": 1_344,
     "cfl_flower/models": 779,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_240,
     "cfl_flower/secure": 658,
-    "clients": 1_159,
+    "clients": 1_172,
     "simulations": 5_139,
     "strategies": 2_887,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
-LONGEST_FILE = 446
+LONGEST_FILE = 466
 LONGEST_FUNCTION = 60
 LONG_FILES = 60
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 63
+SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 42_983
+TESTS = 43_059
 """Lines of all tests."""
 
 

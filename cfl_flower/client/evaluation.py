@@ -30,6 +30,14 @@ class Predictions:
     labels: IntArray
     """The most probable label, shape (n,)."""
 
+    def of(self, rows: IntArray, shift: FloatArray | None = None) -> Predictions:
+        """Return those of some samples, with logits that are shifted by (L,)."""
+        if shift is None:
+            return Predictions(self.log_shares[rows], self.labels[rows])
+        scores = torch.from_numpy(self.log_shares[rows] + shift)
+        shares = log_softmax(scores, 1).numpy()
+        return Predictions(shares, shares.argmax(1))
+
 
 class Evaluator:
     """The tests of one batch of tasks on the worker's network.
@@ -52,27 +60,32 @@ class Evaluator:
         return self._predictions[key]
 
     def evaluate(
-        self, vector: Vector, view: View, note: Note | None = None
+        self,
+        vector: Vector,
+        view: View,
+        note: Note | None = None,
+        shift: FloatArray | None = None,
     ) -> tuple[float, int]:
         """Return the mean cross-entropy and the correct answers on a client's samples.
 
-        ``note`` is given logits, or logarithms of probabilities, and labels. Raises
-        `ValueError` if there are no samples.
+        ``note`` is given logits, or logarithms of probabilities, and labels; ``shift``
+        is added to all logits, shape (L,). Raises `ValueError` if there are no samples.
         """
         pool = view.test_pool
         indices = view.test_indices
         if not self._pays(vector, view, pool, len(indices)):
-            return evaluate(self._model.load(vector), *view.test(), note=note)
+            model = self._model.load(vector)
+            return evaluate(model, *view.test(), note=note, shift=shift)
         truth = view.test_labels
         correct = 0
         log_shares = np.empty(len(indices))
         for form, rows, places in view.by_form("test"):
-            found = self._predicted(vector, pool, form)
-            log_shares[places] = found.log_shares[rows, truth[places]]
-            correct += int(np.count_nonzero(found.labels[rows] == truth[places]))
+            found = self._predicted(vector, pool, form).of(rows, shift)
+            right = truth[places]
+            log_shares[places] = found.log_shares[np.arange(len(right)), right]
+            correct += int(np.count_nonzero(found.labels == right))
             if note is not None:
-                scores = torch.from_numpy(found.log_shares[rows])
-                note(scores, torch.from_numpy(truth[places]))
+                note(torch.from_numpy(found.log_shares), torch.from_numpy(right))
         return -float(log_shares.mean()), correct
 
     @torch.no_grad()
@@ -82,19 +95,20 @@ class Evaluator:
         classifier: Vector,
         view: View,
         note: Note | None = None,
+        shift: FloatArray | None = None,
     ) -> tuple[float, int]:
         """Test a client's own classifier on an extractor that others receive, too.
 
         The representations of the pool are computed once for all classifiers. The two
-        are the parts of a model (`models.Split`). ``note`` is that of `evaluate`.
-        Raises `ValueError` if there are no samples.
+        are the parts of a model (`models.Split`). ``note`` and ``shift`` are those of
+        `evaluate`. Raises `ValueError` if there are no samples.
         """
         pool = view.test_pool
         indices = view.test_indices
         split = self._model.split
         if not self._pays(extractor, view, pool, len(indices)):
             model = self._model.load(split.join(extractor, classifier))
-            return evaluate(model, *view.test(), note=note)
+            return evaluate(model, *view.test(), note=note, shift=shift)
         parts = []
         order = []
         for form, rows, places in view.by_form("test"):
@@ -108,6 +122,8 @@ class Evaluator:
         rows_of = torch.from_numpy(split.rows(classifier)).to(found.device)
         points = in_place(parts, order)
         logits = linear(points, rows_of[:, :-1], rows_of[:, -1])
+        if shift is not None:
+            logits = logits + torch.from_numpy(shift).to(logits.device)
         labels = torch.from_numpy(view.test_labels).to(found.device)
         correct = int((logits.argmax(1) == labels).sum())
         if note is not None:

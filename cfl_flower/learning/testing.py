@@ -200,6 +200,7 @@ def evaluate(
     y: Tensor,
     spread: Callable[..., Iterable[Any]] = map,
     note: Note | None = None,
+    shift: FloatArray | None = None,
 ) -> tuple[float, int]:
     """Return the mean cross-entropy and the number of correct predictions.
 
@@ -213,6 +214,8 @@ def evaluate(
         Maps over blocks; a thread pool's ``map`` gives the same bits.
     note : callable, optional
         Is given the logits and labels of each block.
+    shift : ndarray, optional
+        What is added to the logits of each sample, shape (L,), float32.
 
     Returns
     -------
@@ -228,7 +231,8 @@ def evaluate(
     switch_mode(model, training=False)
     model.passes += len(y)
     parts = [torch.split(data, BLOCK) for data in (x, y)]
-    tested = spread(partial(_test_block, model.module, note), *parts)
+    added = None if shift is None else torch.from_numpy(shift).to(x.device)
+    tested = spread(partial(_test_block, model.module, note, added), *parts)
     loss = 0.0
     correct = 0
     for y_block, (block_loss, block_correct) in zip(parts[1], tested, strict=True):
@@ -239,9 +243,11 @@ def evaluate(
 
 @torch.no_grad()
 def _test_block(
-    module: nn.Module, note: Note | None, x: Tensor, y: Tensor
+    module: nn.Module, note: Note | None, shift: Tensor | None, x: Tensor, y: Tensor
 ) -> tuple[float, int]:
     logits = module(x)
+    if shift is not None:
+        logits = logits + shift
     if note is not None:
         note(logits, y)
     return float(cross_entropy(logits, y)), int((logits.argmax(1) == y).sum())

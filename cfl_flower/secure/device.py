@@ -101,7 +101,7 @@ class DeviceRunner(TaskRunner):
             return None
         strategy = self.settings["strategy"]
         received = getattr(self.resources.client_class, "tests_received", False)
-        if received and not strategy.fine_tuning:
+        if received and not (strategy.fine_tuning or strategy.label_shares):
             return None
         why = "its owner lets it test received models alone, as they are"
         return "refused", f"{why}; {strategy.client} tests others with these settings"

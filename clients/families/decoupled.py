@@ -122,7 +122,9 @@ class DecoupledClient(ClusteredClient):
         classifier = self.classifier(self.context.upcoming)
         if self.context.settings.fine_tuning:
             classifier = self.fine_tune(extractor, classifier)
-        return partial(self.context.evaluator.evaluate_split, extractor, classifier)
+        shift = self.label_shift()
+        test = self.context.evaluator.evaluate_split
+        return partial(test, extractor, classifier, shift=shift)
 
     def fine_tune(self, extractor: Vector, classifier: Vector) -> Vector:
         """Return the classifier after some more epochs, without saving it."""

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from cfl_flower.clustering.representations import digest, label_histogram
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.engine.method import StrategySettings
 from cfl_flower.learning.optimizer import LocalTraining
+from cfl_flower.learning.testing import logits
 from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel, Mclr, initial_vector
 from cfl_flower.seeding import generator
@@ -172,6 +174,42 @@ def test_inner_steps_of_pfedme_are_counted_as_work(
     ClusteredClient(plain).fit([INITIAL], {})
     PFedMeClient(personal).fit([INITIAL], {})
     assert personal.model.passes == 4 * plain.model.passes > 0
+
+
+def test_label_shares_are_those_of_the_round_that_ends(
+    make_context: MakeContext,
+) -> None:
+    context = make_context(2)
+    client = ClusteredClient(context)
+    assert client.label_shift() is None
+    context.settings = replace(context.settings, label_shares=True)
+    counts = np.bincount(context.stream.view(2, 2).labels, minlength=10)
+    assert counts.min() == 0, "a share of none is smoothed"
+    # (n_y + 1) / (n + L)
+    expected = np.log((counts + 1) / (counts.sum() + 10))
+    shift = client.label_shift()
+    assert shift is not None
+    assert shift.dtype == np.float32
+    np.testing.assert_allclose(shift, expected, rtol=1e-6)
+    later = replace(context, round=3)
+    assert not np.array_equal(ClusteredClient(later).label_shift(), shift)
+
+
+def test_a_test_by_label_shares_is_of_the_shifted_outputs(
+    make_context: MakeContext,
+) -> None:
+    context = make_context(2)
+    context.settings = replace(context.settings, label_shares=True)
+    client = ClusteredClient(context)
+    view = context.stream.view(2, 2)
+    loss, correct = client.make_test([context.initial()])(view)
+    x, y = view.test()
+    shift = client.label_shift()
+    scores = logits(client.load(context.initial()), x) + torch.tensor(shift)
+    assert correct == int((scores.argmax(1) == y).sum())
+    assert loss == pytest.approx(float(cross_entropy(scores, y)), rel=1e-6)
+    plain = ClusteredClient(make_context(2)).make_test([context.initial()])
+    assert loss < plain(view)[0]
 
 
 def test_fine_tuning_is_on_the_data_of_the_round_that_ends(

@@ -163,16 +163,26 @@ def test_all_that_a_test_may_measure_stands_beside_the_same_numbers(
         assert row["macro_f1"] <= 1
 
 
-def test_fine_tuning_is_for_the_test_alone(
-    strategy: str, run_small: Runner, undisturbed: Runner
+@pytest.mark.parametrize(
+    "adapted",
+    [
+        ["strategy.fine_tuning=2", "strategy.fine_tuning_rate=0.05"],
+        ["strategy.label_shares=true"],
+    ],
+    ids=lambda settings: settings[0],
+)
+def test_what_a_client_adapts_is_for_the_test_alone(
+    adapted: list[str], strategy: str, run_small: Runner, undisturbed: Runner
 ) -> None:
-    tuning = [strategy, "strategy.fine_tuning=2", "strategy.fine_tuning_rate=0.05"]
+    tuning = [strategy, *adapted]
     kind = compose_config([strategy]).strategy.client
     if not getattr(locate(kind, "strategy.client"), "fine_tunes", False):
-        with pytest.raises(ConfigError, match=r"strategy.fine_tuning=2.*use 0"):
+        with pytest.raises(ConfigError, match=r"=(2|True).*use (0|false)"):
             run_small(*tuning)
         return
-    plain = undisturbed(strategy, "strategy.fine_tuning=0")
+    plain = undisturbed(
+        strategy, "strategy.fine_tuning=0", "strategy.label_shares=false"
+    )
     tuned = run_small(*tuning)
     assert tuned.rounds[-1]["loss"] != plain.rounds[-1]["loss"]
     for ours, theirs in zip(tuned.state.models, plain.state.models, strict=True):

@@ -41,6 +41,7 @@ RUNS = [
     ["strategy=flexcfl", "strategy.migration=true"],
     ["strategy=fedavg", "partition.validation=0.2"],
     ["strategy=fedavg", "strategy.fine_tuning=1"],
+    ["strategy=fedavg", "strategy.label_shares=true"],
     ["strategy=fedavg", "metrics=[macro_f1,auc]", "dataset.classes=2"],
     ["strategy=fedavg", "selection=oort"],
     ["strategy=fedavg", "server_optimizer=qfedavg"],

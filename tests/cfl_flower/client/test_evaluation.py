@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -45,6 +46,30 @@ def test_a_shared_model_gives_the_numbers_of_a_model_tested_alone(
     shared = Evaluator(model, {id(vector): MANY}).evaluate(vector, mine)
     assert shared[1] == alone[1]
     assert shared[0] == pytest.approx(alone[0], rel=1e-5)
+
+
+def keep_scores(kept: list[torch.Tensor], scores: torch.Tensor, _: object) -> None:
+    kept.append(scores.log_softmax(1))
+
+
+def test_a_shift_of_the_logits_is_as_another_bias(
+    pool: Pool, model: FlatModel, vector: Vector
+) -> None:
+    mine = view(pool, [0, 7, 7, BLOCK - 1, BLOCK, len(pool.labels) - 1])
+    shift = np.linspace(-2, 3, 10, dtype=np.float32)
+    biased = vector.copy()
+    # The network is one layer, and its bias the last of the vector.
+    biased[-10:] += shift
+    expected = Evaluator(model, {}).evaluate(biased, mine)
+    assert expected != Evaluator(model, {}).evaluate(vector, mine)
+    noted: list[list[torch.Tensor]] = [[], []]
+    for sharers, scores in zip(({}, {id(vector): MANY}), noted, strict=True):
+        note = partial(keep_scores, scores)
+        evaluator = Evaluator(model, sharers)
+        found = evaluator.evaluate(vector, mine, note=note, shift=shift)
+        assert found[1] == expected[1]
+        assert found[0] == pytest.approx(expected[0], rel=1e-5)
+    torch.testing.assert_close(*map(torch.cat, noted))
 
 
 def test_a_test_does_not_depend_on_earlier_tests(

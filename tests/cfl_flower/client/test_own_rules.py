@@ -189,6 +189,7 @@ OTHERS = [
     ["strategy=fedem"],
     ["strategy=cfl", "strategy.service=best"],
     ["strategy=fedavg", "strategy.fine_tuning=1"],
+    ["strategy=fedavg", "strategy.label_shares=true"],
     ["strategy=fielding", "strategy.client=clients.profile.ProfileClient"],
 ]
 """Tests of other models than received ones, or of their losses on training samples."""

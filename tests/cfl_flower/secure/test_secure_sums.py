@@ -422,6 +422,7 @@ STRICT = [
     *([f"strategy={name}", SECURE] for name in ("fedavg", "fielding", "ifca")),
     ["strategy=stocfl", SECURE],
     ["strategy=fedavg", SECURE, "strategy.fine_tuning=1"],
+    ["strategy=fedavg", SECURE, "strategy.label_shares=true"],
 ]
 ALLOWED = {
     *("correct", "own_correct", "own_tested", "empty"),
