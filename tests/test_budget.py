@@ -25,7 +25,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/clustering": 437,
     "cfl_flower/communication": 1_340,
     "cfl_flower/config": 741,
-    "cfl_flower/data": 3_363,
+    "cfl_flower/data": 3_417,
     "cfl_flower/dropin": 639,
     "cfl_flower/engine": 2_034,
     "cfl_flower/environment": 201,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 43_059
+TESTS = 43_239
 """Lines of all tests."""
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent
-from cfl_flower.data.reading.files import channels_first, open_npz
+from cfl_flower.data.reading.files import as_float32, channels_first, open_npz
 from cfl_flower.data.reading.inferred import OWN_FILE
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts
 from cfl_flower.errors import ConfigError
@@ -145,7 +145,7 @@ def _inputs(x: NDArray[Any]) -> NDArray[Any]:
         raise ValueError(f"inputs are {x.dtype}, not numbers")
     first, last = (x.ndim == 4 and x.shape[axis] in (1, 3) for axis in (1, 3))
     if x.dtype != np.uint8:
-        x = x.astype(np.float32)
+        x = as_float32(x)
         return channels_first(x) if last and not first else x
     if x.ndim not in (3, 4):
         return x.astype(np.float32)

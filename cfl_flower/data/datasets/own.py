@@ -14,9 +14,16 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from cfl_flower.data.datasets.folders import SUFFIXES, class_folders, image_files
-from cfl_flower.data.reading.files import TestFraction, of_one_type, open_npz
+from cfl_flower.data.reading.files import (
+    TestFraction,
+    as_float32,
+    intact,
+    of_one_type,
+    open_npz,
+)
 from cfl_flower.data.reading.pool import PARTS, Pool, divide, pools
 from cfl_flower.data.reading.samples import pixels
+from cfl_flower.data.reading.scaling import one_scale
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import key
 from cfl_flower.settings import Count, require, settings
@@ -87,6 +94,7 @@ class Folder:
                 f"there, or {', '.join(SUFFIXES)} images in a folder per class"
             )
         found: dict[str, list[NDArray[Any]]] = defaultdict(list)
+        numbers: dict[str, NDArray[Any]] = {}
         test = [np.zeros(0, bool)]
         for file in files:
             content = self._npz(file) if file.label is None else self._image(file)
@@ -94,6 +102,8 @@ class Folder:
                 log.warning("%s is not whole; left for the next reading", file.path)
                 continue
             x, y = content
+            # One file of bytes stands for all.
+            numbers[str(file.path) if x.dtype != np.uint8 else "an image or file"] = x
             found["x"].append(x)
             found["y"].append(y)
             found["owner"].append(np.zeros(len(y), np.int64))
@@ -109,6 +119,8 @@ class Folder:
                     f"data_dir={data_dir} has no sample for the {part} part yet; add "
                     "samples or change dataset.test_fraction"
                 )
+        for line in one_scale(numbers):
+            log.warning("%s", line)
         found["x"] = of_one_type(found["x"])
         arrays = {name: np.concatenate(each) for name, each in found.items()}
         return pools(divide(arrays, held_out))
@@ -170,4 +182,6 @@ class Folder:
                 f"{path}: y must be integers from 0 to {self.classes - 1}, below "
                 f"dataset.classes={self.classes}"
             )
-        return (x if x.dtype == np.uint8 else x.astype(np.float32)), y.astype(np.int64)
+        with intact(path, "correct it"):
+            x = x if x.dtype == np.uint8 else as_float32(x)
+        return x, y.astype(np.int64)

@@ -218,6 +218,17 @@ def of_one_type(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     ]
 
 
+def as_float32(x: NDArray[Any]) -> NDArray[np.float32]:
+    """Return numbers as float32, or raise `ValueError` if one is too large for it."""
+    with np.errstate(over="ignore"):
+        found: NDArray[np.float32] = x.astype(np.float32)
+    large = np.isinf(found) & np.isfinite(x)
+    if large.any():
+        first = x[large][0]
+        raise ValueError(f"inputs such as {first:g} are too large for float32; scale x")
+    return found
+
+
 def channels_first(images: NDArray[Any]) -> NDArray[Any]:
     """Return images (n, height, width) or (n, height, width, channels) as torch's."""
     return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)

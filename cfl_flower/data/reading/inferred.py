@@ -17,6 +17,7 @@ from cfl_flower.data.reading.scaling import (
     Scaling,
     check_scaling,
     normalised,
+    one_scale,
     standardised_by_training,
     with_inputs,
 )
@@ -151,17 +152,23 @@ class InferredDataset(FileDataset):
         for part, arrays in read.items():
             self._require_samples(part, arrays)
             read[part] = self.present(part, arrays)
-        shapes = [arrays["x"].shape[1:] for arrays in read.values()]
+        inputs = [arrays["x"] for arrays in read.values()]
+        named = {f"its {part} part": x for part, x in zip(read, inputs, strict=True)}
+        lines = one_scale(named)
+        shapes = [x.shape[1:] for x in inputs]
         if len(set(shapes)) > 1:
+            kinds = f" in {inputs[0].dtype} and {inputs[1].dtype}"
+            differ = kinds if inputs[0].dtype != inputs[1].dtype else ""
             raise ConfigError(
                 f"{self.called} has inputs of shape {shapes[0]} for training, but of "
-                f"shape {shapes[1]} for testing; they must be the same"
+                f"shape {shapes[1]} for testing{differ}; they must be the same"
             )
         parts = self.scaled(self.divided(coded(read, self.called)))
         left = self.unread(data_dir)
         told = [f"not read: {', '.join(left)}"] if left else []
-        lines = [f"{self.called}: {line}" for line in [*told, *_only_in_test(parts)]]
+        lines += [*told, *self._only_in_test(parts)]
         parts = with_inputs(parts, _as_inputs)
+        lines = [f"{self.called}: {line}" for line in lines]
         notes = np.append(parts["train"].get("notes", np.array([], str)), lines)
         return {part: {**of, "notes": notes} for part, of in parts.items()}
 
@@ -199,6 +206,29 @@ class InferredDataset(FileDataset):
         del part
         return arrays
 
+    def _only_in_test(self, parts: Parts) -> list[str]:
+        """Return a line about classes without a sample for training, if there are any.
+
+        Raises `ConfigError` if no class is in both parts.
+        """
+        names = parts["train"]["names"]
+        counts = {
+            part: np.bincount(of["y"], None, len(names)) for part, of in parts.items()
+        }
+        tested = counts["test"] > 0
+        learnt = counts["train"] > 0
+        only = np.flatnonzero(tested & ~learnt)
+        told = ", ".join(f"{names[y]} ({counts['test'][y]:,})" for y in only[:SHOWN])
+        told += ", …" if len(only) > SHOWN else ""
+        if not np.any(tested & learnt):
+            ours = ", ".join(names[learnt][:SHOWN].tolist())
+            raise ConfigError(
+                f"{self.called} has no class in both parts: {ours} for training, but "
+                f"{told} for testing; name the same classes alike in both"
+            )
+        why = "classes only in the test set, which no client learns"
+        return [f"{why}; add training samples: {told}"] if told else []
+
     def divided(self, parts: Parts) -> Parts:
         """Return the samples for training and testing, held out if no file has them."""
         if "test" in parts:
@@ -225,7 +255,8 @@ def coded(parts: Mapping[str, Arrays], name: str) -> Parts:
     names, labels = numbered_names(known, f"{name}: the classes")
     total = sum(map(len, labels))
     if len(names) < 2:
-        raise ConfigError(f"{name} has samples of one class only: {', '.join(names)}")
+        only = f"{name} has samples of one class only: {', '.join(names)}"
+        raise ConfigError(f"{only}; add samples of another, or take another label")
     if len(names) > max(LABELS_AT_MOST, total / 2):
         raise ConfigError(
             f"{name} has {len(names)} different labels in {total} samples; they must "
@@ -241,19 +272,6 @@ def coded(parts: Mapping[str, Arrays], name: str) -> Parts:
         for arrays, own in zip(found.values(), owners, strict=True):
             arrays["owner"] = own
     return found
-
-
-def _only_in_test(parts: Parts) -> list[str]:
-    """Return a line about classes without a sample for training, if there are any."""
-    names = parts["train"]["names"]
-    counts = {
-        part: np.bincount(of["y"], None, len(names)) for part, of in parts.items()
-    }
-    only = np.flatnonzero((counts["train"] == 0) & (counts["test"] > 0))
-    told = ", ".join(f"{names[y]} ({counts['test'][y]:,})" for y in only[:SHOWN])
-    more = ", …" if len(only) > SHOWN else ""
-    why = "classes only in the test set, which no client learns; add training samples"
-    return [f"{why}: {told}{more}"] if told else []
 
 
 def _as_inputs(x: NDArray[Any]) -> NDArray[Any]:

@@ -64,8 +64,9 @@ def _refuse_alike(names: Sequence[str], what: str) -> None:
         other = seen.setdefault(_seen(each), each)
         if other != each:
             raise ConfigError(
-                f"{what} {other!r} and {each!r} differ only in blanks, capitals or "
-                "characters that look alike; write them alike"
+                f"{what} {other!r} and {each!r} say the same in two ways (blanks, "
+                "capitals, true for 1, 1.50 for 1.5, or characters that look alike); "
+                "write them alike, or call them something else if they differ"
             )
 
 

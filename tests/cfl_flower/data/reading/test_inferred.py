@@ -125,3 +125,48 @@ def test_a_run_keeps_what_the_file_tells(tmp_path: Path) -> None:
     assert config.resolved["dataset"]["shape"] == [3]
     assert config.resolved["dataset"]["names"] == ["no", "yes"]
     assert config.dataset.classes == config.resolved["dataset"]["classes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "words"),
+    [
+        (
+            ["<=50K", ">50K"],
+            ["<=50K.", ">50K."],
+            "<=50K, >50K for training, but ",
+        ),
+        (
+            ["cat", "dog"],
+            ["cats", "dogs"],
+            "cat, dog for training, but cats (10)",
+        ),
+        ([0, 1], [2, 3], "0, 1 for training, but 2 (10), 3 (10) for testing"),
+        (["cat", "dog"], ["dog", "cow"], ""),
+    ],
+)
+def test_two_parts_without_a_common_class_are_refused(
+    train: list[Any], test: list[Any], words: str, tmp_path: Path
+) -> None:
+    x = np.linspace(0, 1, 20)[:, None]
+    labels = {"y_train": train * 10, "y_test": test * 10}
+    np.savez(tmp_path / "data.npz", x_train=x, x_test=x, **labels)
+    if not words:
+        Npz().load(str(tmp_path))
+        return
+    with pytest.raises(ConfigError, match="no class in both parts") as error:
+        Npz().load(str(tmp_path))
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [["True", "False", "1", "0"], ["1.5", "1.50"], ["+1", "1", "x"], ["no", "No "]],
+)
+def test_what_is_said_of_names_alike_is_true_of_them(
+    labels: list[str], tmp_path: Path
+) -> None:
+    y = labels * 5
+    np.savez(tmp_path / "data.npz", x=np.linspace(0, 1, len(y))[:, None], y=y)
+    with pytest.raises(ConfigError, match="say the same in two ways") as error:
+        Npz().load(str(tmp_path))
+    assert "call them something else if they differ" in str(error.value)
