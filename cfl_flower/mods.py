@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 from cfl_flower.client.drift_report import DriftReport, ReportRequest
 from cfl_flower.clustering import representations
 from cfl_flower.settings import require
-from cfl_flower.types import FloatArray, Vector
+from cfl_flower.types import FloatArray
 
 ASK = "cfl-flower"
 """The name of the record with a question, of that with the answer, and of the state."""
@@ -99,19 +99,14 @@ def _report(
     now = representations.label_histogram(own, classes)
     if representations.digest(now) == request.held:
         return {}
-    last = _last(context)
+    kept: Any = context.state.config_records.get(ASK)
+    last = None if kept is None else np.frombuffer(kept["reported"], np.float32)
     known = last is not None and representations.digest(last) == request.held
     if last is not None and known and abs(now - last).sum() <= request.tolerance:
         return {}
     report = DriftReport(now, len(own)).to_metrics()
     context.state[ASK] = ConfigRecord({"reported": report["representation"]})
     return report
-
-
-def _last(context: Context) -> Vector | None:
-    """Return the histogram that was reported last, None before the first."""
-    kept = context.state.config_records.get(ASK)
-    return None if kept is None else np.frombuffer(kept["reported"], np.float32)  # type: ignore[arg-type]
 
 
 def choose_by_loss(
@@ -141,8 +136,8 @@ def choose_by_loss(
         chosen = int(np.nan_to_num(losses, nan=np.inf).argmin())
         message.content = RecordDict({**content, asked["arrays"]: models[chosen]})
         answer: dict[str, Any] = {"cluster": chosen}
-        if "delta" in asked:
-            now = None if version is None else version(context)
+        if "assigned" in asked:
+            now = version(context) if version else ""
             answer = _drift_report(losses, counts[chosen], now, asked, context)
         reply = Message(RecordDict(), reply_to=message)
         if asked["train"]:
@@ -193,22 +188,18 @@ def _test(reply: Message, loss: str, weight: str) -> tuple[Any, Any]:
 
 
 def _drift_report(
-    losses: FloatArray,
-    count: float,
-    version: str | None,
-    asked: dict[str, Any],
-    context: Context,
+    losses: FloatArray, count: float, version: str, asked: Any, context: Context
 ) -> dict[str, Any]:
     """Return FedDrift's report of a node that keeps no earlier data."""
     # A result that was lost left a step that the server does not know.
     last = str(max((step for step, _ in json.loads(asked["assigned"])), default=0))
     kept: Any = context.state.config_records.get(LOSSES, {})
     before = kept.get(last)
-    same = version is not None and kept.get(f"{last}.version") == version
+    same = version != "" and kept.get(f"{last}.version") == version
     step = last if same else str(asked["round"])
     smallest = float(losses.min())
     drifted = before is not None and not same and smallest - before > asked["delta"]
-    now: dict[str, Any] = {step: smallest, f"{step}.version": version or ""}
+    now: dict[str, Any] = {step: smallest, f"{step}.version": version}
     known = {name: each for name, each in kept.items() if name.split(".")[0] == last}
     context.state[LOSSES] = ConfigRecord({**known, **now})
     table = np.zeros((len(losses), len(losses)), np.float32)
@@ -217,9 +208,5 @@ def _drift_report(
     if not drifted:
         table[chosen] = losses
         counts[chosen] = count
-    return {
-        "chosen": NEW if drifted else chosen,
-        "step": int(step),
-        "losses": table.tobytes(),
-        "counts": counts.tobytes(),
-    }
+    report = {"chosen": NEW if drifted else chosen, "step": int(step)}
+    return {**report, "losses": table.tobytes(), "counts": counts.tobytes()}

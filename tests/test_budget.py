@@ -19,14 +19,14 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_017,
+    "cfl_flower": 1_007,
     "cfl_flower/analysis": 1_131,
     "cfl_flower/client": 1_035,
     "cfl_flower/clustering": 437,
     "cfl_flower/communication": 1_340,
     "cfl_flower/config": 741,
     "cfl_flower/data": 3_417,
-    "cfl_flower/dropin": 639,
+    "cfl_flower/dropin": 625,
     "cfl_flower/engine": 2_034,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_344,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 43_239
+TESTS = 43_258
 """Lines of all tests."""
 
 

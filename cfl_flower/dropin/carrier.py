@@ -32,6 +32,9 @@ from cfl_flower.types import ClientId, Failure, Plan, Result, Scalar, Task, Vect
 
 log = logging.getLogger(__name__)
 
+QUESTIONS = {"pretrain", "choose", "representation"}
+"""What a method asks nodes before a round."""
+
 
 @dataclass
 class Carrier:
@@ -101,11 +104,9 @@ class Carrier:
         """Find the nodes, and wait until there are enough, as FedAvg does."""
         terms = self.terms
         least = max(terms.min_available_nodes, terms.min_train_nodes, 1)
-        nodes = list(self.network.get_node_ids())
-        while len(nodes) < least:
+        while len(nodes := list(self.network.get_node_ids())) < least:
             log.info("%d nodes are connected, of at least %d", len(nodes), least)
             time.sleep(1)
-            nodes = list(self.network.get_node_ids())
         self.clients = [*sorted(nodes)]
 
     def host(self, client: ClientId) -> ClientId | None:
@@ -166,9 +167,8 @@ class Carrier:
                 "round": server_round,
                 "arrays": self.terms.arrayrecord_key,
                 "weight": self.terms.weighted_by_key,
+                "delta": getattr(self.settings, "delta", 0.0),
             }
-            if hasattr(self.settings, "delta"):
-                question["delta"] = self.settings.delta
         message = self._message("train", first, config, task, question)
         for number, model in enumerate(others, start=1):
             arrays = self.layout.write(model, self.others)
@@ -193,11 +193,8 @@ class Carrier:
             config = {**self.evaluate_config, "server-round": number}
             model = plan.models[task.models[0]] if place in tested else None
             question = {**plan.config, **task.config, "test": place in tested}
-            found.append(
-                self._message(
-                    "evaluate", model, config, task, question if reports else None
-                )
-            )
+            asks = question if reports else None
+            found.append(self._message("evaluate", model, config, task, asks))
         self._sent = sent
         return found
 
@@ -219,12 +216,8 @@ class Carrier:
         arrays = ArrayRecord()
         if model is not None:
             arrays = self.layout.write(model, self.others)
-        content = RecordDict(
-            {
-                self.terms.arrayrecord_key: arrays,
-                self.terms.configrecord_key: ConfigRecord(config),
-            }
-        )
+        content = RecordDict({self.terms.arrayrecord_key: arrays})
+        content[self.terms.configrecord_key] = ConfigRecord(config)
         if question is not None:
             content[ASK] = ConfigRecord(question)
         return Message(content, int(task.client), phase)
@@ -243,14 +236,12 @@ class Carrier:
         for client, (plan, task) in self._sent.items():
             reply = by_node.get(int(client))
             try:
-                result = self._read(phase, plan, task, reply)
+                results.append(self._read(phase, plan, task, reply))
             except InvalidResultError as error:
                 failure = self.fail(client, phase, error)
                 # Who cannot test goes on training: FedAvg does not end there, either.
                 if phase != "evaluate":
                     results.failures.append(failure)
-                continue
-            results.append(result)
         if self._trained_others:
             self.others = middle(self._trained_others)
         self._leave_out_odd_metrics(phase)
@@ -278,7 +269,7 @@ class Carrier:
     ) -> Result:
         """Return what a node's reply says, or raise `InvalidResultError`."""
         client = task.client
-        if phase == "query" and not self._asks_nodes(plan):
+        if phase == "query" and not QUESTIONS & plan.config.keys():
             # How many samples there are, nodes say when they have trained.
             return Result(client, 1)
         if reply is None:
@@ -331,10 +322,6 @@ class Carrier:
             raise InvalidResultError("num-examples", detail)
         weight: Any = value
         return weight  # type: ignore[no-any-return]  # A float can be one, too.
-
-    def _asks_nodes(self, plan: Plan) -> bool:
-        keys = {"pretrain", "choose"} & plan.config.keys()
-        return bool(keys) or ReportRequest.from_config(plan.config) is not None
 
     # Reports -------------------------------------------------------------------------
 

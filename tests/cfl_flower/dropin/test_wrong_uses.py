@@ -408,6 +408,25 @@ def test_nodes_choose_by_loss_and_metrics_are_of_what_they_chose() -> None:
     assert first.keys() == found.arrays.keys()
 
 
+def test_a_newcomer_chooses_before_it_trains() -> None:
+    grid = InProcessGrid([{"partition-id": n} for n in range(4)])
+    app = choosing()
+
+    def answer(message: Message, context: Context) -> Message:
+        if len(grid.node_configs) == 4 and message.metadata.message_type == "evaluate":
+            grid.add_node({"partition-id": 4})
+        return app(message, context)
+
+    grid.client_app = answer  # type: ignore[assignment]
+    found = plain.IFCA(**SEEDED, fraction_train=0.5).start(grid, record(), 2)
+    # Others may not have taken part yet; it is nearest to the larger model, as they.
+    assert found.clusters[1004] == max(
+        found.cluster_arrays,
+        key=lambda k: found.cluster_arrays[k][WEIGHT].numpy()[0, 0],
+    )
+    assert found.failures == {1: [], 2: []}
+
+
 def test_losses_of_nan_are_never_chosen() -> None:
     found = start(choosing(loss=float("nan")), plain.IFCA, **SEEDED)
     assert set(found.clusters.values()) == {0}
