@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.engine.presence import Moves, draw_presence
+from cfl_flower.engine.presence import FOREVER, Moves, draw_presence
 from cfl_flower.engine.simulated_devices import Devices
 from cfl_flower.errors import ConfigError
 
@@ -27,6 +27,13 @@ def test_as_many_come_and_go_as_the_settings_say(
         assert (~before & after).any() <= (number in joins)
         assert (before & ~after).any() <= (number in leaves)
     assert (presence.first > 1).sum() == come
+    assert (presence.last < FOREVER).sum() == gone
+    # A client does one of both at most.
+    assert not ((presence.first > 1) & (presence.last < FOREVER)).any()
+    # All rounds of a kind have alike many, to one.
+    for rounds, found in ((joins, presence.first), (leaves, presence.last + 1)):
+        sizes = [int((found == number).sum()) for number in rounds]
+        assert max(sizes, default=0) - min(sizes, default=0) <= 1
 
 
 @pytest.mark.parametrize(
