@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.turns import STAMP_BYTES
 from cfl_flower.engine.uploads import Uploads
-from cfl_flower.errors import NoValidResultError
+from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.learning.gradients import TRAINING_PASSES
+from cfl_flower.runs.checkpoint import pack
 from cfl_flower.server_app import open_stream
-from cfl_flower.types import Result
+from cfl_flower.state import ClusteredState
+from cfl_flower.types import Failure, Result, Vector
 from clients.base import Config, Reply
 from clients.families.asynchronous import AsynchronousClient
 from clients.fedsoft import FedSoftClient
@@ -330,6 +332,64 @@ def test_a_simulated_client_that_fails_costs_only_its_own_result(
         # It is asked a few times, and six others' uploads are in each round.
         assert 0 < len(failed) <= 4
         assert row["participants"] == 6 + len(failed)
+
+
+class Refusing(FedAsync):
+    """Refuses uploads of one sample only when it is to take them in."""
+
+    def reply(self, row: int, result: Result) -> list[Vector]:
+        if result.num_examples == 1:
+            raise InvalidResultError("shape", "nothing for it")
+        return super().reply(row, result)
+
+
+UPLOAD: dict[str, Any] = {"stamp": 0}
+SPOILT: dict[str, Callable[[Vector], Result | Failure]] = {
+    "no answer": lambda model: Failure(0, "train", "timeout", "too late"),
+    "of another model": lambda model: Result(0, 5, [model], None, {"stamp": -1}),
+    "of no model": lambda model: Result(0, 5, [model], None, {}),
+    "a senseless test": lambda model: Result(
+        0, 5, [model], None, {**UPLOAD, "before_tested": 3, "before_correct": 4}
+    ),
+    "refused by the method": lambda model: Result(0, 1, [model], None, UPLOAD),
+}
+
+
+def known(state: ClusteredState) -> dict[str, Any]:
+    """Return what is remembered but for the next task, by its place in a checkpoint."""
+    arrays: dict[str, np.ndarray] = {}
+    packed = pack(state, arrays)["fields"]
+    again = ("cycles", "rounds", "due")
+    found = {
+        **packed,
+        **{name.removeprefix("."): each for name, each in arrays.items()},
+    }
+    return {name: each for name, each in found.items() if name not in again}
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_an_upload_that_is_not_taken_in_changes_nothing(
+    spoilt: str, tmp_path: Path
+) -> None:
+    config = compose_config(["strategy=fedasync", f"output_dir={tmp_path}"])
+    fleet = Fleet(InProcessGrid([{}]), config)
+    method = Refusing(config, fleet, config.timeline)
+    method.engine.context.begin(1)
+    method.engine.welcome([Result(client, 5) for client in range(3)])
+    exchanges = method.engine.exchanges
+    before = known(method.state.snapshot())
+    model = method.state.models[0] + 1
+    assert not exchanges.take(SPOILT[spoilt](model))
+    assert len(method.engine.record.failures) == 1
+    np.testing.assert_equal(known(method.state), before)
+    assert method.state.cycles.tolist() == [2, 1, 1]
+    assert not exchanges.noted
+    assert exchanges.sent[0] == [method.state.served[0]]
+    # What comes next counts as if nothing had been between.
+    assert exchanges.take(Result(0, 5, [model], None, UPLOAD))
+    assert method.state.epoch == 1
+    assert method.state.stamps.tolist() == [1, 0, 0]
+    assert exchanges.noted[0][1]["staleness"] == 0
 
 
 def test_a_simulation_ends_when_all_clients_fail_again_and_again(
