@@ -59,6 +59,28 @@ def test_only_what_is_much_longer_than_the_median_is_refused() -> None:
         check_length(1.01 * FAR, 1.0)
 
 
+@pytest.mark.parametrize("changed", [1, 4, 5, 6, 7, 12])
+def test_what_is_typical_changes_with_a_majority_alone(
+    changed: int, undisturbed: Runner
+) -> None:
+    options = ["strategy=fielding", "strategy/representation=gradient", "rounds=3"]
+    before = undisturbed(*options, "drift=none").state.typical_report
+    ids = ",".join(map(str, range(changed)))
+    run = undisturbed(*options, f"drift.ids=[{ids}]")
+    assert [row["drifted"] for row in run.rounds] == [0, changed, 0]
+    # Of twelve clients; other data have gradients of other lengths.
+    assert (run.state.typical_report != before) == (changed > 6)
+
+
+@pytest.mark.parametrize(("clients", "known"), [(3, False), (4, False), (5, True)])
+def test_fewer_than_five_say_nothing_of_what_is_typical(
+    clients: int, known: bool, undisturbed: Runner
+) -> None:
+    options = ["strategy=fielding", "drift=none", "rounds=1", "participants=3"]
+    run = undisturbed(*options, f"clients={clients}")
+    assert (run.state.typical_report > 0) == known
+
+
 @pytest.mark.parametrize("numbers", [[np.nan, 1], [np.inf, 1], []])
 def test_what_is_not_finite_or_missing_has_no_length(numbers: list[float]) -> None:
     data = np.array(numbers, np.float32)
