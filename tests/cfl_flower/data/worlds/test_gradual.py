@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -22,8 +23,10 @@ from cfl_flower.data.worlds.drift import (
     Rotate,
     Schedule,
 )
+from cfl_flower.data.worlds.mixtures import Mixtures
 from cfl_flower.data.worlds.partition import LabelGroups, Partition
 from cfl_flower.data.worlds.stream import Stream
+from cfl_flower.data.worlds.view import View
 from cfl_flower.errors import ConfigError
 from simulations.previewing.data_summary import preview
 
@@ -161,6 +164,65 @@ def test_tests_on_the_whole_test_set_are_as_mixed() -> None:
         assert torch.equal(view.test()[0], pool.inputs(slice(None)))
         rows = own.test_indices % len(pool.labels)
         assert np.array_equal(named[rows], own.test_labels)
+
+
+def by_turn(view: View, part: str) -> dict[int, tuple[bytes, int]]:
+    """Return every sample's bytes and label, by its row and its turn."""
+    indices, pool = view.test_indices, view.test_pool
+    x, y = view.test() if part == "test" else view.train()
+    if part == "train":
+        indices, pool = view.train_indices, view.train_pool
+    keys = (indices % (len(pool.labels) * len(view.turns))).tolist()
+    pairs = zip(x.numpy(), y.tolist(), strict=True)
+    return {
+        k: (image.tobytes(), label)
+        for k, (image, label) in zip(keys, pairs, strict=True)
+    }
+
+
+MIXTURE = Mixtures(clusters=4, sizes=[80, 80])
+"""Which shows samples in four turns: an index counts through the pool four times."""
+
+
+@pytest.mark.parametrize("partition", [Partition(), MIXTURE], ids=["iid", "mixture"])
+@pytest.mark.parametrize(
+    "event",
+    [
+        Relabel([3], permutation=[*range(1, 10), 0], width=3),
+        Rotate([3], degrees=45, width=3),
+        Corrupt([3], kind="noise", width=3),
+        Corrupt([3], kind="noise", width=3, tests_only=True),
+    ],
+    ids=["relabel", "rotate", "noise", "tests"],
+)
+def test_a_sample_is_shown_alike_to_all_who_look_at_it(
+    event: Change, partition: Partition
+) -> None:
+    """Its owner, who tests on everything, and who keeps it for validation."""
+    whole = stream(event, partition=replace(partition, tests="whole"))
+    kept = stream(event, partition=replace(partition, validation=0.3))
+    ends = [by_turn(whole.view(0, n).everything(), "test") for n in (2, 5)]
+    assert ends[0] != ends[1]
+    for number in (2, 3, 4, 5):
+        own = whole.view(0, number)
+        everything = own.everything()
+        samples = len(own.test_pool.labels)
+        found = by_turn(everything, "test")
+        assert len(everything.test_indices) == len(found) == samples * len(own.turns)
+        # All turns of a sample change at once.
+        late = np.full(samples, number < 3) if own.late is None else own.late
+        expected = {key: ends[0 if late[key % samples] else 1][key] for key in found}
+        assert found == expected
+        mine = by_turn(own, "test")
+        assert mine == {key: found[key] for key in mine}
+        trained = by_turn(own, "train")
+        held = by_turn(kept.view(0, number).validation(), "test")
+        assert held == {key: trained[key] for key in held}
+        left = by_turn(kept.view(0, number), "train")
+        assert left == {key: trained[key] for key in trained.keys() - held.keys()}
+        assert held
+        places = np.array(list(trained)) // len(own.train_pool.labels)
+        assert set(own.train_parts.tolist()) == set(places.tolist())
 
 
 def test_one_gradual_change_is_over_before_the_next_begins() -> None:
