@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from sklearn.datasets import load_digits
 from sklearn.linear_model import SGDClassifier
 
-from cfl_flower.mods import label_histogram
+from cfl_flower.mods import choose_by_loss, fine_tune, label_histogram
 
 
 def load(context: Context) -> tuple[np.ndarray, np.ndarray]:
@@ -69,9 +69,22 @@ def test_net(message: Message, context: Context) -> Message:
     net = Net().eval()
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
     x, y = map(torch.from_numpy, load(context))
+    loss = float(torch.nn.functional.cross_entropy(net(x), y).detach())
     accuracy = float((net(x).argmax(1) == y).float().mean())
-    found = {"accuracy": accuracy, "num-examples": len(y)}
+    found = {"loss": loss, "accuracy": accuracy, "num-examples": len(y)}
     return reply(message, None, **found)
+
+
+def test_worse(message: Message, context: Context) -> Message:
+    """Test a network, whose loss rises from round to round, as after drifts."""
+    found = test_net(message, context)
+    found.content["metrics"]["loss"] += message.content["config"]["server-round"]
+    return found
+
+
+choosing = ClientApp()
+choosing.train(mods=[choose_by_loss(test_worse)])(train_net)
+choosing.evaluate(mods=[fine_tune(train_net)])(test_net)
 
 
 # scikit-learn -------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 
 import cfl_flower.strategies as plain
 import pytest
+import torch
 from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
@@ -65,3 +66,38 @@ def test_a_quickstart_in_flowers_simulation(app: str) -> None:
 
     run_simulation(server_app, client_app, num_supernodes=4)
     check(results[0])
+
+
+def seeded(seed: int) -> ArrayRecord:
+    """Return the first arrays of a seed."""
+    torch.manual_seed(seed)
+    return ArrayRecord(quickstarts.Net().state_dict())
+
+
+CHOOSING: dict[str, tuple[Any, dict[str, Any]]] = {
+    "ifca": (plain.IFCA, {"clusters": 2, "reseeded": seeded}),
+    "feddrift": (plain.FedDrift, {"delta": 0.5}),
+}
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("name", CHOOSING)
+def test_nodes_choose_in_flowers_simulation(name: str) -> None:
+    server_app = ServerApp()
+    results: list[ClusteredResult] = []
+    kind, options = CHOOSING[name]
+
+    @server_app.main()
+    def main(grid: Grid, context: Context) -> None:
+        strategy = kind(min_available_nodes=4, **options)
+        results.append(strategy.start(grid, seeded(0), num_rounds=4))
+
+    run_simulation(server_app, quickstarts.choosing, num_supernodes=4)
+    (found,) = results
+    assert found.failures == {1: [], 2: [], 3: [], 4: []}
+    for metrics in found.cluster_evaluate_metrics[4].values():
+        # Each node has trained on its own digits before the test.
+        assert metrics["accuracy"] > 0.8
+    if name == "feddrift":
+        # Nodes remember their losses of the round before: each round is a drift.
+        assert len(found.cluster_arrays) > 1
