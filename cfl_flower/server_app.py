@@ -19,7 +19,7 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_run_config
 from cfl_flower.config.warnings import find_warnings
 from cfl_flower.data.reading.inferred import InferredDataset
-from cfl_flower.data.worlds.stream import HALF, Stream, say_empty, say_share
+from cfl_flower.data.worlds.stream import HALF, Stream, say_share
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.environment.machine import keep_free_memory, rare_collections
 from cfl_flower.errors import CflError, FailedRunsError, one_line
@@ -148,8 +148,8 @@ def say_data(
         say(warning, style="yellow")
     if isinstance(config.dataset, InferredDataset):
         say(config.dataset.described)
-    if empty := stream.empty():
-        say(say_empty(empty, config.clients), style="yellow")
+    for note in stream.notes():
+        say(note, style="yellow")
     if share is not None:
         style = "yellow" if share < HALF else None
         say(say_share(share, config.rounds), style=style)

@@ -157,6 +157,8 @@ def notes(found: Preview) -> list[str]:
         from cfl_flower.data.worlds.stream import say_share
 
         lines.append(say_share(found.arriving, found.total))
+    if found.idle:
+        lines.append(found.idle)
     sizes = found.periods[0].sizes
     if not sizes.all():
         from cfl_flower.data.worlds.stream import say_empty

@@ -25,7 +25,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/clustering": 437,
     "cfl_flower/communication": 1_340,
     "cfl_flower/config": 741,
-    "cfl_flower/data": 3_417,
+    "cfl_flower/data": 3_461,
     "cfl_flower/dropin": 625,
     "cfl_flower/engine": 2_034,
     "cfl_flower/environment": 201,
@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_240,
     "cfl_flower/secure": 658,
     "clients": 1_172,
-    "simulations": 5_139,
+    "simulations": 5_143,
     "strategies": 2_887,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 43_605
+TESTS = 43_717
 """Lines of all tests."""
 
 

@@ -36,7 +36,7 @@ from cfl_flower.analysis.scorecards import (
     score_table,
 )
 from cfl_flower.analysis.sweeps import sweep_tables
-from cfl_flower.data.worlds.stream import HALF, say_share
+from cfl_flower.data.worlds.stream import say_share
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import fitting
@@ -227,11 +227,11 @@ def make_tables(heading: str, rows: Rows, failed: Sequence[str] = ()) -> list[Ta
 
 
 def find_share(rows: Rows) -> list[str]:
-    """Say what share of the samples these runs are of, if it is less than half."""
+    """Say what share of the samples these runs are of, if it is not all of them."""
     runs = [each.run for row in rows.values() for each in row]
     shares = [run.arriving for run in runs if run.arriving is not None]
     smallest = min(shares, default=1.0)
-    return [say_share(smallest, len(runs[0].rounds))] if smallest < HALF else []
+    return [say_share(smallest, len(runs[0].rounds))] if smallest < 1 else []
 
 
 def find_failures(rows: Rows) -> list[str]:

@@ -92,6 +92,8 @@ class Preview(NamedTuple):
     change and no concept does."""
     arriving: float | None
     """Share of the training samples that ever arrive; None where all are there."""
+    idle: str
+    """How many periods of a stream in time bring nothing; empty if all bring some."""
 
 
 def evenly(count: int, most: int) -> list[int]:
@@ -190,6 +192,7 @@ def preview(stream: Stream, total: int) -> Preview:
         history=concepts,
         sizes=changing_sizes(stream, rounds, concepts),
         arriving=stream.arriving(),
+        idle=stream.idle(),
     )
 
 

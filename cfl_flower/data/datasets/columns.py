@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from numbers import Number
+from typing import Any
 from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from cfl_flower.data.datasets.missing import place
 from cfl_flower.data.reading.files import intact
@@ -36,8 +38,12 @@ COMPACT = re.compile(
     r"(19|20)\d\d(0[1-9]|[1-4]\d|5[0-3])"
     r"|(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])([0-5]\d){,2})?"
     r"|(0?[1-9]|[12]\d|3[01])(0[1-9]|1[0-2])(19|20)\d\d"
+    # A day of a year; then years of two digits, where a number has lost its first 0.
+    r"|(19|20)\d\d(00[1-9]|0[1-9]\d|[12]\d\d|3[0-5]\d|36[0-6])"
+    r"|\d?\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])"
+    r"|(0?[1-9]|[12]\d|3[01])(0[1-9]|1[0-2])\d\d"
 )
-"""A year with a month or week, or a date, perhaps with a time, in digits alone."""
+"""A year with a month, week or day, or a date, perhaps with a time, in digits alone."""
 
 DATE = re.compile(
     r"(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.](\d\d)?\d\d)([T ,].*)?"
@@ -52,7 +58,8 @@ ZONE = re.compile(r"\d\d:\d\d.*(?:Z|[+-]\d\d(?::?\d\d)?)$")
 
 ALIKE = (
     "write integers or dates such as 2024-01-31, all alike, or name the format in "
-    "dataset.time_format: %d.%m.%Y for 31.01.2024, %Y%m%d for 20240131"
+    "dataset.time_format: %d.%m.%Y for 31.01.2024, %Y%m%d for 20240131, %y%m%d "
+    "for 240131"
 )
 
 INTEGER = "integer"
@@ -198,6 +205,28 @@ def seconds(times: pd.Series, form: str | None = None) -> IntArray:
         why = f"looks like a date; {ALIKE}, or say {INTEGER} there if it is none"
         refuse(times, found.notna(), why)
     return np.asarray(found)
+
+
+def wide_gap(times: IntArray, said: Sequence[object] | NDArray[Any]) -> list[str]:
+    """Return a line if most of the time from the first to the last sample is one gap.
+
+    ``said`` has the times as they are written.
+    """
+    order = np.argsort(times, kind="stable")
+    # In float64, which the largest integers do not leave.
+    steps = np.diff(times[order].astype(np.float64))
+    if np.count_nonzero(steps) < 2 or steps.max() <= steps.sum() / 2:
+        return []
+    place = int(steps.argmax())
+    rows = order[[0, -1, place, place + 1]].tolist()
+    texts = (str(said[row]).removesuffix("T00:00:00") for row in rows)
+    first, last, before, after = texts
+    return [
+        f"the times go from {first} to {last}, and none is between {before} and "
+        f"{after}, which is most of it; drift=timestamps cuts the whole into equal "
+        "periods: if one stands for no time, leave its row out, or name it in "
+        "dataset.na_values"
+    ]
 
 
 def _dated(times: pd.Series, form: str | None) -> IntArray:

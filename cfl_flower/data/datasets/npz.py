@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 
+from cfl_flower.data.datasets.columns import wide_gap
 from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent
 from cfl_flower.data.reading.files import as_float32, channels_first, open_npz
 from cfl_flower.data.reading.inferred import OWN_FILE
@@ -95,7 +96,10 @@ class Npz(IncompleteDataset):
         rows = slice(None) if keep.all() else keep
         kept = {name: array[rows] for name, array in arrays.items()}
         if "time" in kept:
-            kept["time"] = kept["time"].astype(np.int64)
+            said = kept["time"]
+            kept["time"] = said.astype(np.int64)
+            gaps = wide_gap(kept["time"], said)
+            notes += [f"{self.called}: its {part} part: {line}" for line in gaps]
         return kept | {"notes": np.asarray(notes, str)}
 
 

@@ -22,6 +22,7 @@ from cfl_flower.data.datasets.columns import (
     refuse,
     require_columns,
     seconds,
+    wide_gap,
 )
 from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent
 from cfl_flower.data.reading.files import find, inside, intact
@@ -100,6 +101,8 @@ class TableDataset(IncompleteDataset):
             columns["owner"] = _plain(both[self.owner_column])
         if self.time:
             columns["time"] = seconds(both[self.time], self.time_format)
+            gaps = wide_gap(columns["time"], both[self.time].tolist())
+            notes += [f"{self.called}: {line}" for line in gaps]
         limits = np.cumsum([len(own) for own in rows])[:-1]
         cut = {key: np.split(column, limits) for key, column in columns.items()}
         cut["notes"] = [np.asarray(notes, str)] * len(parts)

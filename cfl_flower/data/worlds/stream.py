@@ -18,6 +18,7 @@ from cfl_flower.data.worlds.view import View
 from cfl_flower.data.worlds.world import (
     AT_RANDOM,
     BY_RANK,
+    BY_TIME,
     World,
     alter,
     differs,
@@ -143,16 +144,40 @@ class Stream:
         )
         return ever / held if held else None
 
+    def idle(self) -> str:
+        """Say how many periods of a stream in time bring no sample, if any do."""
+        ends = {0.0}
+        for server_round in self.timeline.shown(self.rounds):
+            world = self.timeline.world(server_round)
+            ends.update(world.until[world.order == BY_TIME].tolist())
+        if len(ends) == 1:
+            return ""
+        brought, _ = np.histogram(self._moments[0], sorted(ends))
+        empty = int((brought == 0).sum())
+        told = f"{empty} of {len(brought)} periods bring no sample to train on"
+        remedy = "see dataset.time, or take fewer drift.periods, or drift.order=own"
+        return f"{told}: none was taken in their time; {remedy}" if empty else ""
+
+    def notes(self) -> list[str]:
+        """Return what makes the clients' data probably not what was meant."""
+        empty = self.empty()
+        clients = self.timeline.world(1).clients
+        lines = [say_empty(empty, clients) if empty else "", self.idle()]
+        return [line for line in lines if line]
+
     def require_samples(self) -> None:
         """Raise `ConfigError` for a round in which no client can train."""
         for number in self.timeline.shown(self.rounds):
             world = self.timeline.world(number)
             held = (self._indices(world, each, 0) for each in range(world.clients))
             if not (len(self._shared) or any(map(len, held))):
+                idle = self.idle()
+                also = f"; {idle}" if idle else ""
                 raise ConfigError(
                     f"no client has samples to train on in round {number}; see "
                     "cfl-flower preview, and take another partition or drift (with "
                     "drift=timestamps a longer drift.window or fewer drift.periods)"
+                    f"{also}"
                 )
 
     def fingerprint(self) -> str:

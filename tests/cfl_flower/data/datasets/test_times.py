@@ -1,0 +1,112 @@
+"""Times that leave most periods of a stream empty are told; dates in digits refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfl_flower.data.datasets.columns import COMPACT
+from cfl_flower.data.datasets.npz import Npz
+from cfl_flower.data.datasets.tables import Csv
+from cfl_flower.data.reading.inferred import InferredDataset
+from cfl_flower.data.worlds.drift import Release
+from cfl_flower.data.worlds.partition import Partition
+from cfl_flower.data.worlds.stream import Stream
+from cfl_flower.errors import ConfigError
+
+DAYS = [date(2023, 1, 1) + timedelta(day) for day in range(730)]
+
+
+def as_csv(folder: Path, times: list[Any]) -> InferredDataset:
+    rows = [f"{place % 7},{time},{place % 3}" for place, time in enumerate(times)]
+    (folder / "data.csv").write_text("\n".join(["a,when,label", *rows]))
+    return Csv(time="when")
+
+
+def as_npz(folder: Path, times: list[Any]) -> InferredDataset:
+    count = np.arange(len(times))
+    time = np.array(times)
+    if time.dtype.kind == "O":
+        time = time.astype("datetime64[D]")
+    np.savez(folder / "data.npz", x=count[:, None] % 7, y=count % 3, time=time)
+    return Npz()
+
+
+def stream(dataset: InferredDataset, folder: Path, **own: Any) -> Stream:
+    drift = Release(every=2, first=1, periods=10, order="time", **own)
+    complete = dataset.complete(str(folder))
+    return Stream(complete, Partition(), drift, 3, 0, 20, str(folder))
+
+
+@pytest.mark.parametrize("write", [as_csv, as_npz])
+@pytest.mark.parametrize(
+    ("odd", "ends"),
+    [
+        (date(9999, 12, 31), ("2024-12-30 and 9999-12-31")),
+        (date(1900, 1, 1), ("1900-01-01 and 2023-01-01")),
+        (date(1970, 1, 1), ("1970-01-01 and 2023-01-01")),
+        (date(2124, 5, 6), ("2024-12-30 and 2124-05-06")),
+    ],
+)
+def test_a_date_far_from_all_others_is_told_with_what_it_does(
+    write: Callable[[Path, list[Any]], InferredDataset],
+    odd: date,
+    ends: str,
+    tmp_path: Path,
+) -> None:
+    dataset = write(tmp_path, [*DAYS[:5], odd, *DAYS[6:]])
+    lines = dataset.notes(str(tmp_path))
+    assert len(lines) == 1
+    assert f"none is between {ends}, which is most of it" in lines[0]
+    assert "dataset.na_values" in lines[0]
+    (line,) = stream(dataset, tmp_path).notes()
+    assert "8 of 10 periods bring no sample to train on" in line
+    with pytest.raises(ConfigError, match=r"no client has .* of 10 periods bring"):
+        stream(dataset, tmp_path, window=2).require_samples()
+
+
+@pytest.mark.parametrize("odd", [0, -1, 999999999])
+def test_a_number_that_stands_for_no_time_is_told(odd: int, tmp_path: Path) -> None:
+    times = [1_700_000_000 + 60 * minute for minute in range(90)]
+    (line,) = as_csv(tmp_path, [*times, odd]).notes(str(tmp_path))
+    assert f"none is between {odd} and 1700000000" in line
+
+
+@pytest.mark.parametrize("write", [as_csv, as_npz])
+@pytest.mark.parametrize(
+    "times", [DAYS, [*range(90)], [0, 1] * 45, [*range(30), *range(60, 120)]]
+)
+def test_nothing_is_said_of_times_without_such_a_gap(
+    write: Callable[[Path, list[Any]], InferredDataset],
+    times: list[Any],
+    tmp_path: Path,
+) -> None:
+    assert write(tmp_path, times).notes(str(tmp_path)) == []
+
+
+def test_periods_without_samples_are_told(tmp_path: Path) -> None:
+    dataset = as_csv(tmp_path, [*range(100), *range(250, 350), *range(500, 600)])
+    (line,) = stream(dataset, tmp_path).notes()
+    assert line.startswith("4 of 10 periods bring no sample to train on")
+    assert not stream(as_csv(tmp_path, [*range(600)]), tmp_path).notes()
+
+
+@pytest.mark.parametrize("form", ["%y%m%d", "%Y%j", "%d%m%y", "%Y%m%d", "%Y%m"])
+def test_dates_in_digits_alone_need_their_format(form: str, tmp_path: Path) -> None:
+    dataset = as_csv(tmp_path, [day.strftime(form) for day in DAYS])
+    with pytest.raises(ConfigError, match=r"looks like a date; .*dataset.time_format"):
+        dataset.load(str(tmp_path))
+    # Where a number has lost its first zero.
+    assert COMPACT.fullmatch(str(int(date(2005, 3, 4).strftime(form))))
+
+
+@pytest.mark.parametrize("step", [1, 60, 7919])
+def test_numbers_that_are_no_dates_stay_numbers(step: int, tmp_path: Path) -> None:
+    for start in (10_000, 100_000, 2_500_000, 1_700_000_000):
+        dataset = as_csv(tmp_path, [start + step * place for place in range(90)])
+        assert dataset.load(str(tmp_path))[0].times is not None
