@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import date
 from numbers import Number
-from typing import Any
 from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from cfl_flower.data.datasets.missing import place
 from cfl_flower.data.reading.files import intact
@@ -205,28 +203,6 @@ def seconds(times: pd.Series, form: str | None = None) -> IntArray:
         why = f"looks like a date; {ALIKE}, or say {INTEGER} there if it is none"
         refuse(times, found.notna(), why)
     return np.asarray(found)
-
-
-def wide_gap(times: IntArray, said: Sequence[object] | NDArray[Any]) -> list[str]:
-    """Return a line if most of the time from the first to the last sample is one gap.
-
-    ``said`` has the times as they are written.
-    """
-    order = np.argsort(times, kind="stable")
-    # In float64, which the largest integers do not leave.
-    steps = np.diff(times[order].astype(np.float64))
-    if np.count_nonzero(steps) < 2 or steps.max() <= steps.sum() / 2:
-        return []
-    place = int(steps.argmax())
-    rows = order[[0, -1, place, place + 1]].tolist()
-    texts = (str(said[row]).removesuffix("T00:00:00") for row in rows)
-    first, last, before, after = texts
-    return [
-        f"the times go from {first} to {last}, and none is between {before} and "
-        f"{after}, which is most of it; drift=timestamps cuts the whole into equal "
-        "periods: if one stands for no time, leave its row out, or name it in "
-        "dataset.na_values"
-    ]
 
 
 def _dated(times: pd.Series, form: str | None) -> IntArray:

@@ -14,8 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 
-from cfl_flower.data.datasets.columns import wide_gap
-from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent
+from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent, wide_gap
 from cfl_flower.data.reading.files import as_float32, channels_first, open_npz
 from cfl_flower.data.reading.inferred import OWN_FILE
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts

@@ -22,9 +22,8 @@ from cfl_flower.data.datasets.columns import (
     refuse,
     require_columns,
     seconds,
-    wide_gap,
 )
-from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent
+from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent, wide_gap
 from cfl_flower.data.reading.files import find, inside, intact
 from cfl_flower.data.reading.inferred import OWN_FILE
 from cfl_flower.data.reading.names import numbered_names
