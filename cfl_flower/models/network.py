@@ -18,6 +18,7 @@ from cfl_flower.models.own_state import (
     example_batch,
     needs_observing,
     observe,
+    outside,
     same,
     train_twice,
 )
@@ -208,17 +209,40 @@ def check_network(
         # compiler.
         network = build_network(settings, shape, classes, 0)
         name = type(network).__name__
+        sums = _parameter_sums(network)
+        torch.manual_seed(0)
         with torch.no_grad():
             _require_outputs(name, network.eval()(x), classes, "")
         why = "has no trainable parameters; leave requires_grad true for some of them"
         _require(bool(trainable(network)), f"{name} {why}")
         _require_outputs(name, network.train()(x), classes, " in training")
+        drawn = torch.get_rng_state()
+        _require_alike(build_network(settings, shape, classes, 0), x, sums, drawn)
         model = build_model(settings, shape, classes, 0)
         _require_new(network, model.module)
         _require_float32(network, model)
         _require_equal_steps(model, x)
         _require_equal_outputs(model, x)
     return model
+
+
+def lacks_statistics(
+    settings: ModelSettings, shape: tuple[int, ...], classes: int
+) -> bool:
+    """Return whether tests lack something that training changes.
+
+    That is: its outputs in evaluation mode are others after two steps of training than
+    after what no vector has is put back, as it is before a test.
+    """
+    x = example_batch(shape)
+    with torch.random.fork_rng(devices=[]), one_torch_thread():
+        model = build_model(settings, shape, classes, 0)
+        train_twice(model.module, x)
+        with torch.no_grad():
+            trained = model.module.eval()(x)
+            model.own.put_back()
+            tested = model.module.eval()(x)
+    return not same(trained, tested)
 
 
 @contextmanager
@@ -263,6 +287,35 @@ def _require_new(one: nn.Module, other: nn.Module) -> None:
     )
 
 
+def _parameter_sums(network: nn.Module) -> list[float]:
+    return [float(each.detach().abs().sum()) for each in network.parameters()]
+
+
+def _require_alike(
+    other: nn.Module, x: Tensor, sums: list[float], drawn: Tensor
+) -> None:
+    """Require that a second network of one seed is, and draws, as the first did.
+
+    ``sums`` are of the first one's parameters, and ``drawn`` is torch's generator after
+    its first passes.
+    """
+    name = type(other).__name__
+    remedy = "draw it with torch, in each network, into a buffer or parameter"
+    _require(
+        np.array_equal(sums, _parameter_sums(other), equal_nan=True),
+        f"two networks {name} of the same seed begin with other weights; {remedy}",
+    )
+    torch.manual_seed(0)
+    with torch.no_grad():
+        other.eval()(x)
+    other.train()(x)
+    _require(
+        torch.equal(drawn, torch.get_rng_state()),
+        f"the first network {name} of a process draws something that later ones find, "
+        f"so that each worker would have its own; {remedy}",
+    )
+
+
 def _require_float32(network: nn.Module, model: FlatModel) -> None:
     """Require finite float32 numbers of all that travels."""
     before = {**dict(network.named_parameters()), **dict(network.named_buffers())}
@@ -286,6 +339,7 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
     start = model.to_vector()
     found = []
     drawn = []
+    beside = []
     # Between the two, a task with other data.
     for inputs in (x, 1 - x / 2, x):
         before = random.getstate(), str(np.random.get_state())
@@ -295,7 +349,9 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
         if not model.module.training:
             model.module.train()
         train_twice(model.module, inputs)
-        found.append((model.gradient.clone(), torch.from_numpy(model.to_vector())))
+        trained = torch.from_numpy(model.to_vector())
+        found.append((model.gradient.clone(), trained, torch.get_rng_state()))
+        beside.append(outside(model.module))
         drawn.append(before != (random.getstate(), str(np.random.get_state())))
     name = type(model.module).__name__
     # A thread beside this one, such as one of Ray's, may draw during one of them.
@@ -315,6 +371,15 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
         f"{name} trained differently from the same model and seed, so that a client's "
         "result would depend on the client before it; keep what it remembers in "
         "buffers or attributes of its layers, and draw with torch",
+    )
+    # What the first task has filled for good, such as a table, is no trace of a client.
+    first, _, last = beside
+    changed = [key for key in last if first.get(key) != last[key]]
+    _require(
+        not changed,
+        f"{name} changes {', '.join(changed)}, outside of the network, while it is "
+        "trained, which would pass from client to client; keep it in buffers or "
+        "attributes of its layers",
     )
 
 

@@ -12,8 +12,10 @@ import pickle
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from inspect import getclosurevars
 from io import BytesIO
 from itertools import product
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -28,6 +30,9 @@ STATELESS = {"cfl_flower", "torch", "torchvision"}
 
 OF_TORCH = vars(nn.Module()).keys() | {"grad"}
 """Attributes that every module has, for torch's own use."""
+
+PLAIN = (bool, int, float, str, bytes, type(None))
+"""Types of values that nobody can change in place."""
 
 LACKS: tuple[bytes | None, list[Tensor]] = (None, [])
 """What stands for an attribute that is not there, or cannot be written."""
@@ -60,8 +65,7 @@ def needs_observing(module: nn.Module) -> bool:
     layers = list(module.named_modules())
     norms = {name for name, layer in layers if isinstance(layer, _NormBase)}
     floats = {name.rpartition(".")[0] for name in saved_floats(module)}
-    packages = {type(layer).__module__.partition(".")[0] for _, layer in layers}
-    return not (floats <= norms and packages <= STATELESS)
+    return not floats <= norms or any(_is_own(layer) for _, layer in layers)
 
 
 def example_batch(shape: tuple[int, ...]) -> Tensor:
@@ -123,6 +127,17 @@ def observe(module: nn.Module, shape: tuple[int, ...]) -> Observed:
         )
     frozen = frozenset(changed.intersection(parameters) - trained)
     return Observed(statistics, tuple(names), frozen)
+
+
+def _is_own(layer: nn.Module) -> bool:
+    """Return whether a layer's class is its author's."""
+    return type(layer).__module__.partition(".")[0] not in STATELESS
+
+
+def _plain_attributes(layer: nn.Module) -> dict[str, Any]:
+    """Return the attributes of a layer, its author's, that are numbers or texts."""
+    values = {key: it for key, it in vars(layer).items() if key not in OF_TORCH}
+    return {key: it for key, it in values.items() if isinstance(it, PLAIN)}
 
 
 def _is_trained(tensor: Tensor) -> bool:
@@ -188,6 +203,52 @@ def _written(value: Any, parts: Mapping[int, int]) -> tuple[bytes | None, list[T
     return file.getvalue(), writer.tensors
 
 
+def outside(module: nn.Module) -> dict[str, bytes | None]:
+    """Return what the code of a network's layers keeps outside of them, as texts.
+
+    That is: attributes of their classes, and variables of modules and functions that
+    methods refer to, or functions which these call. None is what has no text.
+    """
+    found: dict[str, Any] = {}
+    functions: list[FunctionType] = []
+    kinds = {
+        kind for it in module.modules() if _is_own(it) for kind in type(it).__mro__
+    }
+    for kind in sorted(kinds, key=str):
+        if kind.__module__.partition(".")[0] in {*STATELESS, "builtins"}:
+            continue
+        values = {f"{kind.__name__}.{n}": it for n, it in vars(kind).items()}
+        functions += filter(None, map(_code_of, values.values()))
+        found |= {n: it for n, it in values.items() if "__" not in n}
+    known = set[int]()
+    while functions:
+        function = functions.pop()
+        if id(function) in known or "torch" in function.__module__:
+            continue
+        known.add(id(function))
+        values = _referred(function)
+        functions += filter(None, map(_code_of, values.values()))
+        found |= values
+    skipped = (ModuleType, FunctionType, type)
+    kept = {n: it for n, it in found.items() if not isinstance(it, skipped)}
+    return {name: _written(value, {})[0] for name, value in kept.items()}
+
+
+def _code_of(value: object) -> FunctionType | None:
+    """Return a function, or what a decorator wrapped; None for anything else."""
+    called = getattr(value, "__wrapped__", value)
+    return called if isinstance(called, FunctionType) else None
+
+
+def _referred(function: FunctionType) -> dict[str, Any]:
+    """Return the variables of modules and functions that a function refers to."""
+    try:
+        named = getclosurevars(function)
+    except ValueError:  # A variable of the function around it has no value yet.
+        return {}
+    return {**named.nonlocals, **named.globals}
+
+
 class Missing:
     """The value of an attribute that a network as built does not have."""
 
@@ -207,6 +268,13 @@ class OwnState:
         layers = dict(module.named_modules())
         self._parts = _parts(module)
         self.values = self._as_built(module, observed)
+        # What two steps did not change, a later one may.
+        own = [layer for layer in module.modules() if _is_own(layer)]
+        self._plain = [
+            (layer, _plain_attributes(layer), {*vars(layer)}) for layer in own
+        ]
+        parameters = [*module.parameters()] if own else []
+        self._trained = [(each, each.requires_grad) for each in parameters]
         self._tensors: list[tuple[nn.Module, str, Tensor, Tensor]] = []
         self._attributes: list[tuple[nn.Module, str, Any]] = []
         for name, key, value in self.values:
@@ -221,6 +289,12 @@ class OwnState:
         for layer, key, tensor, value in self._tensors:
             rebind(layer, key, tensor)
             tensor.copy_(value)
+        for parameter, trained in self._trained:
+            parameter.requires_grad_(trained)
+        for layer, plain, names in self._plain:
+            layer.__dict__.update(plain)
+            for key in vars(layer).keys() - names - OF_TORCH:
+                del layer.__dict__[key]
         for layer, key, value in self._attributes:
             if value is Missing:
                 layer.__dict__.pop(key, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from copy import deepcopy
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -502,3 +503,172 @@ class SharedHead(Net):
 
     def set_up(self) -> None:
         self.head = SHARED
+
+
+# What two steps do not show -----------------------------------------------------------
+
+
+class LateFlag(Net):
+    """Its flag is set in the third step, when a counter that is put back says so."""
+
+    def set_up(self) -> None:
+        self.hot = False
+        self.register_buffer("steps", torch.zeros(1, dtype=torch.long))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.steps += 1
+            self.hot = self.hot or int(self.steps) == 3
+        return super().hidden(x) * (1.5 if self.hot and self.training else 1.0)
+
+
+class LateFreeze(Net):
+    """It freezes its bias in the third step."""
+
+    def set_up(self) -> None:
+        self.register_buffer("steps", torch.zeros(1, dtype=torch.long))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.steps += 1
+            if int(self.steps) == 3:
+                self.body.bias.requires_grad_(False)
+        return super().hidden(x)
+
+
+class LateName(Net):
+    """It has a new attribute from the third step on."""
+
+    def set_up(self) -> None:
+        self.register_buffer("steps", torch.zeros(1, dtype=torch.long))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.steps += 1
+            if int(self.steps) == 3:
+                self.cold = 0.5
+        return super().hidden(x) * (
+            getattr(self, "cold", 1.0) if self.training else 1.0
+        )
+
+
+TABLES: dict[int, Tensor] = {}
+
+
+class Table(Net):
+    """It computes a table once for all networks, always the same."""
+
+    def hidden(self, x: Tensor) -> Tensor:
+        kept = super().hidden(x)
+        width = kept.shape[1]
+        if width not in TABLES:
+            TABLES[width] = torch.linspace(0.5, 1, width)
+        return kept * TABLES[width]
+
+
+class LateGlobal(Net):
+    """Its counter, a module's, acts from the thirtieth step on."""
+
+    def hidden(self, x: Tensor) -> Tensor:
+        SEEN["late"] = SEEN.get("late", 0) + self.training
+        return super().hidden(x) * (1.0 if SEEN["late"] < 30 else 2.0)
+
+
+class ClassCounter(Net):
+    """Its counter is of the class."""
+
+    steps = 0
+
+    def hidden(self, x: Tensor) -> Tensor:
+        type(self).steps += self.training
+        return super().hidden(x) * (1.0 if self.steps < 30 else 2.0)
+
+
+def count_calls(calls: list[int]) -> int:
+    calls.append(1)
+    return len(calls)
+
+
+CALLS: list[int] = []
+
+
+class CalledCounter(Net):
+    """A function that it calls has the counter."""
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return super().hidden(x) * (1.0 if count_calls(CALLS) < 300 else 2.0)
+
+
+def make_closure() -> type[Net]:
+    steps = 0
+
+    class Closure(Net):
+        """Its counter is a variable of the function around it."""
+
+        def hidden(self, x: Tensor) -> Tensor:
+            nonlocal steps
+            steps += self.training
+            return super().hidden(x) * (1.0 if steps < 30 else 2.0)
+
+    return Closure
+
+
+Closure = make_closure()
+Closure.__qualname__ = "Closure"
+
+
+@cache
+def first_mask(width: int) -> Tensor:
+    return (torch.rand(width) > 0.5).float()
+
+
+class FirstMask(Net):
+    """The first network of a process draws a mask for all."""
+
+    def hidden(self, x: Tensor) -> Tensor:
+        kept = super().hidden(x)
+        return kept * first_mask(kept.shape[1])
+
+
+class FirstMaskOfMethod(Net):
+    @cache  # noqa: B019 - as somebody may write it
+    def mask(self, width: int) -> Tensor:
+        return torch.rand(width)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        kept = super().hidden(x)
+        return kept * self.mask(kept.shape[1])
+
+
+class UnseededWeights(Net):
+    def set_up(self) -> None:
+        drawn = torch.from_numpy(np.random.default_rng().random(8, np.float32))
+        self.scale = nn.Parameter(drawn)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return super().hidden(x) * self.scale.mean()
+
+
+class PrunedByCount(Net):
+    """Tests use what training counted in a buffer of whole numbers."""
+
+    def set_up(self) -> None:
+        self.register_buffer("active", torch.zeros(64, dtype=torch.long))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.active += (x.flatten(1) > 0).sum(0)
+            return super().hidden(x)
+        return super().hidden(x.flatten(1) * (self.active > 0))
+
+
+class MeanInAttribute(Net):
+    """Tests use a mean that training keeps in an attribute."""
+
+    def set_up(self) -> None:
+        self.mean = None
+
+    def hidden(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean = x.detach().mean()
+        return super().hidden(x if self.mean is None else x - self.mean)

@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 import cfl_flower as cfl
+from cfl_flower.config.compose import compose_config
+from cfl_flower.config.warnings import find_warnings
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import build_model, build_network, check_network, network
 from simulations.engines.inprocess import InProcessGrid
@@ -52,6 +54,10 @@ KEPT = [
     odd_networks.Anchor,
     odd_networks.ListedLayers,
     odd_networks.ListedWithState,
+    odd_networks.LateFlag,
+    odd_networks.LateFreeze,
+    odd_networks.LateName,
+    odd_networks.Table,
 ]
 
 REFUSED = {
@@ -75,6 +81,13 @@ REFUSED = {
     odd_networks.FrozenTeacher: r"has weights in teacher\.weight that are",
     odd_networks.UnsavedAverage: "has weights in ema that are neither trained",
     odd_networks.ForgottenLayers: "has weights in layers that are neither",
+    odd_networks.LateGlobal: "LateGlobal changes SEEN, outside of the network",
+    odd_networks.ClassCounter: r"changes ClassCounter\.steps, outside",
+    odd_networks.CalledCounter: "changes CALLS, outside",
+    odd_networks.Closure: "changes steps, outside",
+    odd_networks.FirstMask: "FirstMask of a process draws something that later ones",
+    odd_networks.FirstMaskOfMethod: "FirstMaskOfMethod trained differently from the",
+    odd_networks.UnseededWeights: "UnseededWeights of the same seed begin with other",
 }
 
 
@@ -108,6 +121,28 @@ def test_what_cannot_be_put_back_is_refused_by_name(
     with pytest.raises(ConfigError, match=REFUSED[kind]) as found:
         run_small(*RUN, named(kind))
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (odd_networks.PrunedByCount, True),
+        (odd_networks.MeanInAttribute, True),
+        (odd_networks.ReplacedBuffer, True),
+        (odd_networks.FrozenParameter, True),
+        (odd_networks.Net, False),
+        (odd_networks.Norm, False),
+        (odd_networks.CumulativeNorm, False),
+        (odd_networks.Spectral, False),
+        (odd_networks.Dropout, False),
+        (odd_networks.LateFlag, False),
+        (odd_networks.Tied, False),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_what_tests_lack_is_told(kind: type[nn.Module], told: bool) -> None:
+    lines = find_warnings(compose_config([*RUN, named(kind)]))
+    assert any("uses in tests what training" in line for line in lines) == told
 
 
 def run_on(engine: str, kind: type[nn.Module], folder: Path) -> Any:
