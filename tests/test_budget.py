@@ -25,7 +25,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/clustering": 437,
     "cfl_flower/communication": 1_340,
     "cfl_flower/config": 747,
-    "cfl_flower/data": 3_461,
+    "cfl_flower/data": 3_495,
     "cfl_flower/dropin": 625,
     "cfl_flower/engine": 2_034,
     "cfl_flower/environment": 201,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 43_922
+TESTS = 44_038
 """Lines of all tests."""
 
 

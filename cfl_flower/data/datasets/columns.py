@@ -11,7 +11,7 @@ from unicodedata import normalize
 import numpy as np
 import pandas as pd
 
-from cfl_flower.data.datasets.missing import place
+from cfl_flower.data.datasets.missing import LIKE_NONE, place
 from cfl_flower.data.reading.files import intact
 from cfl_flower.data.reading.names import numbered_names
 from cfl_flower.errors import ConfigError
@@ -103,17 +103,25 @@ def odd_input(column: pd.Series, label: pd.Series) -> str | None:
     'is the same in all rows'
     """
     places, values = pd.factorize(column)
-    if _looks_like_time(column):
-        return LIKE_TIME
-    if len(values) == 1:
-        return "is the same in all rows"
-    if np.array_equal(places, pd.factorize(label)[0]):
-        return f"says the same as the label {label.name}"
+    texts = {each.strip().casefold() for each in values if isinstance(each, str)}
+    zeros = any(re.fullmatch(r"0\d+", text) for text in texts)
     numbers = pd.to_numeric(column, errors="coerce")
     whole = (numbers == np.rint(numbers)).all()
-    if whole and len(values) == len(column) > CATEGORIES_AT_MOST:
-        return "has another whole number in each row, as ids have"
-    return None
+    ids = whole and len(values) == len(column) > CATEGORIES_AT_MOST
+    copied = np.array_equal(places, pd.factorize(label)[0])
+    found = {
+        LIKE_TIME: _looks_like_time(column),
+        "is the same in all rows": len(values) == 1,
+        f"says the same as the label {label.name}": copied,
+        "has a category none or the like; if missing, set dataset.na_values": (
+            texts & LIKE_NONE
+        ),
+        "has codes such as 007, read as numbers but for a letter before each": (
+            zeros and numbers.notna().equals(column.notna())
+        ),
+        "has another whole number in each row, as ids have": ids,
+    }
+    return next((why for why, odd in found.items() if odd), None)
 
 
 def _looks_like_time(column: pd.Series) -> bool:
@@ -165,7 +173,8 @@ def _encoded(column: pd.Series, where: object, commas: bool) -> FloatArray:
     if known.any():
         why = (
             "is no finite number (float32) as in other rows; fix it, leave it out, or "
-            "name it in dataset.na_values if it stands for a missing value"
+            "name it in dataset.na_values if it stands for a missing value; if these "
+            "are codes, write a letter before each"
         )
         refuse(column, wrong, why)
     why = "is a category without a mean; set dataset.missing=drop"

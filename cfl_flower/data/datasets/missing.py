@@ -23,6 +23,9 @@ NA_VALUES = (
 )
 """What databases, spreadsheets and libraries write for no value."""
 
+LIKE_NONE = {"nil", "n.a.", *map(str.casefold, NA_VALUES)}
+"""What may stand for no value, though it is read as a category."""
+
 
 @settings("dataset")
 class IncompleteDataset(InferredDataset):

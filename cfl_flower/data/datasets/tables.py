@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import warnings
 from abc import abstractmethod
 from os.path import isfile
@@ -314,6 +315,20 @@ WORDS = {"tab": "\t", "semicolon": ";", "comma": ",", "point": "."}
 """Characters that Hydra or the shell would want in quotes."""
 
 
+CODES = re.compile(r"(?=(.* )?0\d)[\d ]+")
+"""Digits, some of which begin with 0."""
+
+
+SOME_TEXTS = {"dtype": str, "nrows": 1000}
+"""Enough rows to tell codes such as 01234 from numbers."""
+
+
+def filter_codes(texts: pd.DataFrame) -> list[str]:
+    """Return the columns whose cells all are digits, some of which begin with 0."""
+    joined = ((str(name), " ".join(texts[name].dropna())) for name in texts)
+    return [name for name, cells in joined if CODES.fullmatch(cells)]
+
+
 @settings("dataset")
 class Csv(FileTable):
     """A dataset in .csv files whose first line has the names of the columns."""
@@ -329,9 +344,15 @@ class Csv(FileTable):
     """Whether the first line has the names of the columns; they are 0, 1, … if not."""
     name: ClassVar[str] = "the .csv file"
     advice: ClassVar[str] = (
-        "fix it, save it again as UTF-8 and with as many values in each row, or set "
-        "dataset.encoding, dataset.separator or dataset.decimal"
+        "fix it, save it again as UTF-8 text and with as many values in each row, or "
+        "set dataset.encoding, dataset.separator or dataset.decimal"
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = len(self.separator) == 1 or self.separator in (*WORDS, r"\s+")
+        allowed = r"one character, tab, semicolon, or \s+ for any number of blanks"
+        require(ok, "dataset.separator", repr(self.separator), allowed)
 
     def frame(self, path: Path) -> pd.DataFrame:
         """Read one file, whose columns must have different names."""
@@ -362,6 +383,8 @@ class Csv(FileTable):
             warnings.simplefilter("error", pd.errors.ParserWarning)
             found: pd.DataFrame
             try:
+                texts = pd.read_csv(**form | SOME_TEXTS, names=names)
+                form["dtype"] |= dict.fromkeys(filter_codes(texts), str)
                 found = pd.read_csv(**form, names=names)
             except pd.errors.ParserWarning:
                 # R writes a name of each row first, in quotes.
@@ -375,8 +398,10 @@ class Csv(FileTable):
             marked = found.select_dtypes(exclude="number").astype(str).stack()
             marked = marked[marked.str.fullmatch(r"[-+]?\d{1,3}(\.\d{3})+(,\d+)?")]
             if len(marked):
-                mark = "a mark between thousands, which files must not have"
-                raise ValueError(f"{marked.iloc[0]} has {mark}")
+                row, column = marked.index[0]
+                mark = "a mark between thousands, or a point instead of a comma"
+                cell = f"row {row + 1} has {column}={marked.iloc[0]}"
+                raise ValueError(f"{cell}, which has {mark}")
             # Beside texts, numbers are texts.
             found = found.replace({r"^([-+]?\d*),(\d+)$": r"\1.\2"}, regex=True)
         return found

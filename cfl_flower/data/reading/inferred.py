@@ -192,6 +192,7 @@ class InferredDataset(FileDataset):
             raise ConfigError(
                 f"{self.called} has inputs of shape {x.shape} and labels of shape "
                 f"{y.shape} for its {part} part; it needs (n, ...) and (n,), n above 0"
+                f"{'; save y.argmax(axis=1)' if y.ndim == 2 else ''}"
             )
         for name in ("owner", "time"):
             found = arrays.get(name, y).shape

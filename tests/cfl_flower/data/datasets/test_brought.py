@@ -306,7 +306,9 @@ def test_beside_decimal_commas_the_text_is_what_is_wrong(tmp_path: Path) -> None
     for number in ("1.983", "12.345.678", "1.500,25"):
         text = f"a;b;label\n1,5;{number};x\n2;7;y\n2,5;8;x\n"
         (tmp_path / "data.csv").write_text(text)
-        assert f"{number} has a mark between thousands" in refusal(dataset, tmp_path)
+        assert f"{number}, which has a mark between thousands" in refusal(
+            dataset, tmp_path
+        )
     (tmp_path / "data.csv").write_text("a;label\n1,5;x\nNA;y\n2,5;x\n2,5;y\n")
     dataset = Csv(separator="semicolon", decimal="comma", missing="mean")
     assert loaded(dataset, tmp_path)[0].shape == (1,)
@@ -395,7 +397,7 @@ def test_rows_with_more_values_than_names_are_told(
     (tmp_path / "data.csv").write_text("\n".join([order, *longer]))
     line = refusal(Csv(), tmp_path)
     assert "data.csv cannot be read" in line
-    assert "more values" in line or "Expected 3 fields" in line or "Length of" in line
+    assert "more values than" in line or "too many values" in line
 
 
 def test_names_of_rows_as_r_writes_them_are_no_input(tmp_path: Path) -> None:

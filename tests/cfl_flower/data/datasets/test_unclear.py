@@ -1,0 +1,114 @@
+"""What is wrong with a file is said in the words of who made it, with a remedy."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfl_flower.data.datasets.npz import Npz
+from cfl_flower.data.datasets.tables import Csv
+from cfl_flower.errors import ConfigError
+
+ROWS = "".join(f"{row / 7:.2f},{row % 5},{row % 3}\n" for row in range(60))
+TEXT = f"a,b,label\n{ROWS}"
+
+
+@pytest.mark.parametrize(
+    ("content", "own", "words"),
+    [
+        (f"{TEXT}1,2,3,4\n", {}, "too many values, 4, in line 62, its header counted"),
+        (f"# my data\n{TEXT}", {}, "more values than the first line has names"),
+        ("", {}, "it is empty"),
+        (gzip.compress(TEXT.encode()), {}, "save it again as UTF-8 text"),
+        (TEXT.replace(",", "  "), {"separator": "  "}, "dataset.separator"),
+        (TEXT.replace(",", "||"), {"separator": "||"}, "dataset.separator"),
+        (
+            TEXT.replace(",", ";").replace("0.43", "-1.474"),
+            {"separator": ";", "decimal": "comma"},
+            "row 4 has a=-1.474, which has a mark between thousands, or a point",
+        ),
+        ("a,label\n1,x\n2,x\n", {}, "one class only: x; add samples of another"),
+        (
+            TEXT.replace("a,b", "a,code").replace(",4,", ",V27,"),
+            {},
+            "row 5 has code=V27, .* if these are codes, write a letter before each",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_read_says_why(
+    content: str | bytes,
+    own: dict[str, Any],
+    words: str,
+    tmp_path: Path,
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    data = content if isinstance(content, bytes) else content.encode()
+    (tmp_path / "data.csv").write_bytes(data)
+    with pytest.raises(ConfigError, match=words) as error:
+        Csv(**own).load(str(tmp_path))
+    assert "\n" not in str(error.value)
+    assert not recwarn
+
+
+def save_array(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.ones(3))
+
+
+def save_objects(path: Path) -> None:
+    np.savez(path, x=np.ones((4, 2), object), y=[0, 1, 0, 1])
+
+
+def save_vectors(path: Path) -> None:
+    np.savez(path, x=np.ones((4, 2)), y=np.eye(2)[[0, 1, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("save", "words"),
+    [
+        (save_array, "it is no .npz file"),
+        (lambda path: path.write_bytes(b"no zip"), "it is no .npz file"),
+        (save_objects, r"it has objects; save x.astype\(float\)"),
+        (save_vectors, r"labels of shape \(4, 2\) .*save y.argmax\(axis=1\)"),
+    ],
+)
+def test_arrays_that_cannot_be_read_say_why(
+    save: Any, words: str, tmp_path: Path
+) -> None:
+    save(tmp_path / "data.npz")
+    with pytest.raises(ConfigError, match=words) as error:
+        Npz().load(str(tmp_path))
+    assert "pickle" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (["01234", "1235", "23456"], "input c has codes such as 007, read as numbers"),
+        (["007", "", "008"], "input c has codes such as 007, read as numbers"),
+        (["none", "red", "blue"], "input c has a category none or the like"),
+        (["nil", "red", "blue"], "input c has a category none or the like"),
+        (["n.a.", "red", "blue"], "input c has a category none or the like"),
+        (["0.5", "1.5", "0"], ""),
+        (["10", "20", "0"], ""),
+        (["10", "", "0"], ""),
+        (["red", "green", "blue"], ""),
+    ],
+)
+def test_cells_that_may_be_meant_otherwise_are_told(
+    cells: list[str], words: str, tmp_path: Path
+) -> None:
+    rows = [f"{row / 7},{cells[row // 4 % 3]},{row % 3}" for row in range(60)]
+    (tmp_path / "data.csv").write_text("\n".join(["a,c,label", *rows]))
+    dataset = Csv(missing="mean", standardise=False)
+    train, _ = dataset.load(str(tmp_path))
+    told = [line for line in dataset.notes(str(tmp_path)) if "input c" in line]
+    assert len(told) == bool(words)
+    assert all(words in line for line in told)
+    if cells[0].isdigit():
+        # They stay the numbers that they were.
+        assert float(cells[0]) in train.x[:, 1].tolist()
