@@ -36,7 +36,7 @@ $(SITE): $(TOOLS)
 	$(INSTALL) '.[site]'
 	@touch $@
 
-run: $(READY)  ## The main job: five methods under drift, and a table
+run: $(READY)  ## The main job: methods under drift, and a table
 	$(BIN)/python -m simulations.compare
 
 test: $(TOOLS)  ## All tests but the next, real Ray included (minutes)

@@ -11,7 +11,8 @@ from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.clustering.algorithms import number_by_appearance
 
 WITHOUT_CLUSTERS = (
-    *("adapfedavg", "apfl", "ditto", "fedasync", "fedavg", "fedavg_ft", "fedbabu"),
+    *("adapfedavg", "apfl", "ditto", "fedasync", "fedavg", "fedavg_ft"),
+    *("fedavg_shares", "fedbabu"),
     *("fedbuff", "fedccfa", "fedem", "fedfm", "fedpac", "fedprox", "fedrep", "flash"),
     *("local", "local_async", "pfedme", "scaffold", "static"),
 )

@@ -174,7 +174,7 @@ def test_all_commands_of_readme_work_in_their_place(
     shown = re.findall(r"^\|.*\d\d\.\d.*\|$", (ROOT / "README.md").read_text(), re.M)
     for name, *figures in map(cells, shown):
         assert printed[name.partition(":")[0]] == figures
-    assert len(shown) == 6
+    assert len(shown) == 7
     # Flower's command exits with 0 whatever happens to the run.
     assert statuses(checkout, newcomer) == ["finished:completed"], said
     # Of several runs that were saved, Flower's is the last.
