@@ -104,8 +104,10 @@ def odd_input(column: pd.Series, label: pd.Series) -> str | None:
     """
     places, values = pd.factorize(column)
     texts = {each.strip().casefold() for each in values if isinstance(each, str)}
-    zeros = any(re.fullmatch(r"0\d+", text) for text in texts)
+    none = texts & LIKE_NONE
     numbers = pd.to_numeric(column, errors="coerce")
+    zeros = any(re.fullmatch(r"0\d+", text) for text in texts)
+    codes = zeros and numbers.notna().equals(column.notna())
     whole = (numbers == np.rint(numbers)).all()
     ids = whole and len(values) == len(column) > CATEGORIES_AT_MOST
     copied = np.array_equal(places, pd.factorize(label)[0])
@@ -113,12 +115,8 @@ def odd_input(column: pd.Series, label: pd.Series) -> str | None:
         LIKE_TIME: _looks_like_time(column),
         "is the same in all rows": len(values) == 1,
         f"says the same as the label {label.name}": copied,
-        "has a category none or the like; if missing, set dataset.na_values": (
-            texts & LIKE_NONE
-        ),
-        "has codes such as 007, read as numbers but for a letter before each": (
-            zeros and numbers.notna().equals(column.notna())
-        ),
+        "has a category none or the like; if missing, set dataset.na_values": none,
+        "has codes such as 007, read as numbers but for a letter before each": codes,
         "has another whole number in each row, as ids have": ids,
     }
     return next((why for why, odd in found.items() if odd), None)

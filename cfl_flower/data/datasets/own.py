@@ -119,7 +119,7 @@ class Folder:
                     f"data_dir={data_dir} has no sample for the {part} part yet; add "
                     "samples or change dataset.test_fraction"
                 )
-        for line in one_scale(numbers):
+        for line in one_scale(f"data_dir={data_dir}", numbers):
             log.warning("%s", line)
         found["x"] = of_one_type(found["x"])
         arrays = {name: np.concatenate(each) for name, each in found.items()}

@@ -154,7 +154,7 @@ class InferredDataset(FileDataset):
             read[part] = self.present(part, arrays)
         inputs = [arrays["x"] for arrays in read.values()]
         named = {f"its {part} part": x for part, x in zip(read, inputs, strict=True)}
-        lines = one_scale(named)
+        lines = one_scale(self.called, named)
         shapes = [x.shape[1:] for x in inputs]
         if len(set(shapes)) > 1:
             kinds = f" in {inputs[0].dtype} and {inputs[1].dtype}"
@@ -166,9 +166,9 @@ class InferredDataset(FileDataset):
         parts = self.scaled(self.divided(coded(read, self.called)))
         left = self.unread(data_dir)
         told = [f"not read: {', '.join(left)}"] if left else []
-        lines += [*told, *self._only_in_test(parts)]
+        told += self._only_in_test(parts)
         parts = with_inputs(parts, _as_inputs)
-        lines = [f"{self.called}: {line}" for line in lines]
+        lines += [f"{self.called}: {line}" for line in told]
         notes = np.append(parts["train"].get("notes", np.array([], str)), lines)
         return {part: {**of, "notes": notes} for part, of in parts.items()}
 

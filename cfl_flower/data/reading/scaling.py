@@ -43,11 +43,11 @@ MOST_TIMES = 100
 """How much larger inputs of one scale may be in one file or part than in another."""
 
 
-def one_scale(inputs: Mapping[str, NDArray[Any]]) -> list[str]:
+def one_scale(where: str, inputs: Mapping[str, NDArray[Any]]) -> list[str]:
     """Return a line if some inputs seem to be from 0 to 1, and others up to 255.
 
     Raises `ConfigError` if some are bytes, which are read as 0 to 1, and others are
-    numbers far outside of that.
+    numbers far outside of that. ``where`` is what lines call the dataset.
     """
     told = {}
     largest = {}
@@ -64,12 +64,14 @@ def one_scale(inputs: Mapping[str, NDArray[Any]]) -> list[str]:
     remedy = "save all in one type and scale"
     read = [name for name, x in inputs.items() if x.dtype == np.uint8]
     if read and outside:
-        raise ConfigError(f"{told[read[0]]}, but {told[outside[0]]}; {remedy}")
+        both = f"{told[read[0]]}, but {told[outside[0]]}"
+        raise ConfigError(f"{where}: {both}; {remedy}")
     low, high = (
         f(largest, key=lambda name: largest[name], default="") for f in (min, max)
     )
     if low and largest[low] <= 1 and largest[high] > MOST_TIMES * largest[low]:
-        return [f"{told[low]}, but {told[high]}; {remedy}, if they are alike"]
+        both = f"{told[low]}, but {told[high]}"
+        return [f"{where}: {both}; {remedy}, if they are alike"]
     return []
 
 

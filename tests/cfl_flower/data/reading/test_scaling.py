@@ -66,7 +66,13 @@ def test_two_scales_in_a_file_are_refused_or_told(
             dataset.load(str(tmp_path))
         line = str(error.value)
         assert "\n" not in line
-        for words in ("its train part has", REFUSED, "its test part", "other numbers"):
+        for words in (
+            "data.npz: its ",
+            "its train part has",
+            REFUSED,
+            "its test part",
+            "other numbers",
+        ):
             assert words in line
         return
     dataset.load(str(tmp_path))
