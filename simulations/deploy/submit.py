@@ -32,6 +32,7 @@ from simulations.engines.flower_cli import (
     environment,
     one_line,
     wait_for_end,
+    with_command,
 )
 from simulations.engines.superlink import run_command
 from simulations.shell.terminal import Parser, command
@@ -104,11 +105,12 @@ def start(name: str, overrides: Sequence[str]) -> tuple[str, str]:
     run = ""
     reason = ""
     output = []
+    variables = with_command("flwr", environment())
     with (
         tempfile.TemporaryDirectory() as folder,
         subprocess.Popen(
             run_command(shlex.join(overrides), Path(folder), name),
-            env=environment(),
+            env=variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

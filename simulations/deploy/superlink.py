@@ -16,7 +16,13 @@ from pathlib import Path
 from simulations.deploy import flower_superlink
 from simulations.deploy.addresses import port, read_host
 from simulations.deploy.keys import AUTHORITY, SERVER
-from simulations.engines.flower_cli import become, divide, environment, need
+from simulations.engines.flower_cli import (
+    become,
+    divide,
+    environment,
+    need,
+    with_command,
+)
 from simulations.shell.terminal import Parser, command
 
 PORT = 9092
@@ -48,7 +54,9 @@ def main(arguments: Sequence[str]) -> None:
         "--disable-runtime-dependency-installation",
         *("--database", str(home / "state.db")),
     ]
-    become(flower + more, home, environment(home))
+    # It starts the app's processes.
+    variables = with_command("flower-superexec", environment(home))
+    become(flower + more, home, variables)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,13 @@ from cfl_flower.types import ClientId
 from simulations.deploy import flower_supernode
 from simulations.deploy.addresses import port, read_address, write_address
 from simulations.deploy.keys import AUTHORITY
-from simulations.engines.flower_cli import become, divide, environment, need
+from simulations.engines.flower_cli import (
+    become,
+    divide,
+    environment,
+    need,
+    with_command,
+)
 from simulations.shell.terminal import Parser, command
 
 PORT = 9094
@@ -129,7 +135,9 @@ def main(arguments: Sequence[str]) -> None:
     authority = asked.keys / f"{AUTHORITY}.pem"
     address = write_address(*read_address(asked.superlink))
     flower = supernode(address, key, authority, config, asked.port)
-    become(flower + more, home, environment(home))
+    # It starts the app's processes.
+    variables = with_command("flower-superexec", environment(home))
+    become(flower + more, home, variables)
 
 
 if __name__ == "__main__":

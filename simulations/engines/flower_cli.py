@@ -69,17 +69,22 @@ def one_line(said: str, most: int = 500) -> str:
     return " ".join(DECORATION.sub(" ", said).split())[-most:]
 
 
+def with_command(name: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment that has a command of Flower's, or raise `ConfigError`."""
+    if shutil.which(name, path=variables.get("PATH")) is None:
+        raise ConfigError(
+            f"Flower's command {name} is neither beside this Python nor on PATH; "
+            "install this project into the environment that runs it"
+        )
+    return dict(variables)
+
+
 def flwr(
     *arguments: str, variables: Mapping[str, str], folder: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Return what Flower's CLI answered, or raise `ConfigError` if there is none."""
     command = ["flwr", *arguments]
-    env = dict(variables)
-    if shutil.which("flwr", path=env.get("PATH")) is None:
-        raise ConfigError(
-            "Flower's command flwr is neither beside this Python nor on PATH; install "
-            "this project into the environment that runs it"
-        )
+    env = with_command("flwr", variables)
     return subprocess.run(
         command, env=env, cwd=folder, capture_output=True, text=True, check=False
     )

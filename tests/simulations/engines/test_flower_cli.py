@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from cfl_flower.errors import ConfigError
-from simulations.engines.flower_cli import environment, flwr
+from simulations.engines.flower_cli import environment
+from simulations.engines.superlink import PROJECT
 
 
 def test_neither_flower_nor_ray_tells_its_makers_of_a_run(
@@ -43,6 +44,35 @@ def test_what_flowers_command_writes_is_for_nobody_else(tmp_path: Path) -> None:
     assert modes == ["700", "600"]
 
 
-def test_an_environment_without_flowers_command_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="flwr is neither beside this Python nor on"):
-        flwr("list", variables={"PATH": str(tmp_path)})
+START = {
+    "submit": ["prod", "strategy=fedavg"],
+    "connect": ["prod", "127.0.0.1:9092", "{keys}/ca.pem", "{keys}/site-a.pub"],
+    "superlink": ["{keys}"],
+    "supernode": ["127.0.0.1:9092", "{keys}", "--client=site-a", "--data-dir=."],
+}
+
+
+@pytest.mark.parametrize("name", START)
+def test_an_environment_without_flowers_commands_is_told(
+    name: str, tmp_path: Path
+) -> None:
+    """In a checkout beside a Python that has Flower, and not its scripts."""
+    keys = tmp_path / "keys"
+    module = f"simulations.deploy.keys {keys} --host 127.0.0.1 --device site-a"
+    subprocess.run([sys.executable, "-m", *module.split()], check=True)
+    bare = tmp_path / "bare"
+    venv = [sys.executable, "-m", "venv", "--without-pip", bare]
+    subprocess.run(venv, check=True)
+    asked = [word.format(keys=keys) for word in START[name]]
+    path = os.pathsep.join([str(PROJECT), *filter(None, sys.path)])
+    done = subprocess.run(
+        [bare / "bin" / "python", "-m", f"simulations.deploy.{name}", *asked],
+        cwd=tmp_path,
+        env={"PATH": os.defpath, "PYTHONPATH": path, "FLWR_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "is neither beside this Python nor on PATH; install" in done.stderr
+    assert done.stderr.count("\n") == 1
