@@ -20,7 +20,7 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_007,
-    "cfl_flower/analysis": 1_131,
+    "cfl_flower/analysis": 1_132,
     "cfl_flower/client": 1_035,
     "cfl_flower/clustering": 437,
     "cfl_flower/communication": 1_340,
@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_240,
     "cfl_flower/secure": 658,
     "clients": 1_172,
-    "simulations": 5_143,
+    "simulations": 5_148,
     "strategies": 2_887,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 44_050
+TESTS = 44_080
 """Lines of all tests."""
 
 
