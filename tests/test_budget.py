@@ -30,7 +30,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/engine": 2_034,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_344,
-    "cfl_flower/models": 876,
+    "cfl_flower/models": 881,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_240,
     "cfl_flower/secure": 658,
