@@ -435,7 +435,10 @@ def test_no_other_setting_of_a_dataset_names_files() -> None:
             plain: dict[str, Any] = {"path": "x"} if name == "HuggingFace" else {}
             if issubclass(kind, Stream):
                 plain = {"features": ()}
-            made = kind(**plain, **{field.name: "/etc/passwd"})
+            try:
+                made = kind(**plain, **{field.name: "/etc/passwd"})
+            except ConfigError:  # No such text is allowed at all.
+                continue
             if isinstance(made, Stream) and find_spec(made.package) is None:
                 continue
             files = made.files()
