@@ -233,7 +233,7 @@ def compare(
 
     A setting that is a list itself, such as ``drift__rounds=[6]``, is one value;
     several of it are a list of lists. ``seeds`` are how many, from 0 on, or which;
-    ``marks`` adds fedavg, fedavg_ft, fedavg_shares, local and oracle to measure by;
+    ``marks`` adds fedavg, fedavg_ft, fedavg_ls, local and oracle to measure by;
     leads are over the method ``reference``; ``jobs`` is how many runs go on at a time;
     ``quiet`` shows no progress. As the command, it goes on with what an ``output_dir``
     holds. Raises `ConfigError` before any training; runs that fail later are in

@@ -8,7 +8,7 @@ The main job is the first line: the app's default overrides. Arguments are
 Hydra's overrides; commas sweep, seeds share a row, and runs on different data have
 tables of their own; the last table has a column for each value of what is swept. A
 setting that only some of the methods have (strategy.threshold=0,0.5) is theirs alone.
-The references fedavg, fedavg_ft, fedavg_shares and local (below) and oracle (above)
+The references fedavg, fedavg_ft, fedavg_ls and local (below) and oracle (above)
 run, too, unless `--bare` is given. Leads are over fedavg; reference=METHOD names
 another of the methods. Beside the runs are a page (report.html) and its tables as CSV
 and LaTeX. A run that fails does not hide the others. With an output_dir, the same
@@ -56,7 +56,7 @@ from simulations.study import Study, check
 FOLDER = "compare"
 """The last word of a folder that is made up for a comparison."""
 
-REFERENCES = ("fedavg", "fedavg_ft", "fedavg_shares", "local")
+REFERENCES = ("fedavg", "fedavg_ft", "fedavg_ls", "local")
 """What a method should beat; the oracle is what it cannot."""
 
 REFERENCE = "reference="
@@ -77,7 +77,7 @@ def with_marks(overrides: Sequence[str]) -> list[str]:
     Examples
     --------
     >>> with_marks(["seed=1", "strategy=fielding,local"])
-    ['seed=1', 'strategy=fedavg,fedavg_ft,fedavg_shares,fielding,local,oracle']
+    ['seed=1', 'strategy=fedavg,fedavg_ft,fedavg_ls,fielding,local,oracle']
     """
     found = []
     for override in overrides:

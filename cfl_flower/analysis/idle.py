@@ -12,7 +12,7 @@ from cfl_flower.clustering.algorithms import number_by_appearance
 
 WITHOUT_CLUSTERS = (
     *("adapfedavg", "apfl", "ditto", "fedasync", "fedavg", "fedavg_ft"),
-    *("fedavg_shares", "fedbabu"),
+    *("fedavg_ls", "fedbabu"),
     *("fedbuff", "fedccfa", "fedem", "fedfm", "fedpac", "fedprox", "fedrep", "flash"),
     *("local", "local_async", "pfedme", "scaffold", "static"),
 )

@@ -25,7 +25,7 @@ LINES = (
     *("#999933", "#2E8B7B", "#88CCEE", "#DDCC77"),
 )
 DASHES = ([1, 0], [6, 3], [2, 2], [6, 3, 2, 3])
-REFERENCES = {"fedavg": [6, 3], "fedavg_ft": [3, 1], "fedavg_shares": [1, 1]}
+REFERENCES = {"fedavg": [6, 3], "fedavg_ft": [3, 1], "fedavg_ls": [1, 1]}
 REFERENCES |= {"local": [2, 2], "oracle": [8, 3, 2, 3]}
 """Methods that others are measured by, and the dashes of their grey lines."""
 

@@ -262,7 +262,7 @@ def _place(run: SavedRun, label: str) -> tuple[int, list[tuple[int, str]]]:
 
     The references come first, oracle last; numbers in labels count as such.
     """
-    ranks = {"fedavg": 0, "fedavg_ft": 0, "fedavg_shares": 0, "local": 1, "oracle": 3}
+    ranks = {"fedavg": 0, "fedavg_ft": 0, "fedavg_ls": 0, "local": 1, "oracle": 3}
     words = re.split(r"(\d+)", label)
     numbers = [(int(word) if word.isdigit() else 0, word) for word in words]
     return ranks.get(run.strategy, 2), numbers

@@ -28,7 +28,7 @@ SLOW = [
     ("fedavg", "oort", "qfedavg"),
     ("fedprox", "random", "fedadam"),
     ("fedavg_ft", "oort", "yogi"),
-    ("fedavg_shares", "oort", "yogi"),
+    ("fedavg_ls", "oort", "yogi"),
     ("ifca", "oort", "yogi"),
     ("fesem", "oort", "qfedavg"),
     ("fedgroup", "oort", "fedadagrad"),

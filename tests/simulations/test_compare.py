@@ -29,20 +29,20 @@ SMALL = ["clients=6", "participants=3", "partition.groups=3", "engine=inprocess"
     [
         (
             "strategy=fielding",
-            "strategy=fedavg,fedavg_ft,fedavg_shares,local,fielding,oracle",
+            "strategy=fedavg,fedavg_ft,fedavg_ls,local,fielding,oracle",
         ),
         (
             "strategy=oracle,fedavg",
-            "strategy=fedavg_ft,fedavg_shares,local,oracle,fedavg",
+            "strategy=fedavg_ft,fedavg_ls,local,oracle,fedavg",
         ),
         (
             "strategy=choice(fielding,local)",
-            "strategy=fedavg,fedavg_ft,fedavg_shares,fielding,local,oracle",
+            "strategy=fedavg,fedavg_ft,fedavg_ls,fielding,local,oracle",
         ),
-        ("strategy=fedavg_ft", "strategy=fedavg,fedavg_shares,local,fedavg_ft,oracle"),
+        ("strategy=fedavg_ft", "strategy=fedavg,fedavg_ls,local,fedavg_ft,oracle"),
         (
             "strategy=glob(fes*)",
-            "strategy=fedavg,fedavg_ft,fedavg_shares,local,fesem,oracle",
+            "strategy=fedavg,fedavg_ft,fedavg_ls,local,fesem,oracle",
         ),
         ("strategy.local.mu=1", "strategy.local.mu=1"),
     ],
@@ -66,7 +66,7 @@ def test_a_reference_without_a_run_for_each_seed_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["strategy=ifca", "reference=ifc", f"output_dir={tmp_path}"]) == 2
-    known = "use one of fedavg, fedavg_ft, fedavg_shares, local, ifca, oracle"
+    known = "use one of fedavg, fedavg_ft, fedavg_ls, local, ifca, oracle"
     assert f"reference=ifc is not allowed; {known}\n" in capsys.readouterr().err
     swept = ["strategy=ifca", "strategy.clusters=2,3", f"output_dir={tmp_path}"]
     assert main([*swept, "reference=ifca"]) == 2
