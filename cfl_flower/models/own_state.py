@@ -16,7 +16,7 @@ from inspect import getclosurevars
 from io import BytesIO
 from itertools import product
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,9 @@ from cfl_flower.errors import ConfigError
 
 STATELESS = {"cfl_flower", "torch", "torchvision"}
 """Packages whose layers keep nothing but buffers."""
+
+GENERATORS = {"random", "numpy"}
+"""Packages with generators of their own, whose draws `check_network` refuses."""
 
 OF_TORCH = vars(nn.Module()).keys() | {"grad"}
 """Attributes that every module has, for torch's own use."""
@@ -219,7 +222,7 @@ def outside(module: nn.Module) -> dict[str, bytes | None]:
             continue
         values = {f"{kind.__name__}.{n}": it for n, it in vars(kind).items()}
         functions += filter(None, map(_code_of, values.values()))
-        found |= {n: it for n, it in values.items() if "__" not in n}
+        found |= {n: it for n, it in values.items() if ".__" not in n}
     known = set[int]()
     while functions:
         function = functions.pop()
@@ -235,8 +238,9 @@ def outside(module: nn.Module) -> dict[str, bytes | None]:
 
 
 def _code_of(value: object) -> FunctionType | None:
-    """Return a function, or what a decorator wrapped; None for anything else."""
-    called = getattr(value, "__wrapped__", value)
+    """Return a function, or that of a decorator or property; None for anything else."""
+    called = value.fget if isinstance(value, property) else value
+    called = getattr(called, "__wrapped__", called)
     return called if isinstance(called, FunctionType) else None
 
 
@@ -246,7 +250,20 @@ def _referred(function: FunctionType) -> dict[str, Any]:
         named = getclosurevars(function)
     except ValueError:  # A variable of the function around it has no value yet.
         return {}
-    return {**named.nonlocals, **named.globals}
+    inner = {f"{function.__qualname__}.{n}": it for n, it in named.nonlocals.items()}
+    found = {f"{function.__module__}.{n}": it for n, it in named.globals.items()}
+    for module in filter(_may_keep, named.globals.values()):
+        # Of a module, what the function names: `module.attribute`.
+        names = [n for n in function.__code__.co_names if hasattr(module, n)]
+        found |= {f"{module.__name__}.{n}": getattr(module, n) for n in names}
+    return inner | found
+
+
+def _may_keep(value: object) -> TypeGuard[ModuleType]:
+    """Return whether a value is a module whose variables may change."""
+    if not isinstance(value, ModuleType):
+        return False
+    return value.__name__.partition(".")[0] not in {*STATELESS, *GENERATORS}
 
 
 class Missing:

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tests.contract import kept
+
 WARMUP = 50
 SEEN = {"steps": 0}
 
@@ -508,48 +510,56 @@ class SharedHead(Net):
 # What two steps do not show -----------------------------------------------------------
 
 
-class LateFlag(Net):
-    """Its flag is set in the third step, when a counter that is put back says so."""
+class Late(Net):
+    """It counts steps in a buffer, and does something in the third."""
 
     def set_up(self) -> None:
         self.hot = False
         self.register_buffer("steps", torch.zeros(1, dtype=torch.long))
 
-    def hidden(self, x: Tensor) -> Tensor:
-        if self.training:
-            self.steps += 1
-            self.hot = self.hot or int(self.steps) == 3
-        return super().hidden(x) * (1.5 if self.hot and self.training else 1.0)
+    def in_third_step(self) -> None:
+        raise NotImplementedError
 
-
-class LateFreeze(Net):
-    """It freezes its bias in the third step."""
-
-    def set_up(self) -> None:
-        self.register_buffer("steps", torch.zeros(1, dtype=torch.long))
+    def scale(self) -> float:
+        return 1.0
 
     def hidden(self, x: Tensor) -> Tensor:
         if self.training:
             self.steps += 1
             if int(self.steps) == 3:
-                self.body.bias.requires_grad_(False)
-        return super().hidden(x)
+                self.in_third_step()
+        return super().hidden(x) * (self.scale() if self.training else 1.0)
 
 
-class LateName(Net):
-    """It has a new attribute from the third step on."""
+class LateFlag(Late):
+    def in_third_step(self) -> None:
+        self.hot = True
 
-    def set_up(self) -> None:
-        self.register_buffer("steps", torch.zeros(1, dtype=torch.long))
+    def scale(self) -> float:
+        return 1.5 if self.hot else 1.0
 
-    def hidden(self, x: Tensor) -> Tensor:
-        if self.training:
-            self.steps += 1
-            if int(self.steps) == 3:
-                self.cold = 0.5
-        return super().hidden(x) * (
-            getattr(self, "cold", 1.0) if self.training else 1.0
-        )
+
+class LateFreeze(Late):
+    def in_third_step(self) -> None:
+        self.body.bias.requires_grad_(False)
+
+
+class LateName(Late):
+    def in_third_step(self) -> None:
+        self.cold = 0.5
+
+    def scale(self) -> float:
+        return getattr(self, "cold", 1.0)
+
+
+class LateLoss(Late):
+    """It loses an attribute."""
+
+    def in_third_step(self) -> None:
+        del self.hot
+
+    def scale(self) -> float:
+        return 1.0 if hasattr(self, "hot") else 1.5
 
 
 TABLES: dict[int, Tensor] = {}
@@ -582,6 +592,42 @@ class ClassCounter(Net):
     def hidden(self, x: Tensor) -> Tensor:
         type(self).steps += self.training
         return super().hidden(x) * (1.0 if self.steps < 30 else 2.0)
+
+
+class PrivateCounter(Net):
+    """Its counter is of the class, under a name that Python changes."""
+
+    __steps = 0
+
+    def hidden(self, x: Tensor) -> Tensor:
+        PrivateCounter.__steps += self.training
+        return super().hidden(x) * (1.0 if self.__steps < 30 else 2.0)
+
+
+class CounterOfAModule(Net):
+    """Its counter is a variable of another module."""
+
+    def hidden(self, x: Tensor) -> Tensor:
+        kept.steps += self.training
+        return super().hidden(x) * (1.0 if kept.steps < 30 else 2.0)
+
+
+class CounterOfAProperty(Net):
+    @property
+    def factor(self) -> float:
+        CALLS.append(1)
+        return 1.0 if len(CALLS) < 300 else 2.0
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return super().hidden(x) * self.factor
+
+
+class SameNames(Net):
+    """Two modules have a variable of one name; that of the other one changes."""
+
+    def hidden(self, x: Tensor) -> Tensor:
+        counted = len(CALLS) + kept.count()
+        return super().hidden(x) * (1.0 if counted < 10_000 else 2.0)
 
 
 def count_calls(calls: list[int]) -> int:
