@@ -179,7 +179,7 @@ def _test(reply: Message, loss: str, weight: str) -> tuple[Any, Any]:
     metrics = {
         k: v for r in reply.content.metric_records.values() for k, v in r.items()
     }
-    if not isinstance(metrics.get(loss), float) or weight not in metrics:
+    if not isinstance(metrics.get(loss), int | float) or weight not in metrics:
         raise ValueError(
             f"choose_by_loss: evaluate returned {sorted(metrics)}, without {loss} or "
             f'{weight}; return both, or give choose_by_loss(evaluate, loss="...")'

@@ -64,8 +64,6 @@ class Carrier:
     """The nodes that have a mod."""
     silent: set[ClientId] = field(default_factory=set)
     """The nodes that have none, as their answers show."""
-    chosen: bool = False
-    """Whether nodes say which model they trained."""
 
     # What the engine asks of a fleet -------------------------------------------------
 
@@ -120,6 +118,11 @@ class Carrier:
         self.failures.append(failure)
         return failure
 
+    @property
+    def chosen(self) -> bool:
+        """Whether nodes that were asked last say which model they trained."""
+        return any(chooses(task) for _, task in self._sent.values())
+
     # Messages ------------------------------------------------------------------------
 
     def messages(self, phase: str, server_round: int, plan: Plan) -> list[Message]:
@@ -158,8 +161,7 @@ class Carrier:
         config = {**self.train_config, "server-round": server_round, **(extra or {})}
         first, *others = [plan.models[number] for number in task.models]
         question = None
-        self.chosen = bool(others or task.config)
-        if self.chosen:
+        if chooses(task):
             question = {
                 **task.config,
                 "models": len(task.models),
@@ -302,7 +304,7 @@ class Carrier:
         if phase == "train":
             self._trained_others.append(rest)
             self.replied.append((task.client, content))
-            choice = self._choice(task.client, content) if self.chosen else {}
+            choice = self._choice(task.client, content) if chooses(task) else {}
             return Result(task.client, count, [model], metrics=choice)
         update = model - self.initial
         if size := getattr(self.settings, "sketch", 0):
@@ -368,6 +370,11 @@ class Carrier:
             log.warning(f"{words}: see cfl_flower.mods", client, mod)
             self.silent.add(client)
         return dict(without)
+
+
+def chooses(task: Task) -> bool:
+    """Return whether a node says which model it trained."""
+    return len(task.models) > 1 or bool(task.config)
 
 
 def metric_form(content: RecordDict) -> frozenset[tuple[str, int]]:
