@@ -378,9 +378,9 @@ class ClusteredClient(NumPyClient):
             From a view to the mean loss and the number of correct answers.
         """
         served = self.fine_tuned(self.served(parameters))
-        return self.test_of(served)
+        return self.tester(served)
 
-    def test_of(self, model: Vector) -> Test:
+    def tester(self, model: Vector) -> Test:
         """Return a function that tests a model, by the client's label shares if set."""
         shift = self.label_shift()
         return partial(self.context.evaluator.evaluate, model, shift=shift)
@@ -395,10 +395,10 @@ class ClusteredClient(NumPyClient):
         context = self.context
         if not context.settings.label_shares:
             return None
-        _, y = self.samples(context.round)
         classes = context.stream.classes
-        counts = np.bincount(y.cpu().numpy(), minlength=classes)
-        return np.log((counts + 1) / (len(y) + classes)).astype(np.float32)
+        labels = spoil_labels(context.attack, self.data(context.round).labels, classes)
+        counts = np.bincount(labels, minlength=classes)
+        return np.log((counts + 1) / (len(labels) + classes)).astype(np.float32)
 
     def fine_tuned(self, model: Vector) -> Vector:
         """Return a model after the epochs before a test, if any; nothing is saved."""

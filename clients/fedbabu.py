@@ -34,4 +34,4 @@ class FedBABUClient(DecoupledClient):
             return super().make_test(parameters)
         whole = self.split.join(parameters[0], self.first_classifier())
         # The whole model is fine-tuned, for the evaluation alone.
-        return self.test_of(self.fine_tuned(whole))
+        return self.tester(self.fine_tuned(whole))

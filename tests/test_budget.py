@@ -21,16 +21,16 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_007,
     "cfl_flower/analysis": 1_132,
-    "cfl_flower/client": 1_035,
+    "cfl_flower/client": 1_037,
     "cfl_flower/clustering": 437,
     "cfl_flower/communication": 1_340,
     "cfl_flower/config": 747,
-    "cfl_flower/data": 3_495,
-    "cfl_flower/dropin": 625,
+    "cfl_flower/data": 3_496,
+    "cfl_flower/dropin": 628,
     "cfl_flower/engine": 2_034,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_344,
-    "cfl_flower/models": 881,
+    "cfl_flower/models": 892,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_240,
     "cfl_flower/secure": 658,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 44_084
+TESTS = 44_149
 """Lines of all tests."""
 
 

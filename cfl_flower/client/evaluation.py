@@ -30,10 +30,8 @@ class Predictions:
     labels: IntArray
     """The most probable label, shape (n,)."""
 
-    def of(self, rows: IntArray, shift: FloatArray | None = None) -> Predictions:
-        """Return those of some samples, with logits that are shifted by (L,)."""
-        if shift is None:
-            return Predictions(self.log_shares[rows], self.labels[rows])
+    def shifted(self, rows: IntArray, shift: FloatArray) -> Predictions:
+        """Return those of some samples, (m,), with ``shift``, (L,), added to logits."""
         scores = torch.from_numpy(self.log_shares[rows] + shift)
         shares = log_softmax(scores, 1).numpy()
         return Predictions(shares, shares.argmax(1))
@@ -80,12 +78,16 @@ class Evaluator:
         correct = 0
         log_shares = np.empty(len(indices))
         for form, rows, places in view.by_form("test"):
-            found = self._predicted(vector, pool, form).of(rows, shift)
-            right = truth[places]
-            log_shares[places] = found.log_shares[np.arange(len(right)), right]
-            correct += int(np.count_nonzero(found.labels == right))
+            found = self._predicted(vector, pool, form)
+            own = rows
+            if shift is not None:
+                found = found.shifted(rows, shift)
+                own = np.arange(len(rows))
+            log_shares[places] = found.log_shares[own, truth[places]]
+            correct += int(np.count_nonzero(found.labels[own] == truth[places]))
             if note is not None:
-                note(torch.from_numpy(found.log_shares), torch.from_numpy(right))
+                scores = torch.from_numpy(found.log_shares[own])
+                note(scores, torch.from_numpy(truth[places]))
         return -float(log_shares.mean()), correct
 
     @torch.no_grad()

@@ -94,12 +94,14 @@ def require_columns(
 LIKE_TIME = "looks like dates or times"
 
 
-def odd_input(column: pd.Series, label: pd.Series) -> str | None:
+def odd_input(column: pd.Series, labels: IntArray) -> str | None:
     """Return why a column is hardly an input, None if it may be one.
+
+    ``labels`` are numbered in the order of the rows, shape (n,).
 
     Examples
     --------
-    >>> odd_input(pd.Series([4, 4, 4]), pd.Series(["a", "b", "a"]))
+    >>> odd_input(pd.Series([4, 4, 4]), np.array([0, 1, 0]))
     'is the same in all rows'
     """
     places, values = pd.factorize(column)
@@ -110,11 +112,11 @@ def odd_input(column: pd.Series, label: pd.Series) -> str | None:
     codes = zeros and numbers.notna().equals(column.notna())
     whole = (numbers == np.rint(numbers)).all()
     ids = whole and len(values) == len(column) > CATEGORIES_AT_MOST
-    copied = np.array_equal(places, pd.factorize(label)[0])
+    copied = np.array_equal(places, labels)
     found = {
         LIKE_TIME: _looks_like_time(column),
         "is the same in all rows": len(values) == 1,
-        f"says the same as the label {label.name}": copied,
+        "says the same as the label": copied,
         "has a category none or the like; if missing, set dataset.na_values": none,
         "has codes such as 007, read as numbers but for a letter before each": codes,
         "has another whole number in each row, as ids have": ids,

@@ -157,8 +157,9 @@ class TableDataset(IncompleteDataset):
         if self.features or self.image:
             return []
         found: dict[str, list[str]] = {}
+        labels, _ = pd.factorize(frame[self.label])
         for name in self.input_columns(frame):
-            why = odd_input(frame[name], frame[self.label])
+            why = odd_input(frame[name], labels)
             if why is not None:
                 found.setdefault(why, []).append(name)
         lines = []

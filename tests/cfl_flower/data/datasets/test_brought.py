@@ -600,8 +600,11 @@ ODD: dict[str, tuple[Callable[[int], Any], str]] = {
     "ids in disorder": (lambda n: [k * 7919 % 10007 for k in range(n)], "as ids have"),
     "one number": (lambda n: [7] * n, "is the same in all rows"),
     "one text": (lambda n: ["m"] * n, "is the same in all rows"),
-    "names of the label": (lambda n: ["no", "yes"] * (n // 2), "says the same as the"),
-    "numbers of the label": (lambda n: [5, -3] * (n // 2), "as the label label"),
+    "names of the label": (
+        lambda n: ["no", "yes"] * (n // 2),
+        "says the same as the label",
+    ),
+    "numbers of the label": (lambda n: [5, -3] * (n // 2), "same as the label"),
     "a measure": (lambda n: np.linspace(0, 1, n), ""),
     "an amount": (lambda n: [k % (n // 2) for k in range(n)], ""),
     "nearly the label": (lambda n: [0, 1] * (n // 2 - 1) + [1, 1], ""),
