@@ -7,8 +7,7 @@ A folder is that of a run, or has runs below it. Seeds of a method share a colou
 line, and pictures of clients are of the first of them; different streams of data are
 tabs. The page needs nothing beside itself, not even for its charts to tell values. Next
 to it are its tables for other programs, as CSV with a line for each run, and as LaTeX;
-``--figures`` names a folder for the pictures, as PDF, SVG and PNG, all of them or
-those that ``--only`` names; ``--reference`` the
+``--figures`` names a folder for the pictures, as PDF, SVG and PNG; ``--reference`` the
 method that leads are over. ``--methods`` and the options below it are for papers: they
 say what the pictures and the LaTeX have. Exit codes as `simulations.run`.
 """
@@ -193,16 +192,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument_group("figures and LaTeX").add_argument
     words = "those that are shown, and what they are called"
     add("--methods", nargs="+", default=[], metavar="METHOD[=NAME]", help=words)
-    words = "the figures that are written, by the names of their files"
-    add("--only", nargs="+", default=[], metavar="FIGURE", help=words)
     words = f"of figures: {', '.join(COLUMNS)} (columns) or inches"
     add("--width", default=Format.width, help=words)
     add("--font", default=Format.font, help="of figures")
     add("--size", type=float, default=Format.size, help="points of their letters")
     words = "those that tables have, by their headings"
     add("--columns", nargs="+", default=[], metavar="COLUMN", help=words)
-    add("--caption", default=Latex.caption, help="of the first table, in LaTeX")
-    add("--label", default=Latex.label, help="of the first table")
     return parser.parse_args(arguments)
 
 
@@ -211,7 +206,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
     asked = parse(arguments)
     form = Format(asked.width, asked.font, asked.size)
-    latex = Latex(asked.columns, asked.caption, asked.label)
+    latex = Latex(asked.columns)
     folders = [found for folder in asked.runs for found in find_runs(folder)]
     runs = [load_run(folder) for folder in folders]
     if not any(run.rounds for run in runs):
@@ -220,10 +215,6 @@ def main(arguments: Sequence[str]) -> None:
             "repeat its command"
         )
     page = render(runs, asked.reference, asked.methods, latex)
-    known = {each.name: each for each in page.pictures}
-    for name in asked.only:
-        require(name in known, "only", name, f"some of {', '.join(known)}")
-    page = replace(page, pictures=[known[name] for name in asked.only or known])
     paths = page.write(asked.output, asked.figures, form)
     print(f"saved in {', '.join(map(str, paths))}")
 

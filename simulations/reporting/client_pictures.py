@@ -1,8 +1,7 @@
-"""Pictures of one run: whose result failed, who did well, whose classifiers differ."""
+"""Pictures of one run: who did well, and whose classifiers differ."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from cfl_flower.analysis.saved import SavedRun
 from simulations.reporting.charts import (
     CIVIDIS,
-    COLOURS,
     HALF,
     Chart,
     Spec,
@@ -22,7 +20,6 @@ from simulations.reporting.charts import (
     place,
     rounds_axis,
     slug,
-    tooltip_of,
 )
 from simulations.reporting.curves import MOST_MARKS
 from simulations.reporting.figures import Picture
@@ -32,7 +29,6 @@ NO_LABELS: Any = {"labels": False, "ticks": False, "domain": False, "grid": Fals
 
 def own_pictures(name: str, run: SavedRun) -> list[Picture]:
     """Return the figures of one run; what was not measured has none."""
-    count = sum(len(row["failures"]) for row in run.rounds)
     wanted: list[tuple[Any, Callable[[SavedRun], Chart], str]] = [
         (run.tests, client_accuracy, "accuracy of each client in each round"),
         (
@@ -41,7 +37,6 @@ def own_pictures(name: str, run: SavedRun) -> list[Picture]:
             "distances of the classifiers that were clustered last, class by class; "
             "white where a client has no samples",
         ),
-        (count, failures, f"{count} failed results, by reason"),
     ]
     return [
         Picture(f"{slug(name)}-{slug(draw.__name__)}", f"{name}: {what}.", draw(run))
@@ -55,30 +50,6 @@ def _mark_drifts(run: SavedRun, x: Spec) -> Spec:
     drifts = run.drifts if len(run.drifts) <= MOST_MARKS else []
     rows = [{"round": server_round - 0.5} for server_round in drifts]
     return layer("rule", {"x": x}, rows, color="white", strokeDash=[2, 2])
-
-
-def failures(run: SavedRun) -> Chart:
-    """Draw how many results failed in each round, by reason."""
-    rows = [
-        {"round": row["round"], "reason": reason, "results": count}
-        for row in run.rounds
-        for reason, count in Counter(each["reason"] for each in row["failures"]).items()
-    ]
-    reasons = sorted({row["reason"] for row in rows})
-    scale = {"domain": reasons, "range": list(COLOURS)}
-    below = {"orient": "bottom", "title": None, "columns": 1, "labelLimit": 500}
-    done = [row["round"] for row in run.rounds]
-    axis = {"labelAngle": 0, "title": "round", "labelOverlap": True}
-    bar = {
-        "x": {"field": "round", "scale": {"domain": done}, "axis": axis},
-        "y": {
-            **number("results", title="failed results", tickMinStep=1),
-            "stack": True,
-        },
-        "color": {"field": "reason", "scale": scale, "legend": below},
-        "tooltip": tooltip_of(round="round", reason="reason", results="failed results"),
-    }
-    return Chart(rows, [layer("bar", bar)], 260)
 
 
 def client_accuracy(run: SavedRun) -> Chart:

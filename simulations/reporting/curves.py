@@ -1,4 +1,4 @@
-"""Charts that compare methods: over the rounds or the bytes, and by their scores.
+"""Charts that compare methods over the rounds.
 
 A line is the mean over a method's seeds. A script may name one method, `ISOLATED`,
 which these charts then set off from others.
@@ -7,14 +7,11 @@ which these charts then set off from others.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from math import inf
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from cfl_flower.analysis.comparison import Rows
-from cfl_flower.analysis.leads import half_width
 from simulations.reporting.charts import (
     GREY,
     HALF,
@@ -24,13 +21,10 @@ from simulations.reporting.charts import (
     layer,
     number,
     rounds_axis,
-    tooltip_of,
 )
 from simulations.reporting.figures import MOST_BANDS, Line, Lines
 
 Row = dict[str, Any]
-COLOUR: Spec = {"field": "colour", "type": "nominal", "scale": None}
-EACH: Spec = {"field": "method", "type": "nominal"}
 ISOLATED: Spec = {"name": "isolated", "value": None}
 MOST_LEADERS = 3
 """Methods in full colour where there are more than `MOST_BANDS`."""
@@ -97,15 +91,6 @@ def curves(
     return Chart(rows, layers, height, params=[ISOLATED], width=width)
 
 
-def traffic(lines: Lines) -> Chart:
-    """Draw the accuracy over the bytes sent so far, both ways."""
-    rows = _rows(lines, "accuracy", percent=True)
-    span = (0.0, max(row["megabytes"] for row in rows))
-    x = number("megabytes", span, title="megabytes sent, up and down", grid=False)
-    y = {"title": "accuracy over all samples", "format": ".0%", "tickMinStep": 0.01}
-    return Chart(rows, _draw(lines, rows, x, y), 330, params=[ISOLATED])
-
-
 def _rows(lines: Lines, key: str, percent: bool) -> list[Row]:
     """Return what is drawn, in the order of drawing.
 
@@ -124,9 +109,7 @@ def _measured(line: Line, key: str, percent: bool = False) -> Iterator[Row]:
     several = len(values) > 1
     spreads = values.std(axis=0, ddof=1) if several else np.zeros(len(rounds))
     pattern, unit = ("{:.1f}", 100) if percent else ("{:.4g}", 1)
-    for server_round, mean, spread, sent in zip(
-        rounds, means, spreads, line.sent(rounds), strict=True
-    ):
+    for server_round, mean, spread in zip(rounds, means, spreads, strict=True):
         parts = [mean, spread] if several else [mean]
         shown = " ± ".join(pattern.format(unit * part) for part in parts)
         yield {
@@ -135,9 +118,7 @@ def _measured(line: Line, key: str, percent: bool = False) -> Iterator[Row]:
             "mean": _rounded(mean),
             "low": _rounded(mean - spread),
             "high": _rounded(mean + spread),
-            "megabytes": _rounded(sent),
             "shown": shown + "%" * percent,
-            "sent": f"{sent:.2f} MB",
         }
 
 
@@ -173,7 +154,8 @@ def _draw(lines: Lines, rows: Sequence[Row], x: Spec, axis: Row) -> list[Spec]:
     inks = {line.label: INK.get(line.colour, line.colour) for line in lines}
     ends = {row["method"]: {**row, "ink": inks[row["method"]]} for row in rows}
     if len(ends) > 1:
-        name = {"opacity": set_off(usual, off=0.6), "color": {**COLOUR, "field": "ink"}}
+        ink = {"field": "ink", "type": "nominal", "scale": None}
+        name = {"opacity": set_off(usual, off=0.6), "color": ink}
         found += _label(list(ends.values()), x, domain, style, name)
     return [*found, _tell(place, axis["title"])]
 
@@ -205,12 +187,7 @@ def _tell(place: Spec, what: str) -> Spec:
     """Return a point that appears where a pointer is nearest, with its values."""
     hover = {"type": "point", "on": "pointerover", "clear": "pointerout"}
     seen = {"condition": {"param": "hover", "empty": False, "value": 1}, "value": 0}
-    titles = {
-        "method": "method",
-        "round": "round",
-        "shown": what,
-        "sent": "sent so far",
-    }
+    titles = {"method": "method", "round": "round", "shown": what}
     # A cell around each point is what is met, and has the point as its own datum. Vega-
     # Lite 6.4 forgets that of fields of text (its pull request 9707).
     pairs = (
@@ -241,66 +218,3 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
     found = isotonic_regression(np.array(heights) - steps).x
     found = np.clip(found, 0.0, max(0.0, 1.0 - steps[-1]))
     return [round(float(each), 6) for each in found + steps]
-
-
-SCORES: Mapping[str, tuple[str, float]] = {
-    "final": ("Accuracy at the end, in %", 100),
-    "mean": ("Mean accuracy over the rounds, in %", 100),
-    "rounds_to_recover": ("Rounds to recover from a drift", -1),
-}
-"""Numbers of a score: label, and factor, negative where fewer are better."""
-
-
-def dots(lines: Lines, rows: Rows, key: str) -> Chart | None:
-    """Draw a score of each method, the best on top; None if no run has it.
-
-    A dot is the mean over seeds, small ones are the seeds, and a bar is the 95%
-    interval of the mean (Student's t), of three seeds or more.
-    """
-    title, factor = SCORES[key]
-    found: list[Row] = []
-    seeds: list[Row] = []
-    for line in lines:
-        scores = [each.score for each in rows[line.label]]
-        known = [
-            abs(factor) * v for v in (getattr(s, key) for s in scores) if v is not None
-        ]
-        missed = sum(score.never_recovered for score in scores)
-        entry: Row = {"method": line.label, "colour": line.colour}
-        entry["shown"] = "-"
-        if missed and factor < 0:
-            entry["shown"] = f"{len(known)} of {len(scores)}" if known else "never"
-        if known and len(known) == len(scores):
-            half = half_width(known) or 0.0
-            mean = float(np.mean(known))
-            low = max(mean - half, 0.0)
-            entry |= {"mean": mean, "low": low, "high": mean + half}
-            entry["shown"] = f"{mean:.1f}"
-        found.append(entry)
-        seeds += [{**entry, "mean": value} for value in known]
-    done = [entry for entry in found if "mean" in entry]
-    if not done:
-        return None
-    found.sort(key=lambda entry: -factor * entry.get("mean", -factor * inf))
-    order = [entry["method"] for entry in found]
-    ends = [entry[key] for entry in done for key in ("low", "high")]
-    ends += [entry["mean"] for entry in seeds]
-    room = max(0.05 * (max(ends) - min(ends)), 0.5)
-    # No share is more than all.
-    highest = max(ends) + room if factor < 0 else min(max(ends) + room, factor)
-    span = (max(min(ends) - room, 0.0), highest)
-    axis = {"title": None, "ticks": False, "domain": False, "labelLimit": 130}
-    y = {**EACH, "scale": {"domain": order}, "axis": {**axis, "grid": True}}
-    x = number("mean", span, title=None, grid=False, tickCount=5, tickMinStep=1)
-    shared = {"y": y, "color": COLOUR, "opacity": set_off()}
-    bar = {**shared, "x": {**x, "field": "low"}, "x2": {"field": "high"}}
-    faint = {**shared, "x": x, "opacity": set_off("true", 0.45, 0.1)}
-    dot = {**shared, "x": x, "tooltip": tooltip_of(method="method", shown=title)}
-    value = {"y": y, "x": {"value": "width"}, "text": {"field": "shown"}}
-    layers = [
-        layer("rule", bar, done, strokeWidth=2, clip=True),
-        layer("point", faint, seeds, filled=True, size=22),
-        layer("point", dot, done, filled=True, size=80),
-        layer("text", value, found, align="left", dx=6, fontSize=11),
-    ]
-    return Chart([], layers, 30 + 20 * len(found), params=[ISOLATED], width=HALF)

@@ -189,14 +189,6 @@ class Line:
         values = [numbers[np.isin(own, rounds)] for own, numbers in found]
         return rounds.astype(float), np.array(values)
 
-    def sent(self, rounds: FloatArray) -> FloatArray:
-        """Return the megabytes sent by the end of rounds, the mean over seeds."""
-        total = np.zeros(len(rounds))
-        for run in self.runs:
-            sent = np.cumsum([r["bytes_up"] + r["bytes_down"] for r in run.rounds])
-            total += sent[np.isin([r["round"] for r in run.rounds], rounds)]
-        return total / len(self.runs) / 1e6
-
 
 Lines = Sequence[Line]
 

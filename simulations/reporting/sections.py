@@ -25,7 +25,7 @@ from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.analysis.scorecards import Table
 from cfl_flower.types import Json
 from simulations.reporting.charts import PAPER, Chart, slug
-from simulations.reporting.curves import SCORES, curves, dots, traffic
+from simulations.reporting.curves import curves
 from simulations.reporting.figures import Line, Picture
 from simulations.reporting.findings import finding
 from simulations.reporting.rivers import (
@@ -95,14 +95,8 @@ class Stream:
     @cached_property
     def pictures(self) -> list[Picture]:
         """The figures of files that compare its methods, as far as they measured."""
-        senders = [
-            line for line in self.begun if any(line.sent(line.series("accuracy")[0]))
-        ]
-        found = [self.main] if self.begun else []
-        if senders:
-            caption = "Accuracy over the bytes sent."
-            found.append(self._picture("traffic", caption, traffic(senders)))
-        return [*found, *self.curves, *self.rivers]
+        main = [self.main] if self.begun else []
+        return [*main, *self.curves, *self.rivers]
 
     def _picture(
         self, name: str, caption: str, figure: Chart, title: str = ""
@@ -121,17 +115,6 @@ class Stream:
         if chart.layers[0]["data"]["values"]:
             caption += "; grey lines: the data changed"
         return self._picture("accuracy", f"{caption}.", chart)
-
-    @cached_property
-    def scores(self) -> list[Picture]:
-        """The methods in order, by one score after the other."""
-        found = []
-        for key, (title, _) in SCORES.items():
-            chart = dots(self.begun, self.rows, key)
-            if chart:
-                caption = f"Methods in order: {title}."
-                found.append(self._picture(key, caption, chart, title))
-        return found
 
     @cached_property
     def rivers(self) -> list[Picture]:

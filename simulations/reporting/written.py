@@ -39,6 +39,9 @@ FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 LEVEL = "$^=$"
 """Stands behind numbers that are not told apart from the best, in LaTeX."""
 
+LABEL = "tab:comparison"
+"""Of the first table; behind that of another one is its number."""
+
 MARKED = (
     "Bold: the best. =: not told apart from it (p above 5% in the t-test paired by "
     "seed, with Holm's correction; three seeds or more)."
@@ -55,10 +58,6 @@ class Latex:
 
     columns: Sequence[str] = ()
     """Headings of those that are kept; all if there is none."""
-    caption: str = ""
-    """Of the first table, in LaTeX; by default its title, as of the others."""
-    label: str = "tab:comparison"
-    """Of the first table; behind that of another one is its number."""
     names: Mapping[str, str] = field(default_factory=dict)
     """The methods that are kept, and what they are called; all if there is none."""
 
@@ -73,7 +72,7 @@ def to_latex(tables: Sequence[Table], latex: Latex) -> str:
     for name in latex.columns:
         require(name in known, "columns", name, f"some of {', '.join(known)}")
     found: list[str] = []
-    label = latex.label
+    label = LABEL
     for table in tables:
         first, *head = table.headings
         columns = [name for name in latex.columns or head if name in head]
@@ -93,12 +92,10 @@ def to_latex(tables: Sequence[Table], latex: Latex) -> str:
             shown |= {each: f"{shown[each]}{LEVEL}" for each in level}
             grid.append([_escape(name), *shown.values()])
         title, *body = [" & ".join(row) + r" \\" for row in zip(*grid, strict=True)]
-        words = _escape(table.title)
-        caption = words if found else latex.caption or words
         found += [
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{caption}}}",
+            rf"\caption{{{_escape(table.title)}}}",
             rf"\label{{{label}}}",
             FIT,
             rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
@@ -108,7 +105,7 @@ def to_latex(tables: Sequence[Table], latex: Latex) -> str:
             r"\end{table}",
             "",
         ]
-        label = f"{latex.label}-{found.count('') + 1}"
+        label = f"{LABEL}-{found.count('') + 1}"
     return "\n".join(found)
 
 

@@ -88,9 +88,8 @@ def test_every_element_ends_and_stands_in_a_titled_page(page: Page) -> None:
 
 def test_every_picture_says_what_it_shows(page: Page) -> None:
     pictures = [each for each in page.all("svg") if each.get("role")]
-    # accuracy, three orders, two rivers, and four other measurements; one of each run,
-    # and one of one
-    assert len(pictures) == 10 + 2 + 1
+    # accuracy, two rivers, and four other measurements; one of each run
+    assert len(pictures) == 7 + 2
     assert all(each["role"] == "img" and each["aria-label"] for each in pictures)
 
 
@@ -171,27 +170,13 @@ def test_pictures_come_as_files_too(
     assert main([*asked, "--figures", str(tmp_path / "pictures")]) == 0
     assert "page.html" in capsys.readouterr().out
     names = {path.name for path in (tmp_path / "pictures").iterdir()}
-    assert {"accuracy.pdf", "accuracy.svg", "fielding-failures.png"} <= names
+    assert {"accuracy.pdf", "accuracy.svg", "fielding-river.png"} <= names
     asked += ["--figures", str(tmp_path / "some"), "--methods", "fielding=Ours (new)"]
-    assert main([*asked, "--columns", "final", "--label", "tab:ours"]) == 0
+    assert main([*asked, "--columns", "final"]) == 0
     assert not list((tmp_path / "some").glob("fedavg*"))
     latex = (tmp_path / "new" / "page.tex").read_text()
     assert re.search(r"strategy & final .*\n.*\nOurs \(new\) & [\d.]+ ", latex)
-    assert r"\label{tab:ours}" in latex
-
-
-def test_the_figures_that_are_named_are_written_and_no_others(
-    folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = [*map(str, folders), "--output", str(tmp_path / "page.html")]
-    asked += ["--width", "single", "--figures", str(tmp_path / "some"), "--only"]
-    assert main([*asked, "accuracy", "fielding-river"]) == 0
-    written = {path.stem for path in (tmp_path / "some").iterdir()}
-    assert written == {"accuracy", "fielding-river"}
-    assert main([*asked, "acuracy"]) == 2
-    said = capsys.readouterr().err
-    assert "only=acuracy is not allowed; use some of accuracy, traffic, " in said
-    assert said.count("\n") == 1
+    assert r"\label{tab:comparison}" in latex
 
 
 def test_what_was_never_reached_is_said_once(folders: list[Path]) -> None:

@@ -1,4 +1,4 @@
-"""The charts of a page that compare methods: who leads, and in what order."""
+"""The charts of a page that compare methods: who leads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from cfl_flower.analysis.saved import SavedRun, load_run
-from simulations.reporting.charts import GREY, Chart
-from simulations.reporting.curves import curves, dots, find_leaders
+from simulations.reporting.charts import GREY
+from simulations.reporting.curves import curves, find_leaders
 from simulations.reporting.sections import Stream, divide
 from tests.conftest import Runner
 
@@ -33,16 +33,6 @@ def stream_of(run: SavedRun, *methods: str) -> Stream:
     return stream
 
 
-def values_of(
-    chart: Chart | None, kind: str, place: int = 0
-) -> list[dict[str, object]]:
-    """Return the rows of a layer, by its kind of mark and its place among those."""
-    assert chart is not None
-    layers = [each for each in chart.layers if each["mark"]["type"] == kind]
-    found: list[dict[str, object]] = layers[place]["data"]["values"]
-    return found
-
-
 def test_references_are_grey_and_the_best_of_many_stand_out(run: SavedRun) -> None:
     stream = stream_of(run, "fedavg", "a", "b", "c", "d", "e", "oracle")
     assert find_leaders(stream.begun) == ["e", "d", "c"]
@@ -59,15 +49,3 @@ def test_references_are_grey_and_the_best_of_many_stand_out(run: SavedRun) -> No
     assert "indexof(['e', 'd', 'c', 'fedavg', 'oracle'], datum.method)" in tests["line"]
     # Bands of many are mud: that of an isolated method is shown.
     assert tests["area"].startswith("isolated === null ? false")
-
-
-def test_dots_are_in_order_with_the_interval_of_the_mean(run: SavedRun) -> None:
-    stream = stream_of(run, "fedavg", "a", "b")
-    chart = dots(stream.begun, stream.rows, "final")
-    names = [row["method"] for row in values_of(chart, "text")]
-    assert names == ["b", "a", "fedavg"]
-    bar = values_of(chart, "rule")[-1]
-    last = 100 * run.rounds[-1]["accuracy"] + 2.1
-    # Of 0, 0.1 and 0.2 points: t = 4.303 with two degrees of freedom.
-    assert bar["mean"] == pytest.approx(last)
-    assert bar["high"] == pytest.approx(last + 4.303 * 0.1 / 3**0.5, abs=1e-3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from PIL import Image
 from cfl_flower.analysis.saved import SavedRun, load_run
 from cfl_flower.errors import ConfigError
 from simulations.reporting.charts import DARK, Chart, Spec
-from simulations.reporting.curves import curves, traffic
+from simulations.reporting.curves import curves
 from simulations.reporting.figures import (
     DASHES,
     LINES,
@@ -74,12 +73,11 @@ def test_line_is_the_mean_over_seeds_in_a_band_of_their_deviation(
 
 def test_names_stand_at_the_ends_of_lines_apart(run: SavedRun) -> None:
     lines = [Line(name, [run], number) for number, name in enumerate("abc")]
-    for draw in (accuracy, traffic):
-        (names,) = marks(draw(lines).spec, "text")
-        low, high = names["encoding"]["y"]["scale"]["domain"]
-        places = [row["place"] for row in names["data"]["values"]]
-        assert [row["method"] for row in names["data"]["values"]] == ["a", "b", "c"]
-        assert places[1] - places[0] > 0.05 * (high - low)
+    (names,) = marks(accuracy(lines).spec, "text")
+    low, high = names["encoding"]["y"]["scale"]["domain"]
+    places = [row["place"] for row in names["data"]["values"]]
+    assert [row["method"] for row in names["data"]["values"]] == ["a", "b", "c"]
+    assert places[1] - places[0] > 0.05 * (high - low)
 
 
 def test_file_of_a_chart_has_no_points_that_wait_for_a_pointer(run: SavedRun) -> None:
@@ -118,13 +116,12 @@ def lines_of(run: SavedRun, count: int) -> list[Line]:
     return lines
 
 
-@pytest.mark.parametrize("draw", [accuracy, traffic])
 @pytest.mark.parametrize("count", [2, 4, 5])
 @pytest.mark.parametrize("width", ["single", 3, "double", 5.5])
 def test_a_narrow_figure_has_its_legend_below_and_many_methods_no_bands(
-    width: str | float, count: int, draw: Callable[..., Chart], run: SavedRun
+    width: str | float, count: int, run: SavedRun
 ) -> None:
-    layers = Format(width).layers(draw(lines_of(run, count)))
+    layers = Format(width).layers(accuracy(lines_of(run, count)))
     kinds = [each["mark"]["type"] for each in layers]
     assert ("area" in kinds) == (count < 5)
     narrow = width in ("single", 3)
@@ -134,7 +131,7 @@ def test_a_narrow_figure_has_its_legend_below_and_many_methods_no_bands(
         legend = line["encoding"][channel]["legend"]
         assert (legend["orient"] == "bottom") if narrow else legend is None
     # The dashes of a reference are above the lines that they meet.
-    drawn = draw(lines_of(run, count)).rows
+    drawn = accuracy(lines_of(run, count)).rows
     assert drawn[-1]["method"] == "fedavg"
     assert line["encoding"]["color"]["scale"]["domain"] == NAMES[:count]
 

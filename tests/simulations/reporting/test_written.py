@@ -79,16 +79,16 @@ def test_one_method_is_bold_whatever_seeds_tell(points: float, spread: float) ->
 
 def test_columns_methods_and_the_first_table_are_the_users() -> None:
     names = {"ours": "Ours (50%)", "fedavg": "FedAvg"}
-    latex = Latex(["final"], r"Our \emph{own}", "tab:x", names)
+    latex = Latex(["final"], names)
     text = to_latex([made(), made("more")], latex)
     first, second = text.split(r"\end{table}")[:2]
-    assert first.startswith("\\begin{table}\n\\centering\n\\caption{Our \\emph{own}}")
-    assert r"\label{tab:x}" in first
+    assert first.startswith("\\begin{table}\n\\centering\n\\caption{50")
+    assert r"\label{tab:comparison}" in first
     assert "strategy & final \\\\\n\\midrule\nOurs (50\\%) & \\textbf{71.0" in first
     assert first.index("Ours") < first.index("FedAvg")
     assert "ifca" not in text
     assert r"\caption{more}" in second
-    assert r"\label{tab:x-2}" in second
+    assert r"\label{tab:comparison-2}" in second
     with pytest.raises(ConfigError, match="columns=fnal is not allowed; use some of"):
         to_latex([made()], Latex(["fnal"]))
 
