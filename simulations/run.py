@@ -3,12 +3,10 @@
     python -m simulations.run strategy=fedavg rounds=50 output_dir=/tmp/a-run
     python -m simulations.run strategy=fedavg,fielding seed=0,1,2 --multirun
 
-``--help`` lists all groups and, with ``strategy=NAME``, the method's settings.
-``--set-file FILE`` takes overrides from a file, one a line. ``-q``
-says nothing but what went wrong, ``-v`` more about every round. Exit code 0:
-every round had valid results and the files are complete. 2: bad input,
-found before any training. 1: the run failed. 130: interrupted by Ctrl-C. One line on
-stderr says why, or how to go on.
+`simulations.choices` lists all groups, options and settings. ``-q`` says nothing but
+what went wrong, ``-v`` more about every round. Exit code 0: every round had valid
+results and the files are complete. 2: bad input, found before any training. 1: the run
+failed. 130: interrupted by Ctrl-C. One line on stderr says why, or how to go on.
 """
 
 from __future__ import annotations
@@ -42,7 +40,6 @@ from cfl_flower.runs.directory import (
 )
 from cfl_flower.runs.reading import finished
 from cfl_flower.settings import require, require_memory
-from simulations.choices import show
 from simulations.engines.choice import engine_of, workers_of
 from simulations.engines.superlink import run_on_superlink
 from simulations.shell.terminal import Parser, command, program
@@ -128,18 +125,12 @@ def check(overrides: Sequence[str], multirun: bool = False) -> list[RunConfig]:
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line, or raise a `ConfigError`."""
-    parser = Parser("run", __doc__, add_help=False)
+    parser = Parser("run", __doc__)
     parser.add_overrides()
     parser.add_verbosity()
     add = parser.add_argument
     add("-m", "--multirun", action="store_true", help="run every combination")
     add("--cfg", choices=["job"], help="print all settings, and run nothing")
-    add(
-        "-h",
-        "--help",
-        action="store_true",
-        help="this; with strategy=NAME its settings",
-    )
     hydras = ("--config-dir", "-cd", "--config-path", "-cp")
     add(*hydras, dest="folder", help=argparse.SUPPRESS)
     asked = parser.parse_overrides(arguments)
@@ -148,8 +139,6 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
             f"--config-dir={asked.folder}, Hydra's option, does not apply; set the "
             f"environment variable {CONFIGURATION} to your folder"
         )
-    if asked.help:
-        parser.print_help()
     return asked
 
 
@@ -157,13 +146,6 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
     asked = parse_arguments(arguments)
-    if asked.help:
-        show("")
-        for method in asked.overrides:
-            if method.startswith("strategy="):
-                print(method)
-                show(method)
-        return
     if asked.cfg:
         sys.stdout.write(OmegaConf.to_yaml(compose_plain(asked.overrides).settings))
         return

@@ -13,7 +13,6 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
 from rich.console import Console
 
 from cfl_flower.aliases import require_own_packages
@@ -32,11 +31,6 @@ FLAGS = (
 )
 """Short and long name, what it sets, and what that means."""
 
-SET_FILE = "--set-file"
-"""The option of overrides in a file. A line is one as on the command line, without the
-shell's quotes; a line that begins with # is a comment. A .yaml file is a list of the
-same, as Hydra itself keeps overrides. What the command line sets wins, wherever it
-stands, and of two files the later one."""
 
 UNKNOWN = re.compile(r"unrecognized arguments: (-+([\w-]+))(?:=(\S+))?")
 """What argparse says of an option that there is not, such as ``--rounds 5``."""
@@ -81,15 +75,12 @@ class Parser(argparse.ArgumentParser):
 
     takes_overrides = False
 
-    def __init__(
-        self, command: str, description: str | None, add_help: bool = True
-    ) -> None:
+    def __init__(self, command: str, description: str | None) -> None:
         super().__init__(
             prog=program(command),
             description=description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
-            add_help=add_help,
         )
 
     def error(self, message: str) -> NoReturn:
@@ -107,25 +98,15 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; {hint}see --help")
 
     def add_overrides(self) -> None:
-        """Add Hydra's overrides, read as `overrides`, and those of files."""
+        """Add Hydra's overrides, read as `overrides`."""
         self.takes_overrides = True
         words = "Hydra's overrides"
         self.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=words)
-        self.add_argument(
-            SET_FILE,
-            action="append",
-            default=[],
-            type=Path,
-            metavar="FILE",
-            help="overrides in a file, one a line; the command line wins",
-        )
 
     def parse_overrides(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Read a command line whose `overrides` have those of its files before them."""
+        """Read a command line with `overrides`, options before and behind them."""
         self.given = list(arguments)
-        found = self.parse_intermixed_args(self.given)
-        found.overrides = with_files(found.set_file, found.overrides)
-        return found
+        return self.parse_intermixed_args(self.given)
 
     def add_many_runs(self) -> None:
         """Add what commands of many runs share: jobs, Markdown and verbosity."""
@@ -140,45 +121,6 @@ class Parser(argparse.ArgumentParser):
         store: dict[str, Any] = {"dest": "verbosity", "action": "store_const"}
         for short, name, verbosity, what in FLAGS:
             self.add_argument(short, name, **store, const=verbosity, help=what)
-
-
-def with_files(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
-    """Return the overrides of files that later ones do not replace, and those given.
-
-    Raises `ConfigError` if a file cannot be read or holds anything else.
-    """
-    # With Hydra, which a device that only looks for its model does not have.
-    from cfl_flower.config.overrides import parse
-
-    found = list(overrides)
-    for path in reversed(files):
-        keys = {item.key_or_group for item in parse(found)}
-        ours = read_overrides(path)
-        pairs = zip(ours, parse(ours), strict=True)
-        found = [each for each, item in pairs if item.key_or_group not in keys] + found
-    return found
-
-
-def read_overrides(path: Path) -> list[str]:
-    """Return the overrides in a file, or raise a `ConfigError`."""
-    try:
-        text = path.expanduser().read_text(encoding="utf-8")
-        found = yaml.safe_load(text) if path.suffix in (".yaml", ".yml") else text
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise ConfigError(
-            f"{SET_FILE} {path} cannot be read ({reason}); name a file with an "
-            "override in each line"
-        ) from error
-    if isinstance(found, str):
-        lines = (line.strip() for line in found.splitlines())
-        return [line for line in lines if line and not line.startswith("#")]
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise ConfigError(
-            f"{SET_FILE} {path} is no list of overrides; write them as - rounds=20, or "
-            "choose nested settings in conf/experiment/NAME.yaml by experiment=NAME"
-        )
-    return found
 
 
 def program(command: str) -> str:

@@ -16,7 +16,6 @@ FILES = {
     "raising.py": "raise RuntimeError('no licence')",
     "lacking.py": "import not_installed",
     "plain.py": "class Net: ...",
-    "nested.yaml": "rounds: 20\n",
     "gap.csv": "a,b,label\n1,2,x\n3,,y\n4,5,x\n",
     "text.csv": "a,b,label\n1,2,x\n3,z,y\n4,5,x\n",
 }
@@ -42,7 +41,7 @@ TYPOS = [
         "--output-dir=x",
         "--output-dir=x; … without dashes; write output_dir=x; … --help",
     ),
-    ("--set-fil x", "arguments: --set-fil; did you mean --set-file? see --help"),
+    ("--multi x", "arguments: --multi; did you mean --multirun? see --help"),
     (
         "drift=sudden drift.ids=[3]",
         "drift.ids … did you mean drift.steps.first.ids or ",
@@ -51,8 +50,6 @@ TYPOS = [
     ("learning_rate=1", "not a setting; did you mean strategy.local.learning_rate?"),
     ("drift=rotate drift.angle=9", "drift.angle … drift=rotate; "),
     ("model=mlp model.rank=2", "model.rank … did you mean model.lora.rank?"),
-    ("--set-file none.txt", "--set-file none.txt … No such file … an override in each"),
-    ("--set-file nested.yaml", "nested.yaml … as - rounds=20, … experiment=NAME"),
     ("rounds", "'rounds' cannot be read; use key=value, without spaces"),
     ("rounds= 5", "'5' cannot be read; use key=value, without spaces"),
     ("drift.rounds=[5", "'drift.rounds=[5' cannot be read; use key=value, in quotes"),

@@ -92,18 +92,6 @@ def test_a_failed_run_exits_with_1_and_says_why(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_help_explains_the_settings_of_the_method(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["strategy=fielding", "--help"]) == 0
-    text = capsys.readouterr().out
-    assert "--multirun" in text
-    groups, _, own = text.rpartition("strategy=fielding")
-    assert "partition" in groups and "label_groups" in groups
-    assert "threshold" in own and "re-clustered" in own
-    assert "local.learning_rate" in own and "weighting" in own
-
-
 def test_the_composed_configuration_has_what_no_file_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
