@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -36,7 +35,7 @@ from simulations.run import overrides_elsewhere
 from simulations.shell.terminal import make_error_console
 
 LOG = "log.txt"
-"""What a process said, in the folder of its run, or above those of its runs."""
+"""What a run's process said, in its folder."""
 
 LOOK_EVERY = 0.2
 """Seconds between looks at the runs' files."""
@@ -58,6 +57,24 @@ class Job:
     def line(self) -> str:
         """Its overrides in a line; in its folder it goes on where it was."""
         return shlex.join([*overrides_elsewhere(self.config), "resume=true"])
+
+    @property
+    def log(self) -> Path:
+        """The file of what its process says."""
+        return self.folder / LOG
+
+    def start(self, verbosity: Verbosity, cores: int) -> BaseProcess:
+        """Start its process; there are some cores for it where nobody says more."""
+        config = self.config
+        ray = engine_of(config) == "ray"
+        free = config.workers == AUTO and not config.gpus_per_worker and not ray
+        return start(self.line, self.log, verbosity, cores if free else 0)
+
+    def last_line(self) -> str:
+        """Return what the process said last."""
+        words = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
+        lines = [line for line in words.splitlines() if line.strip()]
+        return lines[-1].removeprefix(ERROR_MARK) if lines else "no word"
 
     def rounds(self) -> list[bytes]:
         """Return the lines of the rounds that are on disk."""
@@ -84,35 +101,6 @@ def follow(course: Course, rounds: Sequence[bytes]) -> None:
     del course.rows[len(rounds) :]
     for line in rounds[len(course.rows) :]:
         course.add(json.loads(line))
-
-
-@dataclass(frozen=True)
-class Unit:
-    """The jobs of one process: one, or several on Ray that share a SuperLink."""
-
-    jobs: list[Job]
-
-    @property
-    def log(self) -> Path:
-        """The file of what the process says."""
-        return Path(os.path.commonpath([job.folder for job in self.jobs])) / LOG
-
-    def start(self, verbosity: Verbosity, cores: int) -> BaseProcess:
-        """Start the process; there are some cores for it where nobody says more."""
-        config = self.jobs[0].config
-        if engine_of(config) == "ray":
-            lines = "\n".join(job.line for job in self.jobs)
-            superlink = (workers_of(config), config.gpus_per_worker)
-            return start(lines, self.log, superlink, verbosity)
-        free = config.workers == AUTO and not config.gpus_per_worker
-        workers = cores if free else 0
-        return start(self.jobs[0].line, self.log, None, verbosity, workers)
-
-    def last_line(self) -> str:
-        """Return what the process said last."""
-        words = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
-        lines = [line for line in words.splitlines() if line.strip()]
-        return lines[-1].removeprefix(ERROR_MARK) if lines else "no word"
 
 
 @dataclass
@@ -155,11 +143,11 @@ class Watch:
         with block as self._block:
             yield
 
-    def look(self, units: Sequence[Unit]) -> None:
-        """Read how far the runs of the processes are, and tell which have ended."""
+    def look(self, running: Sequence[Job]) -> None:
+        """Read how far runs are, and tell which have ended."""
         ended = []
         busy = []
-        for job in (job for unit in units for job in unit.jobs):
+        for job in running:
             rounds = job.rounds()
             if len(rounds) >= job.config.rounds and finished(job.config):
                 ended.append(job)
@@ -173,8 +161,8 @@ class Watch:
             below = [begun] if begun.row_count else []
             self._block.update(Group(self._progress, *below), refresh=True)
         if self.verbosity is Verbosity.VERBOSE:
-            for unit in units:
-                self._relay(unit.log)
+            for job in running:
+                self._relay(job.log)
         for job in ended:  # after its own last line
             self.tell(job)
 
@@ -228,39 +216,25 @@ def carry_out(
         job.folder.mkdir(parents=True, exist_ok=True)
         (job.folder / FAILURE).unlink(missing_ok=True)
     watch = Watch(title, waiting, verbosity)
-    units = deque(divide(waiting, at_a_time))
-    running: dict[BaseProcess, Unit] = {}
+    queue = deque(waiting)
+    running: dict[BaseProcess, Job] = {}
     reasons = {}
     with watch.open():
         try:
-            while units or running:
-                while units and len(running) < at_a_time:
+            while queue or running:
+                while queue and len(running) < at_a_time:
                     # The last ones have all cores, which others will leave.
-                    cores = -(-usable_cores() // min(len(units), at_a_time))
-                    unit = units.popleft()
-                    running[unit.start(verbosity, cores)] = unit
+                    cores = -(-usable_cores() // min(len(queue), at_a_time))
+                    job = queue.popleft()
+                    running[job.start(verbosity, cores)] = job
                 wait([process.sentinel for process in running], LOOK_EVERY)
                 watch.look(list(running.values()))
                 for process in [each for each in running if not each.is_alive()]:
-                    unit = running.pop(process)
-                    last = f"{unit.last_line()} (exit code {process.exitcode})"
-                    for job in unit.jobs:
-                        if reason := job.failure(last):
-                            reasons[job.config.output_dir] = reason
-                        watch.tell(job, reason)
+                    job = running.pop(process)
+                    last = f"{job.last_line()} (exit code {process.exitcode})"
+                    if reason := job.failure(last):
+                        reasons[job.config.output_dir] = reason
+                    watch.tell(job, reason)
         finally:
             end(list(running))
     return reasons
-
-
-def divide(jobs: Sequence[Job], at_a_time: int) -> list[Unit]:
-    """Divide jobs into processes: those on Ray share one, if only one can be."""
-    if at_a_time > 1:
-        return [Unit([job]) for job in jobs]
-    shared: dict[tuple[int, float], list[Job]] = {}
-    for job in jobs:
-        if engine_of(job.config) == "ray":
-            place = workers_of(job.config), job.config.gpus_per_worker
-            shared.setdefault(place, []).append(job)
-    alone = [[job] for job in jobs if engine_of(job.config) != "ray"]
-    return [Unit(each) for each in [*shared.values(), *alone]]

@@ -27,7 +27,6 @@ from cfl_flower.environment.machine import (
     end_with_parent,
 )
 from cfl_flower.runs.console import VERBOSITY, Verbosity
-from simulations.engines.superlink import run_on_superlink
 from simulations.run import run
 from simulations.shell.terminal import command
 
@@ -40,27 +39,19 @@ FORKS = sys.platform == "linux"
 PATIENCE = 30.0
 """Seconds in which processes end that were interrupted."""
 
-Superlink = tuple[int, float] | None
-"""Workers of a SuperLink, and GPUs of each; None for a run on another engine."""
-
 
 def start(
-    overrides: str,
-    log: Path,
-    superlink: Superlink,
-    verbosity: Verbosity,
-    workers: int = 0,
+    overrides: str, log: Path, verbosity: Verbosity, workers: int = 0
 ) -> BaseProcess:
-    """Start a process for runs, whose words go to a file.
+    """Start a process for a run, whose words go to a file.
 
-    There is a line of overrides for each run; several lines share a SuperLink. Another
-    run has some workers, or with 0 as its settings say.
+    The run has some workers, or with 0 as its settings say.
     """
     # The log of a quiet comparison still tells the rounds.
     loud = Verbosity.VERBOSE if verbosity is Verbosity.VERBOSE else Verbosity.NORMAL
     # The process that forks has the environment in which it was started.
     variables = {**os.environ, **plugins.environment(), VERBOSITY: loud}
-    arguments = (overrides, log, superlink, workers, variables)
+    arguments = (overrides, log, workers, variables)
     if FORKS:
         context: Any = multiprocessing.get_context("forkserver")
     else:
@@ -94,14 +85,8 @@ def end(processes: Sequence[BaseProcess]) -> None:
         process.kill()
 
 
-def enter(
-    overrides: str,
-    log: Path,
-    superlink: Superlink,
-    workers: int,
-    variables: dict[str, str],
-) -> None:
-    """Carry out runs in this process, and leave it with the exit code."""
+def enter(overrides: str, log: Path, workers: int, variables: dict[str, str]) -> None:
+    """Carry out a run in this process, and leave it with the exit code."""
     if FORKS:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     Thread(target=end_with_parent, daemon=True).start()
@@ -114,13 +99,10 @@ def enter(
 
     @command
     def carry_out(arguments: Sequence[str]) -> None:
-        if superlink:
-            run_on_superlink(overrides, *superlink)
-            return
         from cfl_flower.config.compose import compose_config
 
         config = compose_config(arguments)
         # What is saved stays as it was asked for.
         run(replace(config, workers=workers) if workers else config)
 
-    sys.exit(carry_out([] if superlink else split(overrides)))
+    sys.exit(carry_out(split(overrides)))

@@ -45,8 +45,8 @@ def run_on_superlink(
 ) -> None:
     """Run the app in a simulation on a private SuperLink, streaming its lines.
 
-    The overrides of each run are in a line, with absolute paths; there is a simulated
-    SuperNode for every worker process. A status that is anything but completed is a
+    The overrides are in a line, with absolute paths; there is a simulated SuperNode for
+    every worker process. A status that is anything but completed is a
     `RunFailedError`, which says why.
     """
     with (
@@ -177,7 +177,7 @@ def _submit(
     overrides: str,
     federation: str,
 ) -> str | None:
-    """Submit the runs and relay their lines until the app has done or given up.
+    """Submit the run and relay its lines until the app has done or given up.
 
     From there to the end of `flwr run` Flower takes seconds, for nothing of ours.
     Returns the reason for giving up, empty if all is saved, or None if it did not say.
@@ -204,9 +204,9 @@ def _submit(
 
 
 def _relay(lines: TextIO) -> str | None:
-    """Print what the runs have to say; return the reason if they gave up.
+    """Print what the run has to say; return the reason if it gave up.
 
-    It is empty if they are done.
+    It is empty if it is done.
     """
     for line in lines.readlines():
         if line.startswith(ERROR_MARK):

@@ -1,4 +1,4 @@
-"""Many runs: what shares a process, what is told, and why one failed."""
+"""Many runs: how many at a time, what is told, and why one failed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cfl_flower.config.compose import compose_sweep
 from cfl_flower.runs.console import Verbosity
 from cfl_flower.runs.directory import FAILURE
 from simulations.batch import jobs
-from simulations.batch.jobs import Job, Unit, Watch, at_once, carry_out, divide
+from simulations.batch.jobs import Job, Watch, at_once, carry_out
 
 SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
 
@@ -22,15 +22,6 @@ SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
 def make(sweep: str, folder: Path) -> list[Job]:
     configs = compose_sweep(f"{SMALL} {sweep} output_dir={folder}")
     return [Job(Path(config.output_dir).name, config) for config in configs]
-
-
-def test_runs_on_ray_share_a_superlink_if_only_one_goes_on_at_a_time(
-    tmp_path: Path,
-) -> None:
-    found = make("engine=ray,inprocess seed=0,1", tmp_path)
-    ray, alone = found[:2], found[2:]
-    assert divide(found, 1) == [Unit(ray), Unit([alone[0]]), Unit([alone[1]])]
-    assert divide(found, 2) == [Unit([each]) for each in found]
 
 
 def test_as_many_at_a_time_as_there_are_processors(
@@ -54,7 +45,7 @@ def test_without_a_terminal_each_end_is_a_line_without_colours(tmp_path: Path) -
     two = make("seed=0,1", tmp_path)
     watch = Watch("title", two, Verbosity.NORMAL, Console(file=text, width=100))
     with watch.open():
-        watch.look([Unit(two)])
+        watch.look(two)
         watch.tell(two[0], "no [/b] valid result")
         watch.tell(two[0], "again")
     assert text.getvalue() == "[1/2] seed0 failed: no [/b] valid result\n"
@@ -78,10 +69,10 @@ def test_on_a_terminal_the_runs_that_go_on_are_in_one_block(
     )
     with watch.open():
         rounds.write_text(f"{line}\n{line}\n")
-        watch.look([Unit([job]), Unit([other])])
+        watch.look([job, other])
         # It goes on from a checkpoint, and its last line is not yet whole.
         rounds.write_text(f"{line}\n{line[:9]}")
-        watch.look([Unit([job]), Unit([other])])
+        watch.look([job, other])
     assert seen.count(rounds) == 2  # once in each look
     *_, total, _, run, _ = text.getvalue().splitlines()
     assert "title" in total
@@ -99,7 +90,7 @@ def test_a_run_says_its_rounds_before_it_is_said_to_be_done(tmp_path: Path) -> N
     (job.folder / jobs.LOG).write_text("round 1/2\nround 2/2\n")
     watch = Watch("title", [job], Verbosity.VERBOSE, Console(file=text, width=100))
     with watch.open():
-        watch.look([Unit([job])])
+        watch.look([job])
     assert text.getvalue() == "round 1/2\nround 2/2\n[1/1] seed0 done, 0:03\n"
 
 

@@ -31,7 +31,7 @@ cfl_flower.compare(*sys.argv[1:], marks=False, jobs=2, seeds=2, quiet=True)
 
 def begin(overrides: str, folder: Path, name: str) -> BaseProcess:
     line = f"{SMALL} {overrides} output_dir={folder / name}"
-    return start(line, folder / f"{name}.txt", None, Verbosity.NORMAL)
+    return start(line, folder / f"{name}.txt", Verbosity.NORMAL)
 
 
 def exit_code(process: BaseProcess) -> int | None:
