@@ -11,7 +11,7 @@ from unicodedata import normalize
 import numpy as np
 import pandas as pd
 
-from cfl_flower.data.datasets.missing import LIKE_NONE, place
+from cfl_flower.data.datasets.missing import place
 from cfl_flower.data.reading.files import intact
 from cfl_flower.data.reading.names import numbered_names
 from cfl_flower.errors import ConfigError
@@ -42,14 +42,6 @@ COMPACT = re.compile(
     r"|(0?[1-9]|[12]\d|3[01])(0[1-9]|1[0-2])\d\d"
 )
 """A year with a month, week or day, or a date, perhaps with a time, in digits alone."""
-
-DATE = re.compile(
-    r"(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.](\d\d)?\d\d)([T ,].*)?"
-)
-"""A date as people write it, perhaps with a time."""
-
-OF_TIME = re.compile(r"(date|time|datetime|timestamp|epoch)([_ ]?(utc|n?s|ms))?", re.I)
-"""What a column of times is called."""
 
 ZONE = re.compile(r"\d\d:\d\d.*(?:Z|[+-]\d\d(?::?\d\d)?)$")
 """The end of a time that says its zone."""
@@ -89,46 +81,6 @@ def require_columns(
                 f"dataset.{key}={name} is no column of {where}; "
                 f"{known_names(name, list(frame.columns))}"
             )
-
-
-LIKE_TIME = "looks like dates or times"
-
-
-def odd_input(column: pd.Series, labels: IntArray) -> str | None:
-    """Return why a column is hardly an input, None if it may be one.
-
-    ``labels`` are numbered in the order of the rows, shape (n,).
-
-    Examples
-    --------
-    >>> odd_input(pd.Series([4, 4, 4]), np.array([0, 1, 0]))
-    'is the same in all rows'
-    """
-    places, values = pd.factorize(column)
-    texts = {each.strip().casefold() for each in values if isinstance(each, str)}
-    none = texts & LIKE_NONE
-    numbers = pd.to_numeric(column, errors="coerce")
-    zeros = any(re.fullmatch(r"0\d+", text) for text in texts)
-    codes = zeros and numbers.notna().equals(column.notna())
-    whole = (numbers == np.rint(numbers)).all()
-    ids = whole and len(values) == len(column) > CATEGORIES_AT_MOST
-    copied = np.array_equal(places, labels)
-    found = {
-        LIKE_TIME: _looks_like_time(column),
-        "is the same in all rows": len(values) == 1,
-        "says the same as the label": copied,
-        "has a category none or the like; if missing, set dataset.na_values": none,
-        "has codes such as 007, read as numbers but for a letter before each": codes,
-        "has another whole number in each row, as ids have": ids,
-    }
-    return next((why for why, odd in found.items() if odd), None)
-
-
-def _looks_like_time(column: pd.Series) -> bool:
-    # A column is of one kind, so its first values suffice.
-    texts = column.dropna().iloc[:20].astype(str)
-    dated = all(DATE.fullmatch(text) or COMPACT.fullmatch(text) for text in texts)
-    return dated or OF_TIME.fullmatch(str(column.name)) is not None
 
 
 def encode(frame: pd.DataFrame, where: object, commas: bool = False) -> FloatArray:

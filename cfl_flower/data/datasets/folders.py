@@ -140,17 +140,7 @@ class ImageFolder(InferredDataset):
         if len(roots) < len(PARTS):
             roots = {"train": root}
         files = {part: class_images(folder) for part, folder in roots.items()}
-        read = {path for of in files.values() for some in of.values() for path in some}
-        rest = {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
-        rest -= {path.relative_to(root) for path in read}
-        left = sorted(path for path in rest if not any(map(is_left, path.parts)))
-        notes = np.array([], str)
-        if left:
-            why = f"are no images in the folder of a class of {' or '.join(roots)}"
-            notes = np.array(
-                [f"{self.called}: {len(left):,} files {why}; not read: {left[0]} …"]
-            )
-        return {part: {**self._read(of), "notes": notes} for part, of in files.items()}
+        return {part: self._read(of) for part, of in files.items()}
 
     def _read(self, files: Mapping[str, list[Path]]) -> Arrays:
         crops = [Crop(path) for paths in files.values() for path in paths]

@@ -91,11 +91,6 @@ class HuggingFace(TableDataset):
             found.append(("test", f"split {self.test}", test))
         return found
 
-    def unread(self, data_dir: str) -> list[str]:
-        """Return the splits that nobody reads."""
-        names = {*self._splits(data_dir)} - {self.train, self.test}
-        return [f"split {name}" for name in sorted(map(str, names))]
-
     def crop(self, cell: Any) -> Crop:
         """Return the image in a value of the column `image`, or where it is."""
         return Crop(BytesIO(cell["bytes"]) if cell["bytes"] else Path(cell["path"]))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, Literal
+from collections.abc import Collection
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,6 @@ from cfl_flower.data.reading.pool import Parts
 from cfl_flower.data.reading.scaling import filled
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
-from cfl_flower.types import IntArray
 
 NA_VALUES = (
     *("?", "-", "--", ".", "NA", "N/A", "na", "n/a", "#N/A", "#NA", "<NA>", "NaN"),
@@ -22,9 +21,6 @@ NA_VALUES = (
     *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!"),
 )
 """What databases, spreadsheets and libraries write for no value."""
-
-LIKE_NONE = {"nil", "n.a.", *map(str.casefold, NA_VALUES)}
-"""What may stand for no value, though it is read as a category."""
 
 
 @settings("dataset")
@@ -100,25 +96,3 @@ def is_absent(column: pd.Series, signs: Collection[str]) -> NDArray[np.bool_]:
         known = column.notna().to_numpy(bool) & ~np.fromiter(told, bool, len(column))
     found: NDArray[np.bool_] = ~known
     return found
-
-
-def wide_gap(times: IntArray, said: Sequence[object] | NDArray[Any]) -> list[str]:
-    """Return a line if most of the time from the first to the last sample is one gap.
-
-    ``said`` has the times as they are written.
-    """
-    order = np.argsort(times, kind="stable")
-    # In float64, which the largest integers do not leave.
-    steps = np.diff(times[order].astype(np.float64))
-    if np.count_nonzero(steps) < 2 or steps.max() <= steps.sum() / 2:
-        return []
-    place = int(steps.argmax())
-    rows = order[[0, -1, place, place + 1]].tolist()
-    texts = (str(said[row]).removesuffix("T00:00:00") for row in rows)
-    first, last, before, after = texts
-    return [
-        f"the times go from {first} to {last}, and none is between {before} and "
-        f"{after}, which is most of it; drift=timestamps cuts the whole into equal "
-        "periods: if one stands for no time, leave its row out, or name it in "
-        "dataset.na_values"
-    ]

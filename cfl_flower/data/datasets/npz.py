@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from io import BytesIO
 from itertools import pairwise
@@ -14,17 +13,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 
-from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent, wide_gap
+from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent
 from cfl_flower.data.reading.files import as_float32, channels_first, open_npz
 from cfl_flower.data.reading.inferred import OWN_FILE
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
-
-READ = re.compile(
-    r"(x|y|owner|time)(_train|_test)?|(train|test)_(images|labels|jpeg|offsets)"
-)
-"""What the arrays are called that are read."""
 
 
 @settings("dataset")
@@ -76,11 +70,6 @@ class Npz(IncompleteDataset):
                 found[part] = _part(stored, x, y, f"{part}_jpeg") | known
             return found
 
-    def unread(self, data_dir: str) -> list[str]:
-        """Return the names of arrays that nobody reads, such as ``x_val``."""
-        with open_npz(Path(data_dir, self.file)) as stored:
-            return [name for name in stored if not READ.fullmatch(name)]
-
     def present(self, part: str, arrays: Arrays) -> Arrays:
         """Return the samples that have all values, or raise `ConfigError`."""
         x = arrays["x"]
@@ -95,10 +84,7 @@ class Npz(IncompleteDataset):
         rows = slice(None) if keep.all() else keep
         kept = {name: array[rows] for name, array in arrays.items()}
         if "time" in kept:
-            said = kept["time"]
-            kept["time"] = said.astype(np.int64)
-            gaps = wide_gap(kept["time"], said)
-            notes += [f"{self.called}: its {part} part: {line}" for line in gaps]
+            kept["time"] = kept["time"].astype(np.int64)
         return kept | {"notes": np.asarray(notes, str)}
 
 

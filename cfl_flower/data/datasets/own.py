@@ -23,7 +23,7 @@ from cfl_flower.data.reading.files import (
 )
 from cfl_flower.data.reading.pool import PARTS, Pool, divide, pools
 from cfl_flower.data.reading.samples import pixels
-from cfl_flower.data.reading.scaling import one_scale
+from cfl_flower.data.reading.scaling import refuse_two_scales
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import key
 from cfl_flower.settings import Count, require, settings
@@ -119,8 +119,7 @@ class Folder:
                     f"data_dir={data_dir} has no sample for the {part} part yet; add "
                     "samples or change dataset.test_fraction"
                 )
-        for line in one_scale(f"data_dir={data_dir}", numbers):
-            log.warning("%s", line)
+        refuse_two_scales(f"data_dir={data_dir}", numbers)
         found["x"] = of_one_type(found["x"])
         arrays = {name: np.concatenate(each) for name, each in found.items()}
         return pools(divide(arrays, held_out))

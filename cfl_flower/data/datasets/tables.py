@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 import warnings
 from abc import abstractmethod
 from os.path import isfile
@@ -15,16 +14,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfl_flower.data.datasets.columns import (
-    FEW,
-    LIKE_TIME,
     column_names,
     encode,
-    odd_input,
     refuse,
     require_columns,
     seconds,
 )
-from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent, wide_gap
+from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent
 from cfl_flower.data.reading.files import find, inside, intact
 from cfl_flower.data.reading.inferred import OWN_FILE
 from cfl_flower.data.reading.names import numbered_names
@@ -96,13 +92,10 @@ class TableDataset(IncompleteDataset):
                 raise ConfigError(f"{where} has no row; add samples")
         both = table.iloc[np.concatenate(rows)]
         columns = {"x": self.inputs(both), "y": _plain(both[self.label])}
-        notes += self._odd_inputs(both)
         if self.owner_column:
             columns["owner"] = _plain(both[self.owner_column])
         if self.time:
             columns["time"] = seconds(both[self.time], self.time_format)
-            gaps = wide_gap(columns["time"], both[self.time].tolist())
-            notes += [f"{self.called}: {line}" for line in gaps]
         limits = np.cumsum([len(own) for own in rows])[:-1]
         cut = {key: np.split(column, limits) for key, column in columns.items()}
         cut["notes"] = [np.asarray(notes, str)] * len(parts)
@@ -151,25 +144,6 @@ class TableDataset(IncompleteDataset):
         for name in absent.columns[absent.any()]:
             table[name] = table[name].mask(absent[name])
         return keep, notes
-
-    def _odd_inputs(self, frame: pd.DataFrame) -> list[str]:
-        """Return lines about inputs that hardly are any, if no setting names them."""
-        if self.features or self.image:
-            return []
-        found: dict[str, list[str]] = {}
-        labels, _ = pd.factorize(frame[self.label])
-        for name in self.input_columns(frame):
-            why = odd_input(frame[name], labels)
-            if why is not None:
-                found.setdefault(why, []).append(name)
-        lines = []
-        for why, names in found.items():
-            remedy = "name all inputs in dataset.features"
-            if why == LIKE_TIME and not self.time:
-                remedy = f"name it in dataset.time, or {remedy}"
-            said = ", ".join(names[:FEW]) + (", …" if len(names) > FEW else "")
-            lines.append(f"{self.called}: the input {said} {why}; {remedy}")
-        return lines
 
     def inputs(self, frame: pd.DataFrame) -> NDArray[Any]:
         """Return the inputs of the rows of a table, shape (n, d)."""
@@ -316,20 +290,6 @@ WORDS = {"tab": "\t", "semicolon": ";", "comma": ",", "point": "."}
 """Characters that Hydra or the shell would want in quotes."""
 
 
-CODES = re.compile(r"(?=(.* )?0\d)[\d ]+")
-"""Digits, some of which begin with 0."""
-
-
-SOME_TEXTS = {"dtype": str, "nrows": 1000}
-"""Enough rows to tell codes such as 01234 from numbers."""
-
-
-def filter_codes(texts: pd.DataFrame) -> list[str]:
-    """Return the columns whose cells all are digits, some of which begin with 0."""
-    joined = ((str(name), " ".join(texts[name].dropna())) for name in texts)
-    return [name for name, cells in joined if CODES.fullmatch(cells)]
-
-
 @settings("dataset")
 class Csv(FileTable):
     """A dataset in .csv files whose first line has the names of the columns."""
@@ -384,8 +344,6 @@ class Csv(FileTable):
             warnings.simplefilter("error", pd.errors.ParserWarning)
             found: pd.DataFrame
             try:
-                texts = pd.read_csv(**form | SOME_TEXTS, names=names)
-                form["dtype"] |= dict.fromkeys(filter_codes(texts), str)
                 found = pd.read_csv(**form, names=names)
             except pd.errors.ParserWarning:
                 # R writes a name of each row first, in quotes.

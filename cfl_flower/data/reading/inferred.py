@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from cfl_flower.data.reading.files import FileDataset, TestFraction, held_out
 from cfl_flower.data.reading.names import numbered_names, spelling
-from cfl_flower.data.reading.pool import Arrays, Parts, Pool, divide, pools
+from cfl_flower.data.reading.pool import PARTS, Arrays, Parts, Pool, divide, pools
 from cfl_flower.data.reading.scaling import (
     Scaling,
     check_scaling,
     normalised,
-    one_scale,
+    refuse_two_scales,
     standardised_by_training,
     with_inputs,
 )
@@ -154,7 +154,7 @@ class InferredDataset(FileDataset):
             read[part] = self.present(part, arrays)
         inputs = [arrays["x"] for arrays in read.values()]
         named = {f"its {part} part": x for part, x in zip(read, inputs, strict=True)}
-        lines = one_scale(self.called, named)
+        refuse_two_scales(self.called, named)
         shapes = [x.shape[1:] for x in inputs]
         if len(set(shapes)) > 1:
             kinds = f" in {inputs[0].dtype} and {inputs[1].dtype}"
@@ -164,18 +164,8 @@ class InferredDataset(FileDataset):
                 f"shape {shapes[1]} for testing{differ}; they must be the same"
             )
         parts = self.scaled(self.divided(coded(read, self.called)))
-        left = self.unread(data_dir)
-        told = [f"not read: {', '.join(left)}"] if left else []
-        told += self._only_in_test(parts)
-        parts = with_inputs(parts, _as_inputs)
-        lines += [f"{self.called}: {line}" for line in told]
-        notes = np.append(parts["train"].get("notes", np.array([], str)), lines)
-        return {part: {**of, "notes": notes} for part, of in parts.items()}
-
-    def unread(self, data_dir: str) -> list[str]:
-        """Return the names of what else the files have, and nobody reads."""
-        del data_dir
-        return []
+        self._require_common_class(parts)
+        return with_inputs(parts, _as_inputs)
 
     def scaled(self, parts: Parts) -> Parts:
         """Return the parts with their inputs shifted and scaled."""
@@ -207,28 +197,16 @@ class InferredDataset(FileDataset):
         del part
         return arrays
 
-    def _only_in_test(self, parts: Parts) -> list[str]:
-        """Return a line about classes without a sample for training, if there are any.
-
-        Raises `ConfigError` if no class is in both parts.
-        """
+    def _require_common_class(self, parts: Parts) -> None:
+        """Raise `ConfigError` if no class is in both parts."""
         names = parts["train"]["names"]
-        counts = {
-            part: np.bincount(of["y"], None, len(names)) for part, of in parts.items()
-        }
-        tested = counts["test"] > 0
-        learnt = counts["train"] > 0
-        only = np.flatnonzero(tested & ~learnt)
-        told = ", ".join(f"{names[y]} ({counts['test'][y]:,})" for y in only[:SHOWN])
-        told += ", …" if len(only) > SHOWN else ""
-        if not np.any(tested & learnt):
-            ours = ", ".join(names[learnt][:SHOWN].tolist())
+        learnt, tested = (np.unique(parts[part]["y"]) for part in PARTS)
+        if not np.isin(tested, learnt).any():
+            ours, others = (", ".join(names[y][:SHOWN]) for y in (learnt, tested))
             raise ConfigError(
                 f"{self.called} has no class in both parts: {ours} for training, but "
-                f"{told} for testing; name the same classes alike in both"
+                f"{others} for testing; name the same classes alike in both"
             )
-        why = "classes only in the test set, which no client learns"
-        return [f"{why}; add training samples: {told}"] if told else []
 
     def divided(self, parts: Parts) -> Parts:
         """Return the samples for training and testing, held out if no file has them."""

@@ -39,40 +39,20 @@ def check_scaling(
     require(not standardise, "dataset.normalise", normalise, allowed)
 
 
-MOST_TIMES = 100
-"""How much larger inputs of one scale may be in one file or part than in another."""
+def refuse_two_scales(where: str, inputs: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse bytes, which are read as 0 to 1, beside numbers far outside of that.
 
-
-def one_scale(where: str, inputs: Mapping[str, NDArray[Any]]) -> list[str]:
-    """Return a line if some inputs seem to be from 0 to 1, and others up to 255.
-
-    Raises `ConfigError` if some are bytes, which are read as 0 to 1, and others are
-    numbers far outside of that. ``where`` is what lines call the dataset.
+    ``where`` is what the line calls the dataset. Raises `ConfigError`.
     """
-    told = {}
-    largest = {}
-    outside = []
-    for name, x in inputs.items():
-        least, most = (float(f.reduce(x, axis=None)) for f in (np.fmin, np.fmax))
-        small = x.dtype == np.uint8
-        kind = "bytes (uint8), read as 0 to 1," if small else "other numbers"
-        told[name] = f"{name} has {kind} from {least:g} to {most:g}"
-        if least >= 0 and most > 0:
-            largest[name] = most / 255 if small else most
-        if not small and not -0.5 <= least <= most <= 1.5:
-            outside.append(name)
-    remedy = "save all in one type and scale"
     read = [name for name, x in inputs.items() if x.dtype == np.uint8]
-    if read and outside:
-        both = f"{told[read[0]]}, but {told[outside[0]]}"
-        raise ConfigError(f"{where}: {both}; {remedy}")
-    low, high = (
-        f(largest, key=lambda name: largest[name], default="") for f in (min, max)
-    )
-    if low and largest[low] <= 1 and largest[high] > MOST_TIMES * largest[low]:
-        both = f"{told[low]}, but {told[high]}"
-        return [f"{where}: {both}; {remedy}, if they are alike"]
-    return []
+    for name, x in inputs.items() if read else ():
+        least, most = (float(f.reduce(x, axis=None)) for f in (np.fmin, np.fmax))
+        if name not in read and not -0.5 <= least <= most <= 1.5:
+            raise ConfigError(
+                f"{where}: {read[0]} has bytes (uint8), read as 0 to 1, but {name} has "
+                f"other numbers from {least:g} to {most:g}; save all in one type and "
+                "scale"
+            )
 
 
 def with_inputs(parts: Parts, changed: Callable[[NDArray[Any]], NDArray[Any]]) -> Parts:

@@ -83,32 +83,3 @@ def test_arrays_that_cannot_be_read_say_why(
     with pytest.raises(ConfigError, match=words) as error:
         Npz().load(str(tmp_path))
     assert "pickle" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("cells", "words"),
-    [
-        (["01234", "1235", "23456"], "input c has codes such as 007, read as numbers"),
-        (["007", "", "008"], "input c has codes such as 007, read as numbers"),
-        (["none", "red", "blue"], "input c has a category none or the like"),
-        (["nil", "red", "blue"], "input c has a category none or the like"),
-        (["n.a.", "red", "blue"], "input c has a category none or the like"),
-        (["0.5", "1.5", "0"], ""),
-        (["10", "20", "0"], ""),
-        (["10", "", "0"], ""),
-        (["red", "green", "blue"], ""),
-    ],
-)
-def test_cells_that_may_be_meant_otherwise_are_told(
-    cells: list[str], words: str, tmp_path: Path
-) -> None:
-    rows = [f"{row / 7},{cells[row // 4 % 3]},{row % 3}" for row in range(60)]
-    (tmp_path / "data.csv").write_text("\n".join(["a,c,label", *rows]))
-    dataset = Csv(missing="mean", standardise=False)
-    train, _ = dataset.load(str(tmp_path))
-    told = [line for line in dataset.notes(str(tmp_path)) if "input c" in line]
-    assert len(told) == bool(words)
-    assert all(words in line for line in told)
-    if cells[0].isdigit():
-        # They stay the numbers that they were.
-        assert float(cells[0]) in train.x[:, 1].tolist()
