@@ -23,7 +23,6 @@ from cfl_flower.data.datasets.columns import (
 from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent
 from cfl_flower.data.reading.files import find, inside, intact
 from cfl_flower.data.reading.inferred import OWN_FILE
-from cfl_flower.data.reading.names import numbered_names
 from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.data.reading.samples import Crop, images
 from cfl_flower.data.reading.scaling import standardised_by_training
@@ -210,9 +209,6 @@ class FileTable(TableDataset):
     """Absolute, or below data_dir; `parts/*.csv` reads several as one."""
     test_file: str | None = None
     """The test set; null holds `test_fraction` out."""
-    split: str | None = None
-    """Column, as in WILDS, that is `train` for the training set, and anything else for
-    the test set."""
     folder: str = ""
     """Folder of the images that `image` names, below that of the file."""
     standardise: bool = True
@@ -223,8 +219,6 @@ class FileTable(TableDataset):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(bool(self.file), "dataset.file", "''", "the name of a file")
-        ok = not (self.split and self.test_file)
-        require(ok, "dataset.split", self.split, "null with dataset.test_file")
 
     def files(self) -> tuple[str, ...]:
         """Return the file or files."""
@@ -247,28 +241,12 @@ class FileTable(TableDataset):
             for path in find(data_dir, pattern)
         ]
 
-    def keys(self) -> dict[str, str]:
-        """Return the columns that are no inputs, and the settings that name them."""
-        return super().keys() | ({self.split: "split"} if self.split else {})
-
     def inputs(self, frame: pd.DataFrame) -> NDArray[Any]:
         """Return the inputs of the rows of a table, shape (n, d)."""
         if self.image:
             lacks = ~frame[self.image].map(isfile)
             refuse(frame[self.image], lacks, "is no file; correct it or dataset.folder")
         return super().inputs(frame)
-
-    def stacked(self, frames: Frames) -> tuple[pd.DataFrame, NDArray[np.str_]]:
-        """Return the columns that are used, of all rows, and the part of each row."""
-        table, part_of = super().stacked(frames)
-        if self.split:
-            said = _plain(table[self.split]).astype(str)
-            # Train and train are not two parts.
-            numbered_names([said], f"{self.called}: in {self.split},")
-            part_of = np.where(said == "train", *PARTS)
-            allowed = "a column with train and with something else"
-            require({*part_of} == {*PARTS}, "dataset.split", self.split, allowed)
-        return table, part_of
 
     def _read(self, path: Path) -> pd.DataFrame:
         with intact(path, self.advice):

@@ -60,11 +60,6 @@ def as_test_file(folder: Path, frame: pd.DataFrame, **own: Any) -> TableDataset:
     return Csv(file="train.csv", test_file="test.csv", **own)
 
 
-def as_split(folder: Path, frame: pd.DataFrame, **own: Any) -> TableDataset:
-    frame.assign(part=["train", "test"] * (ROWS // 2)).to_csv(folder / "data.csv")
-    return Csv(split="part", **{"features": ("a",), **own})
-
-
 def as_parquet(folder: Path, frame: pd.DataFrame, **own: Any) -> TableDataset:
     pytest.importorskip("pyarrow", reason="needs pip install 'cfl-flower[data]'")
     frame.to_parquet(folder / "data.parquet")
@@ -83,13 +78,11 @@ def as_hugging_face(folder: Path, frame: pd.DataFrame, **own: Any) -> TableDatas
 
 Reader = Callable[..., TableDataset]
 
-READERS: list[Reader] = [
-    *(as_csv, as_files, as_test_file, as_split, as_parquet, as_hugging_face)
-]
+READERS: list[Reader] = [*(as_csv, as_files, as_test_file, as_parquet, as_hugging_face)]
 
 every_reader = pytest.mark.parametrize("reader", READERS, ids=lambda it: it.__name__)
 
-CSVS = pytest.mark.parametrize("reader", READERS[:4], ids=lambda it: it.__name__)
+CSVS = pytest.mark.parametrize("reader", READERS[:3], ids=lambda it: it.__name__)
 
 
 def loaded(dataset: Any, folder: Path) -> Any:
@@ -179,7 +172,7 @@ def test_every_usual_sign_for_no_value_is_known(sign: str, tmp_path: Path) -> No
 def test_what_stands_for_no_value_is_none(
     reader: Reader, role: str, sign: str | None, tmp_path: Path
 ) -> None:
-    if role == "a" and sign is not None and reader not in READERS[:4]:
+    if role == "a" and sign is not None and reader not in READERS[:3]:
         pytest.skip("a column of numbers has no texts")
     usual = table(b=["q", "r"] * (ROWS // 2))
     cells = usual[role].astype(object).tolist()
@@ -279,7 +272,7 @@ def test_numbers_that_only_people_read_are_told(
     frame = table(b=[form.format(2 + row % 5) for row in range(ROWS)])
     line = refusal(reader(tmp_path, frame, features=("a", "b")), tmp_path)
     assert "column b has numbers such as" in line
-    csv = reader in READERS[:4]
+    csv = reader in READERS[:3]
     assert ("dataset.decimal=comma" in line) == (csv and "," in form)
 
 
@@ -431,7 +424,6 @@ def test_a_file_that_exists_is_no_pattern(name: str, tmp_path: Path) -> None:
         (as_files, 9, "part1.csv: row 5"),
         (as_test_file, 9, "test.csv: row 5"),
         (as_test_file, 8, "train.csv: row 5"),
-        (as_split, 9, "data.csv: row 10"),
         (as_parquet, 4, "data.parquet: row 5"),
         (as_hugging_face, 4, "split train: row 5"),
     ],
@@ -443,19 +435,6 @@ def test_an_error_names_the_file_and_the_row(
     cells[row] = bad
     dataset = reader(tmp_path, table(a=cells), features=("a",))
     assert where in refusal(dataset, tmp_path)
-
-
-def test_train_and_test_are_told_apart_by_one_spelling(tmp_path: Path) -> None:
-    frame = table(part=["train", "Train", "test"] * (ROWS // 3))
-    line = refusal(as_csv(tmp_path, frame, split="part"), tmp_path)
-    assert "'Train' and 'train'" in line
-    frame = table(part=["train", "test", "?"] * (ROWS // 3))
-    dataset = as_csv(tmp_path, frame, split="part", missing="drop")
-    _, train, test = loaded(dataset, tmp_path)
-    assert (len(train.labels), len(test.labels)) == (8, 8)
-    frame = table(part=["a", "b"] * (ROWS // 2))
-    line = refusal(as_csv(tmp_path, frame, split="part"), tmp_path)
-    assert "dataset.split=part is not allowed; use a column with train" in line
 
 
 @pytest.mark.parametrize("reader", [as_csv, as_parquet, as_hugging_face])

@@ -209,20 +209,22 @@ def test_covertype_has_no_names_of_columns(tmp_path: Path) -> None:
 
 @pytest.fixture
 def listed(tmp_path: Path) -> str:
-    """Return a folder with images and the list of them, as in WILDS."""
+    """Return a folder with images and two lists of them."""
     (tmp_path / "wild" / "train").mkdir(parents=True)
-    lines = ["split,where,filename,datetime,y"]
+    lines = {part: ["where,filename,datetime,y"] for part in ("train", "test")}
     for i in range(12):
         image = Image.new("RGB", (8, 8), (20 * i, 0, 0))
         image.save(tmp_path / "wild" / "train" / f"{i}.png")
-        part = ("train", "train", "id_test")[i % 3]
-        lines.append(f"{part},{'ab'[i % 2]},{i}.png,2020-01-{i + 1:02},{i // 2 % 2}")
-    write(tmp_path / "wild", "\n".join(lines), "metadata.csv")
+        row = f"{'ab'[i % 2]},{i}.png,2020-01-{i + 1:02},{i // 2 % 2}"
+        lines[("train", "train", "test")[i % 3]].append(row)
+    for part, rows in lines.items():
+        write(tmp_path / "wild", "\n".join(rows), f"{part}.csv")
     return str(tmp_path)
 
 
 WILD: dict[str, Any] = {
-    **{"file": "wild/metadata.csv", "split": "split", "folder": "train", "size": 4},
+    **{"file": "wild/train.csv", "test_file": "wild/test.csv", "folder": "train"},
+    "size": 4,
     **{"image": "filename", "label": "y", "owner": "where", "time": "datetime"},
 }
 
