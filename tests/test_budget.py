@@ -25,7 +25,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/clustering": 437,
     "cfl_flower/communication": 1_340,
     "cfl_flower/config": 747,
-    "cfl_flower/data": 3_369,
+    "cfl_flower/data": 3_317,
     "cfl_flower/dropin": 628,
     "cfl_flower/engine": 2_034,
     "cfl_flower/environment": 201,

@@ -1,9 +1,8 @@
 """Drifts of how samples look: of all, of some labels' (P(x|y)), or of tests.
 
-Samples look as through other sensors, in other light, or in noise: of the corruptions
-of Hendrycks and Dietterich (ICLR 2019, arXiv 1903.12261) those that are one line, each
-with a strength of its own unit. Values are not clipped to [0, 1], since a dataset may
-have been normalised.
+Samples look as through other sensors, in other light, or in noise, each with a strength
+of its own unit. Values are not clipped to [0, 1], since a dataset may have been
+normalised.
 """
 
 from __future__ import annotations
@@ -24,43 +23,6 @@ from cfl_flower.data.worlds.world import World
 from cfl_flower.seeding import generator
 from cfl_flower.settings import Natural, require, settings
 from cfl_flower.types import BoolArray, FloatArray, IntArray
-
-
-def blur(x: Tensor, sigma: float) -> Tensor:
-    """Blur images, shape (n, channels, height, width), by a Gaussian, in pixels."""
-    (height, width) = x.shape[-2:]
-    columns = _spread(height, sigma).to(x.device)
-    rows = _spread(width, sigma).to(x.device)
-    return columns @ x @ rows.T
-
-
-def _spread(size: int, sigma: float) -> Tensor:
-    """Return what each of so many pixels in a row gets of each, shape (size, size).
-
-    Pixels beyond the edge are those at the edge. A product with the matrix takes less
-    time than a convolution of each channel.
-    """
-    reach = max(1, int(3 * sigma + 0.5))
-    distances = torch.arange(-reach, reach + 1)
-    weights = torch.exp(-((distances / sigma) ** 2) / 2)
-    sources = (torch.arange(size)[:, None] + distances).clamp(0, size - 1)
-    shares = (weights / weights.sum()).expand(size, -1)
-    return torch.zeros(size, size).scatter_add_(1, sources, shares)
-
-
-def contrast(x: Tensor, factor: float) -> Tensor:
-    """Multiply the distance of pixels from the mean of their image's channel."""
-    mean = x.mean((-2, -1), keepdim=True)
-    return mean + factor * (x - mean)
-
-
-def colour(x: Tensor, share: float) -> Tensor:
-    """Move a share of each colour on: of red to green, to blue, and to red."""
-    return (1 - share) * x + share * x.roll(1, dims=1)
-
-
-IMAGES = {"blur": blur, "contrast": contrast, "colour": colour}
-"""What is done to images alone; `colour` to those with three channels."""
 
 
 @settings("drift")
@@ -149,50 +111,29 @@ def _switch(world: World, trait: str, mask: BoolArray, look: Seen) -> World:
     return replace(world, **{trait: after, "shown": tuple(shown)})
 
 
-LIMITS = {
-    "shift": (-np.inf, np.inf),
-    "blur": (0.1, np.inf),
-    "failure": (0, 1),
-    "colour": (0, 1),
-}
-"""The least and the largest strength of a corruption; of others 0 and any."""
-
-NEUTRAL = {"scale": 1, "contrast": 1}
-"""The strength of a corruption that leaves all as it is; of others 0."""
-
-
 @settings("drift")
 class Corrupt(Appearance):
     """Covariate drift: a corruption of images, or of a table's features."""
 
-    kind: Literal[
-        "noise", "shift", "scale", "failure", "blur", "contrast", "colour"
-    ] = "noise"
-    """Gaussian noise; a value added to the features, which is an image's brightness; a
-    factor; sensors that read 0 from now on; and of images alone Gaussian blur, a factor
-    of contrast, and colours that go over into the next one."""
+    kind: Literal["noise", "shift", "failure"] = "noise"
+    """Gaussian noise; a value added to the features, which is an image's brightness;
+    sensors that read 0 from now on."""
     strength: float = 0.5
-    """The noise's deviation, the value added, the factor, the share of the sensors that
-    fail, the blur's deviation in pixels, the factor, or the share of each colour."""
+    """The noise's deviation, the value added, or the share of the sensors that fail."""
     features: list[Natural] = field(default_factory=list)
     """The features of a table, or channels of an image, that change; empty for all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        value = self.strength
-        low, high = LIMITS.get(self.kind, (0, np.inf))
-        words = f"a number from {low} to {high} with drift.kind={self.kind}"
-        require(low <= value <= high, "drift.strength", value, words)
+        least = -np.inf if self.kind == "shift" else 0
+        most = 1 if self.kind == "failure" else np.inf
+        allowed = f"a number from {least} to {most} with drift.kind={self.kind}"
+        require(
+            least <= self.strength <= most, "drift.strength", self.strength, allowed
+        )
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise `ConfigError` if it does not fit inputs of a shape."""
-        image = len(shape) == 3
-        fits = image and (self.kind != "colour" or shape[0] == 3)
-        what = "images" if self.kind != "colour" else "images of three channels"
-        allowed = f"noise, shift, scale or failure, or a dataset of {what}"
-        asked = f"{self.kind} with inputs of shape {shape}"
-        ok = fits or self.kind not in IMAGES
-        require(ok, "drift.kind", asked, allowed)
         ok = all(feature < shape[0] for feature in self.features)
         allowed = f"numbers from 0 to {shape[0] - 1}, or [] for all"
         require(ok, "drift.features", self.features, allowed)
@@ -203,9 +144,7 @@ class Corrupt(Appearance):
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it: the same if the strength does nothing."""
-        if self.strength == NEUTRAL.get(self.kind, 0):
-            return world
-        return super().change(world, chosen, occasion)
+        return super().change(world, chosen, occasion) if self.strength else world
 
     def look(self, x: FloatArray, y: int, rng: Generator) -> FloatArray:
         """Return one sample with noise."""
@@ -229,10 +168,6 @@ class Corrupt(Appearance):
     def _corrupted(self, x: Tensor, common: Generator) -> Tensor:
         if self.kind == "shift":
             return x + self.strength
-        if self.kind == "scale":
-            return x * self.strength
-        if self.kind in IMAGES:
-            return IMAGES[self.kind](x, self.strength)
         sensors = np.ones(x.shape[1:], np.float32)
         able = np.arange(sensors.size).reshape(sensors.shape)
         able = able[self.features or slice(None)].ravel()

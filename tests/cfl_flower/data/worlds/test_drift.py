@@ -337,7 +337,6 @@ def preset(name: str, *overrides: str) -> Timeline:
 NEEDS = {
     "timestamps": "partition=iid",
     "mixture_redraw": "partition=mixtures",
-    "colour": "drift.kind=noise",  # The digits have one colour.
 }
 
 

@@ -16,7 +16,9 @@ OPTIONS = {
     "test_time": [AT],
     "gradual": ["drift.rounds=[2]", "drift.width=3"],
     "recurring_covariate": ["drift.first=2", "drift.every=1"],
-    "[sudden,blur]": ["drift.steps.sudden.rounds=[3]", "drift.steps.blur.rounds=[2]"],
+    "[sudden,noise]": [
+        *("drift.steps.sudden.rounds=[3]", "drift.steps.noise.rounds=[2]"),
+    ],
 }
 
 
@@ -76,7 +78,7 @@ def test_a_file_may_have_several_drifts(
     folder.mkdir(parents=True)
     target = "_target_: cfl_flower.data.worlds.drift.Schedule"
     steps = "steps:\n  noise:\n    rounds: [7]"
-    parts = "defaults: [blur@steps.blur, noise@steps.noise, _self_]"
+    parts = "defaults: [rotate@steps.rotate, noise@steps.noise, _self_]"
     (folder / "both.yaml").write_text("\n".join(["# Both.", parts, target, steps]))
     monkeypatch.chdir(tmp_path)
     assert compose_config(["drift=both"]).timeline.changes == [7, 13, 25]

@@ -115,8 +115,8 @@ def test_samples_that_are_dealt_anew_come_as_those_before_go() -> None:
 def test_what_else_happens_meanwhile_happens_to_all_samples() -> None:
     swap = Relabel([3], swaps=[[1, 2]], width=6)
     noise = Corrupt([5], kind="noise")
-    source = stream(swap, noise, Corrupt([7], kind="blur"))
-    alone = stream(noise, Corrupt([7], kind="blur"))
+    source = stream(swap, noise, Corrupt([7], kind="shift"))
+    alone = stream(noise, Corrupt([7], kind="shift"))
     for round in (4, 5, 6, 7, 8):
         mixed = by_row(source, 1, round)
         plain = by_row(alone, 1, round)
