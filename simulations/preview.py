@@ -23,49 +23,28 @@ from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray
-from simulations.previewing.data_summary import CLIENTS, Preview, preview, shares, span
+from simulations.previewing.data_summary import (
+    CLIENTS,
+    Period,
+    Preview,
+    preview,
+    shares,
+)
 from simulations.shell.terminal import Parser, command, writable
 
 FIRST_CLIENTS = 20
 """Clients in the text."""
 
-MOST_NAMES = 10
-LONGEST_NAME = 8
-"""Classes whose names stand above their columns, and characters of them."""
-
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def bars(share: FloatArray, largest: float, width: int) -> str:
-    """Return one block per label, so many characters wide; a dot for one not held.
+def bars(share: FloatArray, largest: float) -> str:
+    """Return one block per label, or a dot for one not held.
 
     A full block stands for the largest share.
     """
     levels = np.ceil(share / (largest or 1.0) * len(BLOCKS)).astype(int)
-    marks = ("·" if level == 0 else BLOCKS[level - 1] for level in levels)
-    return "".join(mark.ljust(width) for mark in marks)
-
-
-def ruler(names: Sequence[str], width: int) -> str:
-    """Return the names above their columns, as far as they have room.
-
-    Examples
-    --------
-    >>> ruler([str(label) for label in range(11)], 2)
-    '0         5         10'
-    """
-    step = 1
-    if len(names) > 10:
-        step = 5 if width > 1 else 10
-    return "".join(name.ljust(step * width) for name in names[::step]).rstrip()
-
-
-def with_names(found: Preview, names: Sequence[str]) -> Preview:
-    """Return a preview with the names of its labels, if they have room."""
-    if not names or found.columns.what != "label" or len(names) > MOST_NAMES:
-        return found
-    short = [name[:LONGEST_NAME] for name in names]
-    return found._replace(columns=found.columns._replace(names=short))
+    return "".join("·" if level == 0 else BLOCKS[level - 1] for level in levels)
 
 
 def headline(config: RunConfig) -> str:
@@ -95,7 +74,7 @@ def period_table(found: Preview) -> Table:
             table.add_row(f"… {left_out:,} periods left out")
         sizes = (np.min(period.sizes), np.median(period.sizes), np.max(period.sizes))
         table.add_row(
-            span(period.start, period.end).split()[1],
+            period.rounds.split()[1],
             f"{period.concepts:,}",
             *("–" if n is None else f"{n:,}" for n in (period.moved, period.changed)),
             *(f"{size:,g}" if size < 1e5 else f"{size:,.0f}" for size in sizes),
@@ -103,24 +82,17 @@ def period_table(found: Preview) -> Table:
     return table
 
 
-def share_tables(
-    found: Preview, parts: Sequence[FloatArray], largest: float
-) -> list[Table]:
-    """Return text pictures of the first clients: at first, and after a change."""
-    names = found.columns.names
-    width = 1 if len(names) > FIRST_CLIENTS else 1 + max(map(len, names[:10]))
-    tables = []
-    for period, part in zip(found.periods, parts, strict=False):
-        table = Table(box=None, padding=(0, 1, 0, 0), title_justify="left")
-        table.title = span(period.start, period.end).capitalize()
-        table.add_column("client", justify="right")
-        table.add_column("samples", justify="right")
-        table.add_column(ruler(names, width), no_wrap=True)
-        for client, row in enumerate(part):
-            size = f"{period.sizes[client]:,}"
-            table.add_row(str(client), size, bars(row, largest, width))
-        tables.append(table)
-    return tables
+def share_table(period: Period, heading: str, largest: float) -> Table:
+    """Return a text picture of the first clients in a period."""
+    table = Table(box=None, padding=(0, 1, 0, 0), title_justify="left")
+    table.title = period.rounds.capitalize()
+    for name in ("client", "samples"):
+        table.add_column(name, justify="right")
+    table.add_column(heading, no_wrap=True)
+    for client, row in enumerate(shares(period.counts[:FIRST_CLIENTS])):
+        size = f"{period.sizes[client]:,}"
+        table.add_row(str(client), size, bars(row, largest))
+    return table
 
 
 def show(
@@ -128,43 +100,20 @@ def show(
 ) -> None:
     """Print a preview, and what makes the run probably not what was meant."""
     console.print(title, style="bold", highlight=False, soft_wrap=True)
-    for line in [*notes(found), *warnings]:
+    for line in [*found.notes, *warnings]:
         console.print(line, style="yellow", highlight=False, soft_wrap=True)
     console.print(period_table(found))
-    parts = [shares(counts[:FIRST_CLIENTS]) for counts in found.counts[:2]]
+    parts = [shares(each.counts[:FIRST_CLIENTS]) for each in found.ends]
     largest = max(float(part.max()) for part in parts)
-    clients = min(FIRST_CLIENTS, len(found.history))
+    names = found.columns.names
     console.print(
-        f"The first {clients} clients' training samples by {found.columns.what}; "
+        f"The first {len(parts[0])} clients' training samples by {found.columns.what}; "
         f"█ is {largest:.0%} of a client's samples, · none",
         highlight=False,
     )
-    console.print(SideBySide(share_tables(found, parts, largest), padding=(0, 4)))
-
-
-def notes(found: Preview) -> list[str]:
-    """Return what a user should know, a line each."""
-    lines = []
-    if found.late:
-        rounds = ", ".join(map(str, found.late[:5]))
-        if len(found.late) > 5:
-            rounds += ", …"
-        lines.append(f"After the last round, so without effect: changes at {rounds}")
-    if len(found.starts) == 1:
-        lines.append("Nothing changes in this run")
-    if found.arriving is not None:
-        # Here and not above: torch, which it needs, is there with the first stream.
-        from cfl_flower.data.worlds.stream import say_share
-
-        lines.append(say_share(found.arriving, found.total))
-    if found.idle:
-        lines.append(found.idle)
-    sizes = found.periods[0].sizes
-    if not sizes.all():
-        from cfl_flower.data.worlds.stream import say_empty
-
-        lines.append(say_empty(int((sizes == 0).sum()), len(sizes)))
-    return lines
+    heading = f"{names[0]} to {names[-1]}"
+    tables = [share_table(period, heading, largest) for period in found.ends]
+    console.print(SideBySide(tables, padding=(0, 4)))
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
@@ -200,7 +149,6 @@ def main(arguments: Sequence[str]) -> None:
     config = check_settings(composed)
     found = preview(open_stream(config), config.rounds)
     title = headline(config)
-    found = with_names(found, getattr(config.dataset, "names", ()))
     console = make_console()
     show(found, title, console, find_warnings(config))
     if output:

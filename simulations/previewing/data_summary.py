@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,10 +17,13 @@ ROWS = 12
 """Periods in the table."""
 
 ROUNDS = 200
-"""Periods in the ribbon of the picture."""
+"""Rounds in the ribbon of the picture."""
 
 CLIENTS = 200
 """Clients in the picture."""
+
+MOST_LATE = 5
+"""Rounds of changes without effect that are named."""
 
 
 class Columns(NamedTuple):
@@ -63,8 +65,21 @@ class Period(NamedTuple):
     """Clients whose true concept is not that of the period before; None at first."""
     changed: int | None
     """Clients whose data (samples, labels or rotation) are not those before."""
-    sizes: IntArray
-    """Training samples of each client, shape (clients,)."""
+    counts: IntArray
+    """Training samples, shape (clients, columns)."""
+
+    @property
+    def rounds(self) -> str:
+        """Its rounds in words."""
+        if self.start == self.end:
+            return f"round {self.start:,}"
+        return f"rounds {self.start:,}–{self.end:,}"
+
+    @property
+    def sizes(self) -> IntArray:
+        """The training samples of each client, shape (clients,)."""
+        sums: IntArray = self.counts.sum(axis=1)
+        return sums
 
 
 class Preview(NamedTuple):
@@ -74,26 +89,19 @@ class Preview(NamedTuple):
     """Rounds of the run."""
     starts: list[int]
     """The first round of every period."""
-    late: list[int]
-    """Rounds of changes that come after the run."""
     periods: list[Period]
     """At most `ROWS`, the last one included."""
     columns: Columns
     """What the samples are counted by."""
-    counts: list[IntArray]
-    """Training samples, shape (clients, columns), in the first, the second and the last
-    period, or in the first alone if there is no other."""
-    sampled: list[int]
-    """Starts of at most `ROUNDS` periods, evenly."""
     history: IntArray
-    """The true concepts in these periods, shape (clients, len(sampled))."""
-    sizes: IntArray | None
-    """Training samples in these periods, of the clients in the picture, where they
-    change and no concept does."""
-    arriving: float | None
-    """Share of the training samples that ever arrive; None where all are there."""
-    idle: str
-    """How many periods of a stream in time bring nothing; empty if all bring some."""
+    """The true concepts in at most `ROUNDS` rounds, evenly, shape (clients, rounds)."""
+    notes: list[str]
+    """What a user should know, a line each."""
+
+    @property
+    def ends(self) -> list[Period]:
+        """The first period and the last, or the only one."""
+        return [self.periods[0], *self.periods[1:][-1:]]
 
 
 def evenly(count: int, most: int) -> list[int]:
@@ -128,8 +136,7 @@ def tally(view: View) -> IntArray:
     """Count training samples by the `Columns` of a view."""
     mixed = len(view.turns) > 1
     kinds = view.train_parts if mixed else view.labels
-    count = Columns.of(view).names
-    return np.bincount(kinds, minlength=len(count))
+    return np.bincount(kinds, minlength=len(Columns.of(view).names))
 
 
 def summary(stream: Stream, server_round: int) -> DataSummary:
@@ -151,68 +158,52 @@ def summarise(
         moved = int((now.concepts != before.concepts).sum())
         both = zip(now.prints, before.prints, strict=True)
         changed = sum(new != old for new, old in both)
-    sizes = now.counts.sum(axis=1)
-    return Period(start, end, len(np.unique(now.concepts)), moved, changed, sizes)
+    return Period(start, end, len(np.unique(now.concepts)), moved, changed, now.counts)
 
 
 def preview(stream: Stream, total: int) -> Preview:
-    """Collect the numbers in one walk through the rounds.
+    """Collect the numbers of a run with so many rounds in total.
 
-    Only the periods of the table and those before them are looked at client by client,
-    of a run with so many rounds in total. Samples that cannot be dealt as the partition
-    wants are a `ConfigError`.
+    Only the periods of the table and those before them are looked at client by client.
+    Samples that cannot be dealt as the partition wants are a `ConfigError`.
     """
     timeline = stream.timeline
     starts = timeline.shown(total)
-    count = len(starts)
     ends = [server_round - 1 for server_round in starts[1:]] + [total]
-    shown = shown_periods(count)
-    sampled = evenly(count, ROUNDS)
-    needed = {*shown, *(number - 1 for number in shown if number)}
-    seen: dict[int, DataSummary] = {}
-    history = []
-    for number, start in enumerate(starts):
-        if number in sampled:
-            history.append(timeline.concepts(start))
-        if number in needed:
-            seen[number] = summary(stream, start)
-    rounds = [starts[number] for number in sampled]
-    concepts = np.stack(history, axis=1)
+    shown = shown_periods(len(starts))
+    needed = sorted({*shown, *(number - 1 for number in shown if number)})
+    # One after the other: the timeline keeps only a few.
+    seen = {number: summary(stream, starts[number]) for number in needed}
+    sampled = [timeline.concepts(1 + place) for place in evenly(total, ROUNDS)]
     return Preview(
         total,
         starts,
-        late=[change for change in timeline.changes if change > total],
         periods=[
             summarise(starts[number], ends[number], seen[number], seen.get(number - 1))
             for number in shown
         ],
         columns=Columns.of(stream.view(0, 1)),
-        counts=[seen[n].counts for n in ((0, 1, count - 1) if count > 1 else (0,))],
-        sampled=rounds,
-        history=concepts,
-        sizes=changing_sizes(stream, rounds, concepts),
-        arriving=stream.arriving(),
-        idle=stream.idle(),
+        history=np.stack(sampled, axis=1),
+        notes=notes(stream, total),
     )
 
 
-def changing_sizes(
-    stream: Stream, rounds: Sequence[int], history: IntArray
-) -> IntArray | None:
-    """Return the training samples of the clients in the picture, if it needs them.
+def notes(stream: Stream, total: int) -> list[str]:
+    """Return what a user should know of a run's data, a line each."""
+    # torch, which it needs, is there with the first stream.
+    from cfl_flower.data.worlds.stream import say_share  # noqa: PLC0415
 
-    It does where no concept changes but the numbers of samples do.
-    """
-    if (history != history[:, :1]).any():
-        return None
-    rows = rows_by_concept(history).tolist()
-    # Round by round: the timeline keeps only a few.
-    counts = [
-        [len(stream.view(client, each).train_indices) for client in rows]
-        for each in rounds
-    ]
-    sizes = np.array(counts).T
-    return sizes if (sizes != sizes[:, :1]).any() else None
+    lines = []
+    if late := [str(each) for each in stream.timeline.changes if each > total]:
+        more = ", …" if len(late) > MOST_LATE else ""
+        rounds = ", ".join(late[:MOST_LATE]) + more
+        lines.append(f"After the last round, so without effect: changes at {rounds}")
+    if len(stream.timeline.shown(total)) == 1:
+        lines.append("Nothing changes in this run")
+    arriving = stream.arriving()
+    if arriving is not None:
+        lines.append(say_share(arriving, total))
+    return lines + stream.notes()
 
 
 def rows_by_concept(history: IntArray) -> IntArray:
@@ -229,8 +220,3 @@ def shares(counts: IntArray) -> FloatArray:
     """Return each client's label distribution; 0 everywhere for one without samples."""
     sums: FloatArray = np.maximum(counts.sum(axis=1, keepdims=True), 1)
     return counts / sums
-
-
-def span(start: int, end: int) -> str:
-    """Name some rounds in a row."""
-    return f"round {start:,}" if start == end else f"rounds {start:,}–{end:,}"

@@ -183,6 +183,16 @@ def place(urls: Rows, x: Spec, y: Spec) -> Spec:
     return layer("image", {**sides, "url": {"field": "url"}}, urls, aspect=False)
 
 
+def grid(
+    table: FloatArray, span: Sequence[float], colours: Sequence[str], x: Spec, y: Spec
+) -> Spec:
+    """Return a table as an image that fills both axes, its first row on top."""
+    left, right = x["scale"]["domain"]
+    below, top = y["scale"]["domain"]
+    corners = {x["field"]: left, "end": right, y["field"]: top, "below": below}
+    return place([{**corners, "url": image(table, span, colours)}], x, y)
+
+
 def gradient(span: Sequence[float], scheme: str, kind: str, **legend: Any) -> Spec:
     """Return a legend of the colours of an image, on a scale of a kind."""
     scale = {"type": kind, "domain": list(span), "scheme": scheme}

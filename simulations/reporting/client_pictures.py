@@ -14,6 +14,7 @@ from simulations.reporting.charts import (
     Chart,
     Spec,
     gradient,
+    grid,
     image,
     layer,
     number,
@@ -57,12 +58,11 @@ def client_accuracy(run: SavedRun) -> Chart:
     table = run.table("accuracy")
     order = np.argsort(-np.nan_to_num(np.nanmean(table, axis=1)), kind="stable")
     count, rounds = table.shape
-    url = image(table[order], (0, 1), CIVIDIS)
-    rows = [{"round": 0.5, "end": rounds + 0.5, "place": 0, "below": count, "url": url}]
     x = rounds_axis(0.5, rounds + 0.5)
     y = number("place", (count, 0), title="clients, by mean accuracy", grid=False)
     legend = gradient((0, 1), "cividis", "linear", title=None, format=".0%")
-    layers = [place(rows, x, y), _mark_drifts(run, x), legend]
+    drawn = grid(table[order], (0, 1), CIVIDIS, x, y)
+    layers = [drawn, _mark_drifts(run, x), legend]
     return Chart([], layers, 300, tells=False, width=HALF)
 
 
