@@ -297,8 +297,7 @@ def main(arguments: Sequence[str]) -> int:
     make_rows(track, entries)
     rows = known_rows(track)
     if options.page:
-        paths = write_page(rows, protocol, options.page)
-        print(*paths, sep="\n")
+        print(write_page(rows, protocol, options.page))
     else:
         show(rows, protocol, make_console(), options.markdown)
     console = make_error_console()

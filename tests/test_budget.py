@@ -20,7 +20,7 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_007,
-    "cfl_flower/analysis": 1_132,
+    "cfl_flower/analysis": 1_118,
     "cfl_flower/client": 1_037,
     "cfl_flower/clustering": 437,
     "cfl_flower/communication": 1_340,
@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_240,
     "cfl_flower/secure": 658,
     "clients": 1_172,
-    "simulations": 4_835,
+    "simulations": 4_794,
     "strategies": 2_887,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""

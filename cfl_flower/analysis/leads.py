@@ -224,24 +224,3 @@ def critical_difference(methods: int, streams: int) -> float:
 
     quantile = studentized_range.ppf(1 - LEVEL, methods, np.inf) / sqrt(2)
     return float(quantile * sqrt(methods * (methods + 1) / (6 * streams)))
-
-
-def indistinct(ranks: Mapping[str, float], difference: float) -> list[tuple[str, str]]:
-    """Return the first and last method of each group whose ranks do not differ.
-
-    ``ranks`` go from the best to the worst. Of groups within others only the largest
-    are returned, and none of a single method.
-    """
-    names = list(ranks)
-    groups: list[tuple[str, str]] = []
-    reached = 0
-    for first, name in enumerate(names):
-        last = first
-        while (
-            last + 1 < len(names) and ranks[names[last + 1]] - ranks[name] < difference
-        ):
-            last += 1
-        if last > max(first, reached):
-            groups.append((name, names[last]))
-        reached = max(reached, last)
-    return groups

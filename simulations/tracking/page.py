@@ -13,13 +13,11 @@ from cfl_flower.analysis.leads import (
     average_ranks,
     critical_difference,
     half_width,
-    indistinct,
     leads_over,
 )
 from cfl_flower.analysis.scorecards import Table, markdown, new_table, say_lead
 from cfl_flower.config.options import list_options
 from cfl_flower.environment.files import write_atomically
-from simulations.reporting.charts import COLOURS, GREY, Chart, layer, number
 from simulations.tracking.rows import Protocol, StreamResult, TrackRow
 
 REFERENCES = ("local", "local_async", "oracle")
@@ -230,7 +228,6 @@ The track runs every method on the same drifting streams, and tunes all methods 
 
 {ranks}
 
-{pictures}
 {marks}
 `local` and `local_async` (every client alone) and `oracle` (the true clusters) are
 references and have no rank. `MB` is what a run sends up and down, as the mean over
@@ -255,13 +252,6 @@ included. `-` means no result.
 3. Say in the pull request where the method's code is. Readers can repeat one stream:
    `cfl-flower track my_method --streams concept` gives the same digits.
 """
-
-PICTURES = """![average ranks](ranks.svg)
-
-A grey line runs from a method down to the last one whose rank does not differ from its
-own.
-"""
-"""What stands beside the picture, of which there is none without ranks."""
 
 
 TUNED_HEAD = """## With fine-tuning
@@ -311,49 +301,15 @@ def to_markdown(table: Table) -> str:
     return markdown(table.headings, table.lines, table.headings[:1])
 
 
-def rank_chart(ranks: Mapping[str, float], difference: float) -> Chart:
-    """Draw average ranks on a line; a bar joins methods that do not differ."""
-    span = (0.8, 1.15 * max(ranks.values()))
-    points = [
-        {"method": name, "rank": round(rank, 3), "row": place}
-        for place, (name, rank) in enumerate(ranks.items())
-    ]
-    rows = {point["method"]: point["row"] for point in points}
-    bars = [
-        {"rank": ranks[first], "end": ranks[last], "row": rows[first], "to": rows[last]}
-        for first, last in indistinct(ranks, difference)
-    ]
-    x = number("rank", span, title="average rank: 1 is the best on every stream")
-    y = number(
-        "row",
-        (-0.7, len(points) - 0.3),
-        labels=False,
-        ticks=False,
-        title=None,
-        grid=False,
-    )
-    y["scale"]["reverse"] = True
-    label = {"field": "method", "type": "nominal"}
-    joined = {"x": x, "y": y, "y2": {"field": "to"}}
-    drawn = [
-        layer("rule", joined, bars, color=GREY, strokeWidth=3),
-        layer("point", {"x": x, "y": y}, color=COLOURS[0], filled=True, size=60),
-        layer("text", {"x": x, "y": y, "text": label}, align="left", dx=9),
-    ]
-    return Chart(points, drawn, 18 * len(points) + 60)
-
-
-def write_page(rows: Rows, protocol: Protocol, folder: Path) -> list[Path]:
-    """Write the page and its pictures; return their paths."""
+def write_page(rows: Rows, protocol: Protocol, folder: Path) -> Path:
+    """Write the page; return its path."""
     tuned = tuned_table(rows, protocol)
     rows = {
         name: row
         for name, row in rows.items()
         if name == TUNED_BASELINE or not name.endswith(TUNED)
     }
-    ranks, streams = ranks_of(rows, protocol)
     text = PAGE.format(
-        pictures=PICTURES if ranks else "",
         version=protocol.version,
         protocol=describe_protocol(protocol),
         table=to_markdown(score_table(rows, protocol)),
@@ -364,11 +320,7 @@ def write_page(rows: Rows, protocol: Protocol, folder: Path) -> list[Path]:
         edges=say_edges(rows, protocol),
         tuned=TUNED_HEAD + to_markdown(tuned) if tuned else "",
     )
-    files = {"README.md": text}
-    if ranks:
-        difference = critical_difference(len(ranks), len(streams))
-        files["ranks.svg"] = rank_chart(ranks, difference).svg
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        write_atomically(folder / name, content.encode())
-    return [folder / name for name in files]
+    path = folder / "README.md"
+    write_atomically(path, text.encode())
+    return path
