@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,6 @@ from cfl_flower.analysis.baselines import REFERENCE_METHOD, find_reference_runs
 from cfl_flower.analysis.drift_metrics import (
     Reference,
     Score,
-    caught_up,
     forgetting,
     make_reference,
     score,
@@ -208,7 +207,7 @@ def make_tables(heading: str, rows: Rows, failed: Sequence[str] = ()) -> list[Ta
     failures = find_failures(rows)
     runs = {label: [each.run for each in row] for label, row in rows.items()}
     idle = find_idle(runs)
-    notes = [*_catching_up(rows), *idle, *find_share(rows), *failures, *failed]
+    notes = [*idle, *find_share(rows), *failures, *failed]
     caption = "\n".join(notes)
     title = f"{heading}{when}, accuracy in %"
     columns = (*ACCURACIES, *FAILURES) if failures else ACCURACIES
@@ -360,21 +359,3 @@ def with_method(method: str, folder: str) -> str:
     ('ifca-faults.malicious0', 'ifca-rounds5')
     """
     return folder if f"{folder}-".startswith(f"{method}-") else f"{method}-{folder}"
-
-
-def _catching_up(rows: Rows) -> Iterator[str]:
-    """Describe where the single global model catches up with the other methods."""
-    if any(len(row) > 1 for row in rows.values()):
-        return
-    pairs = [(name, each) for name, row in rows.items() for each in row]
-    labels = {id(each): name for name, each in pairs}
-    lines: dict[str, list[str]] = {}
-    for name, each in pairs:
-        if each.single is None or each.single is each:
-            continue
-        since = caught_up(each.single.run.rounds, each.run.rounds)
-        level = f"at least level with {name} from round {since} on"
-        found = lines.setdefault(labels[id(each.single)], [])
-        found.append(level if since else f"below {name} to the end")
-    for name, levels in lines.items():
-        yield f"The single global model ({name}) is " + ", ".join(sorted(levels)) + "."

@@ -299,19 +299,8 @@ def stays_above(curve: Mapping[int, float], target: float) -> int | None:
     >>> stays_above({1: 0.9, 2: 0.5, 3: 0.8, 4: 0.9}, 0.8)
     3
     """
-    return _holds_from(
-        {server_round: each >= target for server_round, each in curve.items()}
-    )
-
-
-def _holds_from(rounds: Mapping[int, bool]) -> int | None:
-    """Return the round from which something holds to the end."""
-    last = max(
-        (server_round for server_round, holds in rounds.items() if not holds), default=0
-    )
-    return min(
-        (server_round for server_round in rounds if server_round > last), default=None
-    )
+    below = max((t for t, accuracy in curve.items() if accuracy < target), default=0)
+    return min((t for t in curve if t > below), default=None)
 
 
 def mean_of_known(values: Iterable[float | None]) -> float | None:
@@ -330,19 +319,6 @@ def mean_of_all(values: Iterable[float | None]) -> float | None:
     """
     found = list(values)
     return None if None in found else mean_of_known(found)
-
-
-def caught_up(
-    single: Sequence[Mapping[str, Json]], other: Sequence[Mapping[str, Json]]
-) -> int | None:
-    """Return the round from which one run stays at most a point below another.
-
-    In the rounds in which both were tested. None if it ends below.
-    """
-    curve = _accuracies(single)
-    better = _accuracies(other)
-    both = curve.keys() & better.keys()
-    return _holds_from({each: curve[each] >= better[each] - 0.01 for each in both})
 
 
 def churn(tests: Iterable[Mapping[str, Json]]) -> float | None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from cfl_flower.analysis.saved import SavedRun
-from cfl_flower.clustering.algorithms import number_by_appearance
 
 WITHOUT_CLUSTERS = (
     *("adapfedavg", "apfl", "ditto", "fedasync", "fedavg", "fedavg_ft"),
@@ -31,17 +28,6 @@ def say_idle(run: SavedRun) -> str:
         return "all clients were in one cluster in every round"
     if counts == {len(run.clients)}:
         return "each client was a cluster of its own in every round"
-    # Rounds in which all clients were tested: who is with whom is known.
-    table = run.table("cluster")
-    tested = np.flatnonzero(~np.isnan(table).any(axis=0)) + 1
-    drift = min(run.drifts, default=0)
-    before = tested[tested < drift][-1:]
-    after = tested[tested >= drift]
-    # Numbers of clusters change while their clients stay together.
-    columns = table[:, np.append(before, after) - 1].astype(np.int64).T
-    alike = {tuple(number_by_appearance(column)) for column in columns}
-    if len(before) and len(after) and len(alike) == 1 and run.clients:
-        return "no client changed its cluster after the data had changed"
     return ""
 
 

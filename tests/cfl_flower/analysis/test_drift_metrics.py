@@ -8,7 +8,6 @@ import pytest
 from cfl_flower.analysis.drift_metrics import (
     Reference,
     Score,
-    caught_up,
     churn,
     count_moved,
     forgetting,
@@ -118,23 +117,6 @@ def test_a_mean_over_drifts_needs_all_of_them() -> None:
 
 def test_a_drift_after_the_last_round_is_ignored() -> None:
     assert score(rounds(0.5, 0.7), [13]).before is None
-
-
-@pytest.mark.parametrize(
-    ("single", "other", "since"),
-    [
-        ([0.5, 0.8, 0.9], [0.8, 0.8, 0.9], 2),
-        ([0.9, 0.9], [0.8, 0.8], 1),
-        ([0.9, 0.5], [0.8, 0.8], None),
-        ([0.5, 0.895], [0.8, 0.9], 2),  # level within a point
-        ([0.5, None, 0.9, None], [0.8, None, 0.9, 0.9], 3),  # as the tests show it
-        ([None], [None], None),
-    ],
-)
-def test_a_run_has_caught_up_once_it_stays_level(
-    single: list[float | None], other: list[float | None], since: int | None
-) -> None:
-    assert caught_up(rounds(*single), rounds(*other)) == since
 
 
 def test_a_target_is_reached_where_the_accuracy_stays_above_it() -> None:
