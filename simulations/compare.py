@@ -9,8 +9,8 @@ Hydra's overrides; commas sweep, seeds share a row, and runs on different data h
 tables of their own; the last table has a column for each value of what is swept. A
 setting that only some of the methods have (strategy.threshold=0,0.5) is theirs alone.
 The references fedavg, fedavg_ft, fedavg_ls and local (below) and oracle (above)
-run, too, unless `--bare` is given. Leads are over fedavg; reference=METHOD names
-another of the methods. Beside the runs are a page (report.html) and its tables as CSV
+run, too, unless `--bare` is given. Leads are over fedavg; --reference names another of
+the methods. Beside the runs are a page (report.html) and its tables as CSV
 and LaTeX. A run that fails does not hide the others. With an output_dir, the same
 command continues after an interruption, and repeats nothing that is finished. With
 `--dry-run` it says what there is to do, and about how long that takes, and ends.
@@ -58,9 +58,6 @@ FOLDER = "compare"
 
 REFERENCES = ("fedavg", "fedavg_ft", "fedavg_ls", "local")
 """What a method should beat; the oracle is what it cannot."""
-
-REFERENCE = "reference="
-"""How the word begins that names the method that leads are over."""
 
 
 def default_overrides() -> list[str]:
@@ -242,20 +239,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def take_reference(overrides: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the method that leads are over, and the overrides without its name.
-
-    Examples
-    --------
-    >>> take_reference(["seed=0,1", "reference=ifca"]), take_reference(["seed=1"])
-    (('ifca', ['seed=0,1']), ('fedavg', ['seed=1']))
-    """
-    named = [each for each in overrides if each.startswith(REFERENCE)]
-    others = [each for each in overrides if each not in named]
-    reference = named[-1].removeprefix(REFERENCE) if named else REFERENCE_METHOD
-    return reference, others
-
-
 def check_reference(jobs: Sequence[Job], reference: str) -> None:
     """Raise a `ConfigError` if nothing will be compared with the reference."""
     if reference != REFERENCE_METHOD:
@@ -292,6 +275,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser("compare", __doc__)
     parser.add_overrides()
     parser.add_argument("--bare", action="store_true", help="run no references")
+    parser.add_argument("--reference", metavar="METHOD", default=REFERENCE_METHOD)
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would run, and end"
     )
@@ -300,18 +284,16 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def carry_out_and_show(
-    jobs: Sequence[Job], asked: argparse.Namespace, reference: str
+    jobs: Sequence[Job], asked: argparse.Namespace
 ) -> dict[str, str]:
     """Carry out what is not finished, print the tables; return why runs failed."""
     reasons = Study(asked).carry_out(jobs, "compare")
     from cfl_flower.analysis.comparison import compare
 
     console = make_table_console()
-    if asked.markdown:
-        console.width = 1000  # a cell of a document is one line
     configs = [job.config for job in jobs]
-    compare(configs, console, reasons, asked.markdown, reference)
-    report(jobs, reference, asked.verbosity)
+    compare(configs, console, reasons, asked.markdown, asked.reference)
+    report(jobs, asked.reference, asked.verbosity)
     return reasons
 
 
@@ -319,7 +301,7 @@ def carry_out_and_show(
 def main(arguments: Sequence[str]) -> int:
     """Carry out what is not finished, print the tables, and return the exit code."""
     asked = parse_arguments(arguments)
-    reference, overrides = take_reference(asked.overrides)
+    overrides = asked.overrides
     if not any(item.startswith("strategy=") for item in overrides):
         overrides = default_overrides() + overrides
     refuse_nothing(overrides)
@@ -327,14 +309,14 @@ def main(arguments: Sequence[str]) -> int:
     overrides = with_folder(overrides, FOLDER, always=True)
     prepare()
     jobs = make_jobs(overrides)
-    check_reference(jobs, reference)
+    check_reference(jobs, asked.reference)
     if asked.verbosity is not Verbosity.QUIET or asked.dry_run:
         most = at_once([job.config for job in jobs], asked.jobs)
         announce(jobs, [a for a in arguments if a != "--dry-run"], most=most)
     if asked.dry_run:
         return 0
     try:
-        reasons = carry_out_and_show(jobs, asked, reference)
+        reasons = carry_out_and_show(jobs, asked)
     except KeyboardInterrupt as error:
         raise InterruptedRunError(
             f"interrupted; go on by {again(jobs, arguments)}"

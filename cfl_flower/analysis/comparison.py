@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 
 from rich.console import Console
+from rich.markup import escape
 
 from cfl_flower.analysis.baselines import REFERENCE_METHOD, find_reference_runs
 from cfl_flower.analysis.drift_metrics import (
@@ -97,13 +98,12 @@ def compare(
         for some in by_stream(runs).values()
         for each in _tables_of_one_stream(some, reasons or {}, reference)
     ]
-    for drawn in (each.draw(markdown) for each in [*tables, *sweep_tables(runs)]):
-        if markdown:
-            console.print(drawn, markup=False)
-        else:
-            pieces = fitting(drawn, console.width)
-            notes = [drawn.caption] if drawn.caption else []
-            console.print(drawn.title, *pieces, *notes, "", sep="\n")
+    for table in [*tables, *sweep_tables(runs)]:
+        drawn = table.draw()
+        notes = [drawn.caption] if drawn.caption else []
+        pieces = ["", escape(table.markdown()), ""] if markdown else None
+        shown = pieces or fitting(drawn, console.width)
+        console.print(drawn.title, *shown, *notes, "", sep="\n", soft_wrap=markdown)
 
 
 def _without_rounds(config: RunConfig) -> SavedRun:

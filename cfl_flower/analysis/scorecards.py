@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, geometric_mean
 from typing import NamedTuple
 
-from rich import box
 from rich.markup import escape
 from rich.table import Table as DrawnTable
 
@@ -116,8 +115,12 @@ class Table:
     numbers: Mapping[str, Mapping[str, Seeds]] = field(default_factory=dict)
     """The values that a column has means of, by its heading and by method."""
 
-    def draw(self, markdown: bool = False, left: Sequence[str] = ()) -> DrawnTable:
-        """Lay it out for the terminal, or for a document.
+    def markdown(self) -> str:
+        """Write it for a document."""
+        return markdown(self.headings, self.lines, self.headings[:1])
+
+    def draw(self, left: Sequence[str] = ()) -> DrawnTable:
+        """Lay it out for the terminal.
 
         Columns are right but for the first, and those that are ``left``.
         """
@@ -127,7 +130,6 @@ class Table:
             title_justify="left",
             caption=escape(self.caption) or None,
             caption_justify="left",
-            box=box.MARKDOWN if markdown else box.HEAVY_HEAD,
         )
         for heading in self.headings:
             # Folded: names that are cut might look alike.

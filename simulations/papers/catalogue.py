@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
-from statistics import fmean
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from cfl_flower.errors import ConfigError
-from cfl_flower.runs.console import clock
-from cfl_flower.runs.reading import broken
 from cfl_flower.settings import require
 from simulations.papers.published import PublishedTable, load_elsewhere
 from simulations.study import compose_here
@@ -26,15 +21,14 @@ def list_tables(
 ) -> tuple[Table, list[str]]:
     """List the rows of tables with what they cost, of a single one also the data.
 
-    To tell the data of a row its settings are composed, half a second of each. The time
-    is that of finished runs below `options.output`. Why rows cannot run here
-    is in notes, which the table counts from 1: many rows lack the same files. A
-    `ConfigError` names rows that there are not, and runs that cannot be read.
+    To tell the data of a row its settings are composed, half a second of each. Why rows
+    cannot run here is in notes, which the table counts from 1: many rows lack the same
+    files. A `ConfigError` names rows that there are not.
     """
     result = Table(title="Published tables", title_justify="left")
     size = "rounds x\nparticipants"
     whole = len(tables) == 1
-    names = ["table", "row", "runs", "time of a run"]
+    names = ["table", "row", "runs"]
     for name in [*names, size, "data"] if whole else names:
         result.add_column(name, overflow="fold")
     rows = [(table, row) for table in tables.values() for row in table.rows]
@@ -61,22 +55,8 @@ def list_tables(
         own = tuple(table.cell(row, table.columns[0]).overrides)
         needs = describe(own) if whole else ()
         methods = {*table.columns} | ({table.against} & table.methods.keys())
-        time = _time_of_runs(options.output / table.folder / row)
-        result.add_row(table.name, row, str(len(methods)), time, *needs)
+        result.add_row(table.name, row, str(len(methods)), *needs)
     return result, notes
-
-
-def _time_of_runs(folder: Path) -> str:
-    """Return the mean time of a row's finished runs, if there are any."""
-    found = []
-    for path in sorted(folder.glob("*/summary.json")):
-        if "-x" in path.parent.name:  # a part of the rounds only
-            continue
-        try:
-            found.append(float(json.loads(path.read_bytes())["seconds"]))
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise broken(path, error) from error
-    return f"{clock(fmean(found))}, as here" if found else "not run here"
 
 
 def list_elsewhere(console: Console) -> None:

@@ -15,7 +15,7 @@ from cfl_flower.analysis.leads import (
     half_width,
     leads_over,
 )
-from cfl_flower.analysis.scorecards import Table, markdown, new_table, say_lead
+from cfl_flower.analysis.scorecards import Table, new_table, say_lead
 from cfl_flower.config.options import list_options
 from cfl_flower.environment.files import write_atomically
 from simulations.tracking.rows import Protocol, StreamResult, TrackRow
@@ -202,9 +202,9 @@ def show(rows: Rows, protocol: Protocol, console: Console, markdown: bool) -> No
     if not rows:
         console.print("no rows yet; run a method: cfl-flower track ifca")
         return
-    if markdown:
-        console.width = 1000
-    console.print(score_table(rows, protocol).draw(markdown), markup=False)
+    table = score_table(rows, protocol)
+    shown = table.markdown() if markdown else table.draw()
+    console.print(shown, markup=False, soft_wrap=markdown)
     for line in (MARKS, say_ranks(rows, protocol)):
         console.print(line, highlight=False, soft_wrap=True)
 
@@ -296,11 +296,6 @@ def say_missing(rows: Rows, protocol: Protocol) -> str:
     return "\n".join(lines)
 
 
-def to_markdown(table: Table) -> str:
-    """Return a table as Markdown."""
-    return markdown(table.headings, table.lines, table.headings[:1])
-
-
 def write_page(rows: Rows, protocol: Protocol, folder: Path) -> Path:
     """Write the page; return its path."""
     tuned = tuned_table(rows, protocol)
@@ -312,13 +307,13 @@ def write_page(rows: Rows, protocol: Protocol, folder: Path) -> Path:
     text = PAGE.format(
         version=protocol.version,
         protocol=describe_protocol(protocol),
-        table=to_markdown(score_table(rows, protocol)),
+        table=score_table(rows, protocol).markdown(),
         ranks=say_ranks(rows, protocol),
         missing=say_missing(rows, protocol),
         marks=MARKS,
         repetitions=say_repetitions(rows),
         edges=say_edges(rows, protocol),
-        tuned=TUNED_HEAD + to_markdown(tuned) if tuned else "",
+        tuned=TUNED_HEAD + tuned.markdown() if tuned else "",
     )
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "README.md"

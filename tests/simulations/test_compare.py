@@ -65,11 +65,11 @@ def test_bad_input_is_one_line_before_any_run(
 def test_a_reference_without_a_run_for_each_seed_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["strategy=ifca", "reference=ifc", f"output_dir={tmp_path}"]) == 2
+    assert main(["strategy=ifca", "--reference=ifc", f"output_dir={tmp_path}"]) == 2
     known = "use one of fedavg, fedavg_ft, fedavg_ls, local, ifca, oracle"
     assert f"reference=ifc is not allowed; {known}\n" in capsys.readouterr().err
     swept = ["strategy=ifca", "strategy.clusters=2,3", f"output_dir={tmp_path}"]
-    assert main([*swept, "reference=ifca"]) == 2
+    assert main([*swept, "--reference=ifca"]) == 2
     assert "compare with one value of each\n" in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.jsonl"))
 

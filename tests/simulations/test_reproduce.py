@@ -541,12 +541,7 @@ def test_unreadable_and_unwritable_files_give_one_line(
 ) -> None:
     run = tmp_path / "tiny" / "digits" / "fedavg-s0"
     run.mkdir(parents=True)
-    for text in ("{", "[]", "{}", ""):
-        (run / "summary.json").write_text(text)
-        assert main(["tiny", "--list", "--output", str(tmp_path)]) == 2
-        *_, line = capsys.readouterr().err.splitlines()
-        assert line.startswith("cfl-flower error: ")
-        assert "fedavg-s0/summary.json cannot be read" in line
+    (run / "summary.json").write_text("{")
     assert main(["tiny", "--methods", "fedavg", "--output", str(tmp_path)]) == 2
     file = tmp_path / "a-file"
     file.touch()
@@ -590,20 +585,13 @@ def test_missing_data_can_be_named_or_fetched(
 def test_the_list_names_tables_rows_and_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = tmp_path / "tiny" / "others"
-    for name, seconds in (("fedavg-s0", 60), ("fedavg-s1", 70), ("fedavg-s0-x0.1", 1)):
-        (run / name).mkdir(parents=True)
-        (run / name / "summary.json").write_text(f'{{"seconds": {seconds}}}')
     assert main(["--list", "--output", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "tiny" in out
-    assert "1:05, as here" in out
     assert "TABLE --list says" in out
-    assert "not run here" in out
     assert "picture: in the report" in out
     assert main(["tiny", "--rows", "others", "--list", "--output", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert "not run here" not in out
     assert "digits: here" in out
     assert "4 x 3" in out
 
