@@ -20,7 +20,7 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_007,
-    "cfl_flower/analysis": 1_079,
+    "cfl_flower/analysis": 1_053,
     "cfl_flower/client": 1_037,
     "cfl_flower/clustering": 437,
     "cfl_flower/communication": 1_340,

@@ -30,7 +30,6 @@ from cfl_flower.analysis.scorecards import (
     FAILURES,
     MEASURES,
     Table,
-    curve_table,
     drift_table,
     lead_table,
     score_table,
@@ -130,9 +129,7 @@ def _tables_of_one_stream(
             if not run.rounds
         ]
     rows = with_references(found, reference)
-    tables = make_tables(_heading(runs[0]), rows, failed)
-    lines = {label: [run.rounds for run in seeds] for label, seeds in found.items()}
-    return [*tables, curve_table("accuracy over the rounds, in %", lines)]
+    return make_tables(_heading(runs[0]), rows, failed)
 
 
 def by_stream(runs: Sequence[SavedRun]) -> dict[str, list[SavedRun]]:

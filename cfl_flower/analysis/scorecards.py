@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, geometric_mean
+from statistics import geometric_mean
 from typing import NamedTuple
 
 from rich.markup import escape
@@ -240,49 +240,6 @@ def drift_table(
         found = zip(*(measure_recoveries(s, drifts) for s in seeds), strict=True)
         rows[name] = [_recovery(each) for each in found]
     return new_table(title, [f"round {drift}" for drift in drifts], rows)
-
-
-BARS = "▁▂▃▄▅▆▇█"
-WIDEST = 60
-"""Rounds that a curve of text shows one by one; of more, means of neighbours."""
-
-
-def curve_table(
-    title: str, runs: Mapping[str, Sequence[Sequence[Mapping[str, Json]]]]
-) -> Table:
-    """Draw the accuracy over the rounds as text, a row per method.
-
-    ``runs`` has the lines of `rounds.jsonl` of each seed of a method; a curve is their
-    mean. All curves have the same scale, which the heading says.
-    """
-    curves = {}
-    for name, seeds in runs.items():
-        tested = [
-            [r["accuracy"] for r in s if r["accuracy"] is not None] for s in seeds
-        ]
-        curves[name] = [fmean(each) for each in zip(*tested, strict=False)]
-    every = [value for curve in curves.values() for value in curve]
-    low = min(every, default=0.0)
-    high = max(every, default=0.0)
-    rows = {n: [draw(curve, low, high)] if curve else [] for n, curve in curves.items()}
-    return new_table(title, [f"{100 * low:.0f} to {100 * high:.0f}"], rows)
-
-
-def draw(curve: Sequence[float], low: float, high: float) -> str:
-    """Draw a curve as bars of text between two values.
-
-    Examples
-    --------
-    >>> draw([0.0, 0.5, 1.0, 0.4], 0.0, 1.0)
-    '▁▅█▄'
-    """
-    size = -(-len(curve) // WIDEST) or 1
-    means = [fmean(curve[i : i + size]) for i in range(0, len(curve), size)]
-    top = len(BARS) - 1
-    return "".join(
-        BARS[round(top * (value - low) / (high - low)) if high > low else top]
-        for value in means
-    )
 
 
 def _recovery(seeds: Sequence[Recovery]) -> str:

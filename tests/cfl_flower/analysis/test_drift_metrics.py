@@ -18,10 +18,8 @@ from cfl_flower.analysis.drift_metrics import (
 from cfl_flower.analysis.scorecards import (
     ACCURACIES,
     COSTS,
-    FAILED,
     Column,
     cell,
-    curve_table,
     drift_table,
     score_table,
 )
@@ -187,19 +185,6 @@ def test_seeds_share_a_row_with_mean_and_deviation() -> None:
 def test_last_ten_is_the_mean_of_the_last_tested_rounds() -> None:
     found = score(rounds(*[0.0] * 5, *[0.4] * 9, None, 0.6), [])
     assert (found.final, found.last_ten) == (0.6, pytest.approx(0.42))
-
-
-def test_curves_have_one_scale_and_no_more_than_fits_a_line() -> None:
-    rising = [[{"accuracy": i / 100} for i in range(101)]]
-    flat = [[{"accuracy": 0.5}, {"accuracy": None}, {"accuracy": 0.7}]] * 2
-    drawn = curve_table("title", {"a": rising, "b": flat, "c": []})
-    (_, first), (_, second), (_, third) = drawn.lines
-    assert drawn.headings[1] == "0 to 100"
-    assert len(first) == 51
-    assert (first[0], first[-1]) == ("▁", "█")
-    assert list(first) == sorted(first)
-    assert second == "▅▆"
-    assert third == FAILED
 
 
 def test_a_drift_table_has_the_mean_over_seeds_for_each_drift() -> None:
