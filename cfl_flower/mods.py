@@ -8,6 +8,8 @@
     @app.evaluate(mods=[fine_tune(train, epochs=1)])
     def evaluate(message: Message, context: Context) -> Message: ...
 
+    app = ClientApp(client_fn=client_fn, mods=[label_histogram(...), numpy_client])
+
 A mod answers what the server asks in a record of its own, and hands everything else to
 the app as it came. What it has to remember is in `context.state`.
 """
@@ -20,7 +22,15 @@ from copy import deepcopy
 from typing import Any, TypeAlias
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from numpy.typing import ArrayLike
 
 from cfl_flower.client.drift_report import DriftReport, ReportRequest
@@ -172,6 +182,38 @@ def fine_tune(train: App, epochs: int = 1) -> Mod:
         return call_next(message, context)
 
     return mod
+
+
+def numpy_client(message: Message, context: Context, call_next: Call) -> Message:
+    """Translate messages for an app of a ``client_fn``, which returns a `NumPyClient`.
+
+    It is the last mod of the app. The reply has the names of the arrays that came, the
+    client's metrics that are numbers, ``num-examples``, and of a test the ``loss``.
+    """
+    verb = {"train": "fit", "evaluate": "evaluate"}[message.metadata.message_type]
+    (sent,) = message.content.array_records.values()
+    (config,) = message.content.config_records.values()
+    message.content = RecordDict(
+        {
+            f"{verb}ins.parameters": ArrayRecord(sent.to_numpy_ndarrays()),
+            f"{verb}ins.config": config,
+        }
+    )
+    reply = call_next(message, context)
+    result: Any = {key.split(".")[1]: each for key, each in reply.content.items()}
+    if result["status"]["code"]:
+        raise ValueError(f"{verb} failed: {result['status']['message']}")
+    told = {**result.get("loss", {}), **result["metrics"]}
+    numbers = {key: each for key, each in told.items() if isinstance(each, int | float)}
+    numbers["num-examples"] = result["num_examples"]["num_examples"]
+    reply.content = RecordDict({"metrics": MetricRecord(numbers)})
+    if verb == "fit":
+        arrays = result["parameters"].to_numpy_ndarrays()
+        if len(arrays) != len(sent):
+            raise ValueError(f"fit: {len(sent)} arrays came, {len(arrays)} left")
+        named = zip(sent, map(Array, arrays), strict=True)
+        reply.content["arrays"] = ArrayRecord(dict(named))
+    return reply
 
 
 def _test(reply: Message, loss: str, weight: str) -> tuple[Any, Any]:

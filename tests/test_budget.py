@@ -19,14 +19,14 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_007,
+    "cfl_flower": 1_032,
     "cfl_flower/analysis": 1_053,
     "cfl_flower/client": 1_037,
     "cfl_flower/clustering": 437,
     "cfl_flower/communication": 1_340,
     "cfl_flower/config": 747,
     "cfl_flower/data": 3_317,
-    "cfl_flower/dropin": 628,
+    "cfl_flower/dropin": 650,
     "cfl_flower/engine": 2_034,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_344,
@@ -42,13 +42,13 @@ BUDGET: dict[str, int] = {
 
 LONGEST_FILE = 466
 LONGEST_FUNCTION = 60
-LONG_FILES = 60
+LONG_FILES = 57
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 62
+SINGLE_IMPORTERS = 60
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 44_149
+TESTS = 43_642
 """Lines of all tests."""
 
 

@@ -43,6 +43,9 @@ log = logging.getLogger(__name__)
 ByCluster: TypeAlias = dict[int, dict[int, MetricRecord]]
 """Metrics by round and cluster."""
 
+EvaluateFunction: TypeAlias = Callable[..., MetricRecord | None]
+"""A test on the server, of round, cluster and arrays, or of round and arrays."""
+
 
 @dataclass
 class ClusteredResult(Result):
@@ -168,12 +171,14 @@ class DropIn(FedAvg):
         timeout: float = 3600,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[..., MetricRecord | None] | None = None,
+        evaluate_fn: EvaluateFunction | None = None,
     ) -> ClusteredResult:
         """Run all rounds, as Flower's `Strategy.start` does, and return the clusters.
 
-        ``evaluate_fn(server_round, cluster, arrays)`` is called for each cluster.
+        ``evaluate_fn(server_round, cluster, arrays)`` is called for each cluster, and
+        so is Flower's ``evaluate_fn(server_round, arrays)``.
         """
+        self._evaluate_fn = None if evaluate_fn is None else of_clusters(evaluate_fn)
         layout = Layout.of(initial_arrays)
         initial, others = layout.read(initial_arrays)
         self.found = ClusteredResult()
@@ -198,13 +203,15 @@ class DropIn(FedAvg):
             cast(Fleet, self.carrier),
             engine=self._make_engine,  # type: ignore[arg-type]
         )
-        self._evaluate_fn = evaluate_fn
         done = 0 if self.resumed is None else self._load(self.resumed)
         result = super().start(
             grid,
             initial_arrays,
             num_rounds - done,
             timeout,
+            # Flower only prints the two records here: the carrier sends them.
+            train_config,
+            evaluate_config,
             evaluate_fn=None if evaluate_fn is None else self._evaluate_clusters,
         )
         return self._complete(result)
@@ -338,6 +345,34 @@ class DropIn(FedAvg):
                 shifted = {number + done: each for number, each in by_round.items()}
                 setattr(found, name, shifted)
         return found
+
+
+def of_clusters(evaluate_fn: EvaluateFunction) -> EvaluateFunction:
+    """Return a function of round, cluster and arrays; Flower's knows no cluster.
+
+    Raises
+    ------
+    ConfigError
+        If the function has neither two nor three arguments without a default.
+    """
+    parameters = inspect.signature(evaluate_fn).parameters.values()
+    required = [
+        each
+        for each in parameters
+        if each.default is each.empty and each.kind is not each.VAR_KEYWORD
+    ]
+    if any(each.kind is each.VAR_POSITIONAL for each in required):
+        return evaluate_fn
+    if len(required) == 2:
+        return lambda server_round, _, arrays: evaluate_fn(server_round, arrays)
+    names = ", ".join(each.name for each in required)
+    if len(required) != 3:
+        names = ", ".join(each.name for each in required)
+        raise ConfigError(
+            f"evaluate_fn({names}) must be evaluate_fn(server_round, cluster, arrays), "
+            "or Flower's evaluate_fn(server_round, arrays)"
+        )
+    return evaluate_fn
 
 
 SIZE = "nodes"

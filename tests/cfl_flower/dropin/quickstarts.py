@@ -5,14 +5,22 @@ Nodes 0 and 1 have the digits below 5, nodes 2 and 3 the others.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from sklearn.datasets import load_digits
 from sklearn.linear_model import SGDClassifier
 
-from cfl_flower.mods import choose_by_loss, fine_tune, label_histogram
+from cfl_flower.mods import (
+    choose_by_loss,
+    fine_tune,
+    label_histogram,
+    numpy_client,
+)
 
 
 def load(context: Context) -> tuple[np.ndarray, np.ndarray]:
@@ -132,3 +140,44 @@ def test_classifier(message: Message, context: Context) -> Message:
     accuracy = float(classifier(message).score(x, y))
     found = {"accuracy": accuracy, "num-examples": len(y)}
     return reply(message, None, **found)
+
+
+# NumPyClient --------------------------------------------------------------------------
+
+
+class DigitsClient(NumPyClient):
+    """A client as apps of `client_fn` have it; it knows no names of arrays."""
+
+    def __init__(self, context: Context) -> None:
+        self.x, self.y = map(torch.from_numpy, load(context))
+
+    def net_of(self, parameters: list[np.ndarray]) -> Net:
+        """Return the network with the arrays that came."""
+        net = Net()
+        values = map(torch.from_numpy, parameters)
+        net.load_state_dict(dict(zip(net.state_dict(), values, strict=True)))
+        return net
+
+    def fit(self, parameters: Any, config: Any) -> Any:
+        """Train a network."""
+        net = self.net_of(parameters)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+        for _ in range(20):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(net(self.x), self.y).backward()
+            optimizer.step()
+        arrays = [each.numpy() for each in net.state_dict().values()]
+        return arrays, len(self.y), {"steps": 20, "site": "a word is no metric"}
+
+    def evaluate(self, parameters: Any, config: Any) -> Any:
+        """Test a network."""
+        outputs = self.net_of(parameters).eval()(self.x).detach()
+        loss = float(torch.nn.functional.cross_entropy(outputs, self.y))
+        accuracy = float((outputs.argmax(1) == self.y).float().mean())
+        return loss, len(self.y), {"accuracy": accuracy}
+
+
+numpy = ClientApp(
+    client_fn=lambda context: DigitsClient(context).to_client(),
+    mods=[label_histogram(lambda context: load(context)[1], 10), numpy_client],
+)

@@ -8,16 +8,23 @@ import cfl_flower.strategies as plain
 import pytest
 import torch
 from flwr.app import ArrayRecord, Context
+from flwr.client import Client
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 from cfl_flower.dropin.strategy import ClusteredResult
+from cfl_flower.mods import numpy_client
 from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.dropin import quickstarts
 
 APPS = {
     "pytorch": (
         quickstarts.pytorch,
+        lambda: ArrayRecord(quickstarts.Net().state_dict()),
+    ),
+    "numpy": (
+        quickstarts.numpy,
         lambda: ArrayRecord(quickstarts.Net().state_dict()),
     ),
     "sklearn": (quickstarts.sklearn, quickstarts.first_weights),
@@ -43,11 +50,44 @@ def test_a_quickstart_in_process(app: str, name: str) -> None:
     found = strategy.start(grid=grid, initial_arrays=initial(), num_rounds=3)
     check(found)
     assert list(found.clusters.values()) == [0, 0, 1, 1]
-    if app == "pytorch":
+    if app != "sklearn":
         counter = found.cluster_arrays[0]["1.num_batches_tracked"].numpy()
         # Three rounds of twenty steps; the cold start is no round.
         assert counter == 60
         quickstarts.Net().load_state_dict(found.cluster_arrays[0].to_torch_state_dict())
+
+
+def test_a_numpy_client_learns_what_the_same_app_of_messages_does() -> None:
+    found = {}
+    for app in ("pytorch", "numpy"):
+        grid = InProcessGrid([{"partition-id": n} for n in range(4)], APPS[app][0])
+        strategy = plain.Fielding()
+        found[app] = strategy.start(grid=grid, initial_arrays=seeded(0), num_rounds=2)
+    assert found["numpy"].cluster_arrays == found["pytorch"].cluster_arrays
+    tested = found["numpy"].cluster_evaluate_metrics
+    assert tested == found["pytorch"].cluster_evaluate_metrics
+    assert set(found["numpy"].train_metrics_clientapp[2]) == {"steps"}
+
+
+class Forgets(quickstarts.DigitsClient):
+    """A client that returns an array less than it got."""
+
+    def fit(self, parameters: Any, config: Any) -> Any:
+        """Train a network."""
+        arrays, size, metrics = super().fit(parameters, config)
+        return arrays[1:], size, metrics
+
+
+def test_a_numpy_client_that_returns_other_arrays_costs_itself_alone() -> None:
+    def client_fn(context: Context) -> Client:
+        kind = (Forgets, quickstarts.DigitsClient)
+        return kind[int(context.node_config["partition-id"]) > 0](context).to_client()
+
+    app = ClientApp(client_fn=client_fn, mods=[numpy_client])
+    grid = InProcessGrid([{"partition-id": node} for node in range(3)], app)
+    found = plain.FedAvg().start(grid=grid, initial_arrays=seeded(0), num_rounds=1)
+    assert [each.client for each in found.failures[1]] == [1000]
+    assert "9 arrays came, 8 left" in str(found.failures[1][0])
 
 
 @pytest.mark.ray

@@ -111,6 +111,48 @@ def test_metrics_are_by_round_and_cluster() -> None:
     assert found.failures == {1: [], 2: []}
 
 
+def test_flowers_evaluate_function_tests_each_cluster() -> None:
+    seen: list[tuple[int, bool]] = []
+    first = record()
+
+    def evaluate(
+        server_round: int, arrays: ArrayRecord, device: str = "cpu"
+    ) -> MetricRecord:
+        seen.append((server_round, arrays == first))
+        return MetricRecord({"number": float(len(seen)), "on": len(device)})
+
+    grid = InProcessGrid(
+        [{"partition-id": n} for n in range(4)], make_app(labels_of_half)
+    )
+    strategy = plain.Fielding(significance=0.0)
+    found = strategy.start(grid, first, 1, evaluate_fn=evaluate)
+    assert seen == [(0, True), (1, False), (1, False)]
+    of_clusters = found.cluster_evaluate_metrics_serverapp[1]
+    assert [of_clusters[k]["number"] for k in (0, 1)] == [2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "evaluate", [lambda: None, lambda arrays: None, lambda a, b, c, d: None]
+)
+def test_an_evaluate_function_of_other_arguments_is_refused(evaluate: Any) -> None:
+    grid = InProcessGrid([{"partition-id": 0}], make_app())
+    with pytest.raises(ConfigError, match=r"evaluate_fn\(.*server_round, cluster"):
+        plain.FedAvg().start(grid, record(), 1, evaluate_fn=evaluate)
+
+
+@pytest.mark.parametrize(
+    "evaluate",
+    [
+        lambda *of: MetricRecord({"of": len(of)}),
+        lambda server_round, cluster, arrays, **more: MetricRecord({"of": 3}),
+    ],
+)
+def test_an_evaluate_function_of_any_arguments_knows_the_cluster(evaluate: Any) -> None:
+    grid = InProcessGrid([{"partition-id": n} for n in range(2)], make_app())
+    found = plain.FedAvg().start(grid, record(), 1, evaluate_fn=evaluate)
+    assert found.evaluate_metrics_serverapp[1]["of"] == 3
+
+
 def test_nodes_without_the_mod_are_served(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         found = start(make_app(), plain.Fielding)
