@@ -58,57 +58,6 @@ def cluster_centres(points: FloatArray, labels: IntArray, count: int) -> FloatAr
     return result
 
 
-def trimmed_centres(
-    points: FloatArray, labels: IntArray, count: int, trim: float
-) -> FloatArray:
-    """Return the trimmed mean of each cluster's points, coordinate by coordinate.
-
-    Of m members the floor(trim m) smallest and largest values of each coordinate are
-    ignored (Yin et al., ICML 2018): with at most that many forged members, each
-    coordinate lies within the range of the honest ones. NaN rows for empty clusters.
-    ``points`` have shape (n, L), ``labels`` (n,); ``trim`` is below 0.5.
-
-    Examples
-    --------
-    >>> points = np.array([[0.0], [1.0], [2.0], [99.0]])
-    >>> trimmed_centres(points, np.zeros(4, int), 1, 0.25)
-    array([[1.5]])
-    """
-    from scipy.stats import trim_mean
-
-    result = np.full((count, points.shape[1]), np.nan)
-    for cluster in np.unique(labels):
-        members = points[labels == cluster].astype(float)
-        result[cluster] = trim_mean(members, trim, axis=0)
-    return result
-
-
-def put_stragglers_together(
-    points: FloatArray, labels: IntArray, least: int, metric: Distance
-) -> IntArray:
-    """Merge all clusters that have too few members into one.
-
-    If that has too few, too, its members join the nearest of the others. Clusters of
-    points of shape (n, L) are numbered from 0 without gaps; the common one is the last.
-
-    Examples
-    --------
-    >>> points, labels = np.eye(7), np.array([0, 0, 0, 1, 2, 3, 3])
-    >>> put_stragglers_together(points, labels, 3, "l1")
-    array([0, 0, 0, 1, 1, 1, 1])
-    """
-    sizes = np.bincount(labels)
-    large = np.flatnonzero(sizes >= least)
-    place = np.full(len(sizes), len(large))
-    place[large] = np.arange(len(large))
-    together: IntArray = place[labels]
-    common = together == len(large)
-    if 0 < common.sum() < least and len(large):
-        centres = cluster_centres(points[~common], together[~common], len(large))
-        together[common] = nearest_centre(points[common], centres, metric)
-    return together
-
-
 def nearest_centre(
     points: FloatArray, centres: FloatArray, metric: Distance
 ) -> IntArray:

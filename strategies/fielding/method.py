@@ -28,7 +28,7 @@ from cfl_flower.client.drift_report import HELD, DriftReport, ReportRequest
 from cfl_flower.clustering.algorithms import (
     KMeansScan,
     choose_clusters,
-    put_stragglers_together,
+    cluster_centres,
 )
 from cfl_flower.clustering.representations import (
     Distance,
@@ -57,10 +57,7 @@ from strategies.fielding.reclustering import (
     DriftEvent,
     FieldingState,
     PairwiseTrigger,
-    PlainMeans,
-    Robustness,
     Trigger,
-    find_centres,
     move_drifted,
     own_centre_distances,
     recompute_centres,
@@ -102,15 +99,12 @@ class FieldingSettings(StrategySettings):
     """What leads to global re-clustering."""
     threshold_learning: ThresholdLearning = field(default_factory=FixedThreshold)
     """Whether the threshold is learned (Appendix F.1)."""
-    robustness: Robustness = field(default_factory=PlainMeans)
-    """How clusters are guarded against forged representations."""
     privacy: Privacy = field(default_factory=NoNoise)
     """Noise on reported label histograms."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         kind = self.representation.name
-        trigger = self.trigger.name
         metrics = self.representation.metrics
         allowed = f"{' or '.join(metrics)} with strategy/representation={kind}"
         require(self.distance in metrics, "strategy.distance", self.distance, allowed)
@@ -118,9 +112,6 @@ class FieldingSettings(StrategySettings):
         ok = kind == "label_histogram" or not self.privacy.on
         allowed = "label_histogram with strategy/privacy, which protects labels alone"
         require(ok, "strategy/representation", kind, allowed)
-        ok = trigger != "pairwise" or self.robustness.name == "none"
-        allowed = "centre with strategy/robustness, as one forgery makes a wide cluster"
-        require(ok, "strategy/trigger", trigger, allowed)
 
     def check_privacy(self) -> None:
         """Require that reports hide whole clients, and that tests change nothing."""
@@ -133,11 +124,10 @@ class FieldingSettings(StrategySettings):
         require(ok, "strategy/threshold_learning", "trials", allowed)
 
 
-def set_centres(state: FieldingState, settings: FieldingSettings) -> None:
+def set_centres(state: FieldingState) -> None:
     """Set the centres of new clusters, which are also the reference of later shifts."""
     points = state.representations
-    trim = settings.robustness.trim
-    state.centres = find_centres(points, state.clusters, len(state.models), trim)
+    state.centres = cluster_centres(points, state.clusters, len(state.models))
     state.reference = state.centres
 
 
@@ -157,9 +147,7 @@ def cluster_clients(
         return np.zeros(len(points), np.int64)
     distance = settings.distance
     # Algorithm 3, line 2: K with the largest silhouette.
-    found = choose_clusters(points, distance, settings.scan, rng, kind.least_silhouette)
-    least_members = settings.robustness.least_members
-    return put_stragglers_together(points, found, least_members, distance)
+    return choose_clusters(points, distance, settings.scan, rng, kind.least_silhouette)
 
 
 class Fielding(ClusteredStrategy):
@@ -240,7 +228,7 @@ class Fielding(ClusteredStrategy):
         )
         self.state.join(newcomers, clusters)
         state.models = state.models * (int(clusters.max()) + 1)
-        set_centres(state, settings)
+        set_centres(state)
         self.measure_heterogeneity()
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:
@@ -299,13 +287,12 @@ class Fielding(ClusteredStrategy):
         old = state.clusters
         centres = state.centres
         distance = settings.distance
-        trim = settings.robustness.trim
         if isinstance(settings.trigger, PairwiseTrigger):
             self.run.record.measures["delta"] = settings.trigger.current(state)
         # Lines 1 and 2, all centres frozen, and line 3.
         state.clusters = move_drifted(drifted, points, old, centres, distance)
         moved = int(np.count_nonzero(state.clusters != old))
-        state.centres = recompute_centres(points, state.clusters, centres, trim)
+        state.centres = recompute_centres(points, state.clusters, centres)
         # Lines 4 and 5. The pairwise trigger also adapts its Delta.
         learning = settings.threshold_learning
         threshold = learning.in_force(settings.threshold, state.trials)
@@ -315,7 +302,7 @@ class Fielding(ClusteredStrategy):
         if fires:
             # Lines 6 to 10: new models are means of the members' models.
             state.recluster(cluster_clients(state, settings, rng))
-            set_centres(state, settings)
+            set_centres(state)
         self.measure_heterogeneity()
         return moved, fires
 

@@ -3,32 +3,24 @@
 Li et al., "Fielding: Clustered Federated Learning with Data Drift", Algorithm 2 and
 Appendix F. A representation is a row of L numbers, a centre the mean of a cluster's.
 `strategy/trigger`: a centre moved far (Algorithm 2, lines 4 and 5), or a cluster became
-wide (Algorithm 4, line 9, with the Delta of Appendix F.2). `strategy/robustness`,
-beyond the paper: trimmed means as centres, and one common cluster of the clients whose
-clusters are too small, so that forged representations neither move centres nor open
-clusters.
+wide (Algorithm 4, line 9, with the Delta of Appendix F.2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from pydantic import Field
 
-from cfl_flower.clustering.algorithms import (
-    cluster_centres,
-    nearest_centre,
-    trimmed_centres,
-)
+from cfl_flower.clustering.algorithms import cluster_centres, nearest_centre
 from cfl_flower.clustering.representations import (
     Distance,
     distances,
     largest_pairwise_distance,
 )
-from cfl_flower.settings import Count, Positive, settings
+from cfl_flower.settings import Positive, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, IntArray
 from strategies.fielding.threshold import Trials
@@ -52,36 +44,14 @@ def move_drifted(
     return moved
 
 
-def find_centres(
-    representations: FloatArray, clusters: IntArray, count: int, trim: float = 0.0
-) -> FloatArray:
-    """Return the mean or trimmed mean of each cluster's members; NaN without members.
-
-    The trimmed mean of vectors without negative numbers is scaled to the mean's sum, so
-    that the centre of histograms is a histogram. Representations have shape (n, L).
-    """
-    means = cluster_centres(representations, clusters, count)
-    if not trim:
-        return means
-    trimmed = trimmed_centres(representations, clusters, count, trim)
-    sums = trimmed.sum(axis=1, keepdims=True)
-    shares = (representations >= 0).all()
-    # Where no label is held by enough members the trimmed mean is 0.
-    scaled = trimmed * means.sum(axis=1, keepdims=True) / np.where(sums, sums, 1)
-    return np.where(sums == 0, means, scaled) if shares else trimmed
-
-
 def recompute_centres(
-    representations: FloatArray,
-    clusters: IntArray,
-    centres: FloatArray,
-    trim: float = 0.0,
+    representations: FloatArray, clusters: IntArray, centres: FloatArray
 ) -> FloatArray:
     """Return the mean of each cluster's members: Algorithm 2, line 3.
 
     An empty cluster keeps its centre.
     """
-    fresh = find_centres(representations, clusters, len(centres), trim)
+    fresh = cluster_centres(representations, clusters, len(centres))
     # Algorithm 2, line 3.
     return np.where(np.isnan(fresh), centres, fresh)
 
@@ -224,28 +194,3 @@ class PairwiseTrigger:
 
 
 Trigger: TypeAlias = CentreTrigger | PairwiseTrigger
-
-
-@settings("strategy.robustness")
-class PlainMeans:
-    """Centres are means and clusters may be of any size, as in the paper."""
-
-    name: ClassVar[str] = "none"
-    trim: ClassVar[float] = 0.0
-    least_members: ClassVar[int] = 1
-
-
-@settings("strategy.robustness")
-class TrimmedMeans:
-    """Centres are trimmed means, and small clusters are put together."""
-
-    name: ClassVar[str] = "trimmed"
-
-    trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.25
-    """Share of a cluster's members that is ignored in each coordinate of its centre, at
-    either end."""
-    least_members: Count = 2
-    """Clusters of fewer clients are put together."""
-
-
-Robustness: TypeAlias = PlainMeans | TrimmedMeans

@@ -43,7 +43,6 @@ METHODS = {
     "fielding strategy.representation=gradient": "use strategy/representation= with on",
     "fielding strategy/trigger=never": "strategy/trigger=never is not allowed",
     "fedavg strategy/trigger=centre": "strategy/trigger has no effect with this",
-    "fielding strategy/robustness=trimmed strategy/trigger=pairwise": "centre with str",
     "fielding strategy/trigger=pairwise strategy.trigger.dleta=1": "did you mean delta",
     "fielding server_optimizer=yogi server_optimizer.tau=0": "a number above 0",
     "fielding server_optimizer=qfedavg server_optimizer.q=-1": "at least 0",

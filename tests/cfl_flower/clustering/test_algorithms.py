@@ -15,9 +15,7 @@ from cfl_flower.clustering.algorithms import (
     mixing_matrix,
     nearest_centre,
     number_by_appearance,
-    put_stragglers_together,
     silhouettes,
-    trimmed_centres,
 )
 from cfl_flower.clustering.representations import Distance, distances
 
@@ -204,29 +202,3 @@ def test_many_clients_are_clustered_as_few_are(monkeypatch: pytest.MonkeyPatch) 
     again = choose_clusters(points, "l1", KMeansScan(), np.random.default_rng(1))
     assert np.array_equal(some, again)
     assert adjusted_rand_score(exact, some) > 0.99
-
-
-@given(st.integers(0, 999), st.integers(1, 9), st.floats(0, 0.49))
-def test_forged_members_leave_a_trimmed_centre_among_the_honest(
-    seed: int, honest: int, trim: float
-) -> None:
-    rng = np.random.default_rng(seed)
-    points = rng.dirichlet(np.ones(4), honest)
-    size = next(n for n in range(honest + 9, 0, -1) if n - int(trim * n) <= honest)
-    forged = max(0, size - honest)
-    every = np.vstack([points, 100 * rng.normal(size=(forged, 4))])
-    (centre,) = trimmed_centres(every, np.zeros(len(every), int), 1, trim)
-    assert (centre >= points.min(axis=0) - 1e-9).all()
-    assert (centre <= points.max(axis=0) + 1e-9).all()
-
-
-def test_stragglers_have_one_cluster_or_join_the_nearest() -> None:
-    points = np.float32([[0], [0], [0], [9], [9], [5], [8]])
-    lone = np.array([0, 0, 0, 1, 1, 2, 3])
-    together = put_stragglers_together(points, lone, 2, "l1")
-    assert together.tolist() == [0, 0, 0, 1, 1, 2, 2]
-    near = put_stragglers_together(points, lone, 3, "l1")
-    assert near.tolist() == [0, 0, 0, 1, 1, 1, 1]
-    single = np.array([0, 0, 0, 1, 1, 1, 2])
-    assert put_stragglers_together(points, single, 2, "l1")[-1] == 1
-    assert put_stragglers_together(points, lone, 9, "l1").tolist() == [0] * 7

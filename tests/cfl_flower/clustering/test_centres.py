@@ -1,4 +1,4 @@
-"""Fielding's Algorithm 2, step by step, and its trimmed centres."""
+"""Fielding's Algorithm 2, step by step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from strategies.fielding.reclustering import (
     adapt_delta,
-    find_centres,
     largest_shift,
     mean_centre_distance,
     move_drifted,
@@ -42,10 +41,6 @@ def test_a_cluster_that_all_members_left_keeps_its_centre() -> None:
     points = np.float32([[1, 0, 0], [0, 1, 0]])
     fresh = recompute_centres(points, np.array([0, 0]), CENTRES)
     assert fresh.tolist() == [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 1]]
-    # Of five, a fifth at either end is ignored.
-    many = np.float32([[1, 0, 0]] * 4 + [[0, 1, 0]])
-    trimmed = recompute_centres(many, np.zeros(5, int), CENTRES, 0.2)
-    assert trimmed.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
 def test_each_client_is_as_far_from_its_own_centre_as_the_metric_says() -> None:
@@ -91,26 +86,3 @@ def test_delta_doubles_after_two_reclusterings_and_never_falls_below_its_start()
     assert adapt_delta(0.1, 0.1, consecutive=2) == 0.2
     assert adapt_delta(0.2, 0.1, consecutive=1) == 0.1
     assert adapt_delta(0.1, 0.1, consecutive=0) == 0.1
-
-
-def test_a_forged_report_moves_the_mean_and_not_the_trimmed_one() -> None:
-    points, clusters = np.float32([[1, 0]] * 4 + [[0, 1]]), np.zeros(5, int)
-    assert find_centres(points, clusters, 1) == pytest.approx(np.array([[0.8, 0.2]]))
-    assert find_centres(points, clusters, 1, 0.25).tolist() == [[1, 0]]
-
-
-def test_a_trimmed_centre_of_histograms_is_one() -> None:
-    points = np.float32([[0.6, 0.4, 0], [0.5, 0.5, 0], [0.9, 0, 0.1], [0.4, 0.6, 0]])
-    (centre,) = find_centres(points, np.zeros(4, int), 1, 0.25)
-    # The middle two of each label are 0.55, 0.45 and 0.
-    assert centre == pytest.approx([0.55, 0.45, 0])
-    # The sum of the trimmed mean, 2 + 0.1, becomes that of the mean, 1.5 + 0.15.
-    twice = np.float32([[2, 0.4], [2, 0], [0, 0], [2, 0.2]])
-    (centre,) = find_centres(twice, np.zeros(4, int), 1, 0.25)
-    assert centre == pytest.approx(np.array([2, 0.1]) * (1.5 + 0.15) / 2.1)
-    # Of numbers below 0 it is left as it is.
-    (centre,) = find_centres(-twice, np.zeros(4, int), 1, 0.25)
-    assert centre == pytest.approx([-2, -0.1])
-    # No label is shared by two clients: the mean is left.
-    (centre,) = find_centres(np.eye(4), np.zeros(4, int), 1, 0.25)
-    assert centre == pytest.approx([0.25] * 4)

@@ -91,7 +91,7 @@ def cases() -> Iterator[tuple[str, str]]:
             more = " dataset.path=name" if option == "hf" else ""
             base = "strategy=fedavg" if group == "strategy" else ""
             yield f"{group}={option}{more}", base if option != "fedavg" else ""
-    for group in ("representation", "trigger", "threshold_learning", "robustness"):
+    for group in ("representation", "trigger", "threshold_learning"):
         for option in list_options(f"strategy/{group}"):
             yield f"strategy/{group}={option}", ""
     for option in list_options("strategy/privacy"):

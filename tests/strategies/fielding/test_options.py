@@ -164,16 +164,6 @@ def test_the_shared_model_can_be_a_file(run_small: Runner, tmp_path: Path) -> No
     assert run.rounds[-1]["num_clusters"] > 1
 
 
-def test_malicious_clients_open_no_clusters_of_their_own(run_small: Runner) -> None:
-    lies = ["clients=24", "faults.malicious=0.5", "rounds=3"]
-    plain = run_small(*lies)
-    robust = run_small(*lies, "strategy/robustness=trimmed", folder="robust")
-    fewest = [min(row["cluster_sizes"]) for row in robust.rounds]
-    assert min(plain.rounds[0]["cluster_sizes"]) == 1
-    assert min(fewest) >= 2
-    assert robust.rounds[0]["num_clusters"] < plain.rounds[0]["num_clusters"]
-
-
 @pytest.mark.parametrize("shape", [(3,), (650, 1)])
 def test_a_file_of_another_network_is_one_line(
     shape: tuple[int, ...], tmp_path: Path
