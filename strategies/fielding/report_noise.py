@@ -2,18 +2,17 @@
 
 Neighbouring data sets are those of one client in which one sample has another label;
 their number of samples n, which a client reports, too, is the same. So two label counts
-differ by 1 each: the counts have L1 sensitivity 2 and L2 sensitivity sqrt(2),
-the normalised histogram 2 / n and sqrt(2) / n. The noise is added to the counts;
-clipping at 0 and normalising afterwards do not use the data again.
+differ by 1 each: the counts have L1 sensitivity 2, the normalised histogram 2 / n. The
+noise is added to the counts; clipping at 0 and normalising afterwards do not use the
+data again.
 
-One report is (epsilon, delta)-differentially private in the label of any one sample.
+One report is epsilon-differentially private in the label of any one sample.
 Limits of this guarantee:
 
 * Reports compose. A client whose labels changed k times has sent k + 1 histograms: at
-  worst (k + 1) epsilon and (k + 1) delta for a sample that was in all of them, which
-  `epsilon_spent` and, for Gaussian noise, `delta_spent` count. The same counts get the
-  same noise, so that a repeated report reveals nothing new, and a client whose data did
-  not change is not taken for a drifted one.
+  worst (k + 1) epsilon for a sample that was in all of them, which `epsilon_spent`
+  counts. The same counts get the same noise, so that a repeated report reveals nothing
+  new, and a client whose data did not change is not taken for a drifted one.
 * A report reveals that the client's labels changed, and n their number.
 * A trained model reveals information about its samples, too; only the histogram is
   protected.
@@ -23,18 +22,15 @@ Limits of this guarantee:
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
-from pydantic import Field
 
 from cfl_flower.settings import Positive, settings
 from cfl_flower.types import FloatArray, IntArray, Vector
 
 L1_SENSITIVITY = 2.0
-L2_SENSITIVITY = math.sqrt(2)
 
 
 @settings("strategy.privacy")
@@ -80,10 +76,6 @@ class LaplaceNoise(NoNoise):
         """The variance of the noise on one label's count."""
         return self.scale**2 * 2
 
-    def draw(self, rng: Generator, count: int) -> FloatArray:
-        """Draw the noise on so many label counts."""
-        return rng.laplace(0.0, self.scale, count)
-
     def spent(self, reports: IntArray) -> dict[str, float]:
         """Return the measures of the privacy lost by the client that reported most.
 
@@ -99,38 +91,8 @@ class LaplaceNoise(NoNoise):
         """
         if count == 0:
             return histogram
-        return as_distribution(
-            histogram * float(count) + self.draw(rng, len(histogram))
-        )
-
-
-@settings("strategy.privacy")
-class GaussianNoise(LaplaceNoise):
-    """Gaussian noise instead, for an epsilon that holds with probability 1 - delta."""
-
-    name: ClassVar[str] = "gaussian"
-
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
-    """Probability that epsilon does not hold."""
-
-    @property
-    def scale(self) -> float:
-        """Gauss's sigma, in samples."""
-        return gaussian_scale(self.epsilon, self.delta)
-
-    @property
-    def variance(self) -> float:
-        """The variance of the noise on one label's count."""
-        return self.scale**2
-
-    def draw(self, rng: Generator, count: int) -> FloatArray:
-        """Draw the noise on so many label counts."""
-        return rng.normal(0.0, self.scale, count)
-
-    def spent(self, reports: IntArray) -> dict[str, float]:
-        """Return the measures of the privacy lost by the client that reported most."""
-        lost = int(reports.max(initial=0)) * self.delta
-        return {**super().spent(reports), "delta_spent": lost}
+        noise = rng.laplace(0.0, self.scale, len(histogram))
+        return as_distribution(histogram * float(count) + noise)
 
 
 @settings("strategy.privacy")
@@ -165,7 +127,7 @@ class ClientNoise(NoNoise):
         return as_distribution(histogram + noise)
 
 
-Privacy: TypeAlias = NoNoise | LaplaceNoise | GaussianNoise | ClientNoise
+Privacy: TypeAlias = NoNoise | LaplaceNoise | ClientNoise
 
 
 def as_distribution(noisy: FloatArray) -> Vector:
@@ -182,31 +144,3 @@ def as_distribution(noisy: FloatArray) -> Vector:
     total = left.sum()
     shares = left / total if total > 0 else np.full(len(left), 1 / len(left))
     return shares.astype(np.float32)
-
-
-def gaussian_scale(epsilon: float, delta: float) -> float:
-    """Return the sigma of the analytic Gaussian mechanism, for two changed counts.
-
-    Balle and Wang, ICML 2018, Theorem 8: the smallest sigma for which, with D the L2
-    sensitivity, Phi(D / 2 sigma - epsilon sigma / D)
-    - e^epsilon Phi(-D / 2 sigma - epsilon sigma / D) <= delta. Unlike
-    D sqrt(2 ln(1.25 / delta)) / epsilon it holds for any epsilon.
-
-    Examples
-    --------
-    >>> sigma = gaussian_scale(1.0, 1e-5)
-    >>> round(sigma, 3), sigma < math.sqrt(2 * 2 * math.log(1.25e5))
-    (5.276, True)
-    """
-    # The import takes a second, which devices without Gaussian noise need not spend.
-    from scipy.optimize import brentq
-    from scipy.special import log_ndtr, ndtr
-
-    def excess(log_sigma: float) -> float:
-        ratio = L2_SENSITIVITY / math.exp(log_sigma)
-        high = ratio / 2 - epsilon / ratio
-        low = -ratio / 2 - epsilon / ratio
-        lost = ndtr(high) - math.exp(epsilon + log_ndtr(low))
-        return float(lost - delta)
-
-    return math.exp(brentq(excess, -60.0, 60.0, xtol=1e-12))

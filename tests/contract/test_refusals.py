@@ -44,6 +44,11 @@ METHODS = {
     "fielding strategy/trigger=never": "strategy/trigger=never is not allowed",
     "fedavg strategy/trigger=centre": "strategy/trigger has no effect with this",
     "fielding strategy/trigger=pairwise strategy.trigger.dleta=1": "did you mean delta",
+    "fielding strategy/privacy=laplace strategy.privacy.epsilon=nan": "a finite number",
+    "fielding strategy/privacy=uniform": "known here: client, laplace, none",
+    "fielding strategy/privacy=laplace strategy/representation=combined "
+    "strategy.distance=l2": "label_histogram with strategy/privacy",
+    "fedbabu": "model=mclr has no extractor",
     "fielding server_optimizer=yogi server_optimizer.tau=0": "a number above 0",
     "fielding server_optimizer=qfedavg server_optimizer.q=-1": "at least 0",
     "fielding selection=oort selection.pacer_delta=0": "above 0 and at most 100",

@@ -245,7 +245,7 @@ def test_with_other_settings_the_noise_is_another(tmp_path: Path) -> None:
     node = site(tmp_path, "a")
 
     def noise(epsilon: float) -> np.ndarray:
-        options = ["strategy=fielding", "strategy/privacy=gaussian"]
+        options = ["strategy=fielding", "strategy/privacy=laplace"]
         more = f"strategy.privacy.epsilon={epsilon}"
         settings = settings_of(tmp_path, *options, more)
         answer = ask(node, "query", settings, HISTOGRAM)

@@ -9,27 +9,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import norm
 
 from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.drift_report import protect
 from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.clustering.representations import chance_explains, check_histogram
-from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError
 from clients.base import ClusteredClient
 from strategies.fielding import FieldingSettings
 from strategies.fielding.report_noise import (
-    L2_SENSITIVITY,
-    GaussianNoise,
     LaplaceNoise,
     NoNoise,
-    gaussian_scale,
 )
 from tests.conftest import Runner
 
 NOISY = ["strategy=fielding", "strategy/privacy=laplace"]
-KINDS = {"laplace": LaplaceNoise, "gaussian": GaussianNoise}
 
 
 def test_laplace_noise_has_the_scale_that_two_changed_counts_need() -> None:
@@ -38,21 +31,8 @@ def test_laplace_noise_has_the_scale_that_two_changed_counts_need() -> None:
     assert NoNoise().variance == 0
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-3), (1, 1e-5), (8, 1e-6)])
-def test_gaussian_noise_gives_its_guarantee_and_no_more(
-    epsilon: float, delta: float
-) -> None:
-    sigma = gaussian_scale(epsilon, delta)
-    # The guarantee, integrated: what p exceeds e^epsilon q by is delta.
-    x, step = np.linspace(-12 * sigma, 12 * sigma, 2_000_001, retstep=True)
-    p, q = norm.pdf(x, L2_SENSITIVITY, sigma), norm.pdf(x, 0, sigma)
-    exceeding = np.maximum(p - np.exp(epsilon) * q, 0).sum() * step
-    assert exceeding == pytest.approx(delta, rel=1e-3)
-
-
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_counts_are_off_by_the_scale(kind: str) -> None:
-    noise, labels, each = KINDS[kind](epsilon=0.2), 4000, 1000
+def test_counts_are_off_by_the_scale() -> None:
+    noise, labels, each = LaplaceNoise(epsilon=0.2), 4000, 1000
     histogram = np.full(labels, 1 / labels, np.float32)
     noisy = noise.protect(histogram, labels * each, np.random.default_rng(0))
     off = noisy.astype(float) * labels * each - each
@@ -63,16 +43,15 @@ def test_counts_are_off_by_the_scale(kind: str) -> None:
 @given(
     st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any),
     st.floats(1e-3, 1e3),
-    st.sampled_from(["laplace", "gaussian"]),
     st.integers(0, 99),
 )
 def test_a_noisy_histogram_is_a_distribution(
-    counts: list[int], epsilon: float, kind: str, seed: int
+    counts: list[int], epsilon: float, seed: int
 ) -> None:
     total = sum(counts)
     histogram = (np.array(counts) / total).astype(np.float32)
     rng = np.random.default_rng(seed)
-    noisy = KINDS[kind](epsilon).protect(histogram, total, rng)
+    noisy = LaplaceNoise(epsilon).protect(histogram, total, rng)
     check_histogram(noisy)
     assert np.isfinite(noisy).all()
     assert noisy.shape == histogram.shape
@@ -130,36 +109,5 @@ def test_a_client_with_unchanged_data_reports_once(run_small: Runner) -> None:
     run = run_small(*NOISY)
     assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 0]
     assert [row["epsilon_spent"] for row in run.rounds] == [1, 2, 2, 2]
-    assert "delta_spent" not in run.rounds[0]
-    gaussian = run_small("strategy/privacy=gaussian", folder="gaussian")
-    spent = [row["delta_spent"] for row in gaussian.rounds]
-    assert spent == pytest.approx([1e-5, 2e-5, 2e-5, 2e-5])
     static = run_small("strategy=static", NOISY[1], folder="static")
     assert [row["epsilon_spent"] for row in static.rounds] == [1, 1, 1, 1]
-
-
-def test_a_resumed_run_draws_the_same_noise(
-    run_small: Runner, undisturbed: Runner
-) -> None:
-    run_small(*NOISY, "rounds=2")
-    run = run_small(*NOISY, "resume=true")
-    assert run.numbers == undisturbed(*NOISY).numbers
-    assert run.numbers != undisturbed().numbers
-
-
-@pytest.mark.parametrize(
-    ("overrides", "part"),
-    [
-        (["/privacy=laplace", ".privacy.epsilon=nan"], "a finite number above 0"),
-        (["/privacy=uniform"], "known here: client, gaussian, laplace, none"),
-        (
-            ["/privacy=laplace", "/representation=combined", ".distance=l2"],
-            "label_histogram with strategy/privacy",
-        ),
-    ],
-)
-def test_invalid_privacy_settings_are_one_line(overrides: list[str], part: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        compose_config([f"strategy{each}" for each in overrides])
-    assert part in str(error.value)
-    assert "\n" not in str(error.value)
