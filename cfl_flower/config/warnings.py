@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.models import has_extractor, lacks_statistics
-from cfl_flower.models.adapters import excess_ranks
 from cfl_flower.run_config import RunConfig
 
 MOST_ROUNDS = 5
@@ -40,7 +39,6 @@ def _warnings(config: RunConfig) -> Iterator[str]:
             "than in its paper, and than other methods; use model=mlp or a deeper "
             "one"
         )
-    yield from excess_ranks(config.model, shape, classes)
     if lacks_statistics(config.model, shape, classes):
         yield (
             f"the network of model={config.names['model']} uses in tests what training "

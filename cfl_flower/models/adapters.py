@@ -174,25 +174,6 @@ def add_adapters(network: nn.Module, settings: Lora) -> None:
         parametrize.register_parametrization(layer, weight, low_rank)
 
 
-def excess_ranks(model: Any, shape: tuple[int, ...], classes: int) -> list[str]:
-    """Return a line for each layer whose adapter has a higher rank than its weight."""
-    if not (isinstance(model, Adapted) and model.lora.rank):
-        return []
-    rank = model.lora.rank
-    found = []
-    for name, layer in model.build(shape, classes).named_modules():
-        if not isinstance(layer, LowRank):
-            continue
-        most = min(layer.lora_a.shape[1], len(layer.lora_b))
-        if rank > most:
-            place = name.partition(".parametrizations")[0]
-            found.append(
-                f"model.lora.rank={rank} is above the rank of {place}, {most}; use at "
-                f"most {most}, or model.lora.targets without it"
-            )
-    return found
-
-
 def freeze_others(network: nn.Module, patterns: list[str]) -> None:
     """Freeze all parameters but those that are named, and BatchNorm with them."""
     named = {

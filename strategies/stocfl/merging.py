@@ -6,11 +6,9 @@ merged while their cosine is above tau. Inner products suffice to find the merge
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from cfl_flower.clustering.similarity import cosines_of, normalise
+from cfl_flower.clustering.similarity import cosines_of
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Json, Vector
 
@@ -104,23 +102,6 @@ def merge_models(
     return models[kept], bool(trained[kept])
 
 
-def objective(sums: Sequence[FloatArray]) -> float:
-    """Return the sum of the cosines of all pairs of clusters: eq. 2.
-
-    From |sum of units|^2 = K + twice that sum, without any pair.
-    """
-    if not sums:
-        return 0.0
-    total = np.zeros(len(sums[0]))
-    squares = 0.0
-    for each in sums:
-        unit = normalise(each.astype(np.float64, copy=False))
-        total += unit
-        squares += float(np.einsum("i,i", unit, unit))
-    # Eq. 2.
-    return (float(np.einsum("i,i", total, total)) - squares) / 2
-
-
 def purity(clusters: IntArray, truth: IntArray) -> float:
     """Return the share of clients whose concept is their cluster's most frequent one.
 
@@ -135,20 +116,19 @@ def purity(clusters: IntArray, truth: IntArray) -> float:
 def describe_clustering(
     clusters: IntArray,
     known: BoolArray,
-    sums: Sequence[FloatArray],
+    found: int,
     truth: IntArray | None,
 ) -> dict[str, Json]:
     """Return how far the clustering has come.
 
-    Of n clients ``known`` are those that were seen, ``truth`` has the true concepts, if
-    they are known; ``sums`` are those of the members' psi, shape (w,), of K clusters.
+    Of n clients in ``found`` clusters ``known`` are those that were seen; ``truth`` has
+    the true concepts, if they are known.
     """
-    found = None
+    pure = None
     if truth is not None and known.any():
-        found = purity(clusters[known], truth[known])
+        pure = purity(clusters[known], truth[known])
     return {
         "known": int(known.sum()),
-        "found": len(sums),
-        "objective": objective(sums),
-        "purity": found,
+        "found": found,
+        "purity": pure,
     }

@@ -15,10 +15,9 @@ floats).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -55,9 +54,6 @@ EMPTY: FloatArray = np.zeros(0)
 KEPT = 4096
 """Numbers of a psi that are kept if it is not needed again; its cosines with others
 have a standard error of 0.02 then."""
-
-MEMORY_WARNING = 4e9
-"""Bytes of all clients' psi beyond which a run begins with a warning."""
 
 TOLERANCE = 1e-3
 """By how much the length of a reported psi may differ from 1."""
@@ -172,35 +168,12 @@ def ask_for_changes(tests: Plan, reported: Mapping[ClientId, int]) -> Plan:
     return replace(tests, tasks=tasks)
 
 
-def warn_of_memory(clients: int, length: int, settings: StoCFLSettings) -> None:
-    """Warn if psi of all clients, or clusters, can take much of the server's memory."""
-    dimension = settings.sketch
-    size = 4 * clients * (dimension or length)
-    if size <= MEMORY_WARNING:
-        return
-    what = f"the directions of {clients} clients in {size / 1e9:.0f} GB"
-    if settings.refresh == "never":
-        what = f"a direction of each cluster, up to {size / 1e9:.0f} GB (no two alike)"
-    warnings.warn(
-        f"strategy.sketch={dimension} keeps {what} of the server's memory; "
-        f"strategy.sketch=1024 takes {4096 * clients / 1e9:.2g} GB",
-        stacklevel=1,
-    )
-
-
 class StoCFL(ClusteredStrategy):
     """Algorithm 1: `plan_train` is lines 4 to 16, `absorb_train` lines 17 to 19."""
 
     Settings = StoCFLSettings
     State = StoCFLState
     discloses = Disclosure(models=2, reports=True)
-
-    def initial_state(self) -> Any:
-        """Return omega, and no client (lines 1 and 2)."""
-        state = super().initial_state()
-        length = len(state.models[UNKNOWN])
-        warn_of_memory(self.run.config.clients, length, self.settings)
-        return state
 
     @property
     def width(self) -> int:
@@ -327,7 +300,7 @@ class StoCFL(ClusteredStrategy):
         state.models[UNKNOWN] = step(omega, mean)
         truth = self.run.true_concepts(server_round)
         self.run.record.measures |= describe_clustering(
-            state.clusters, state.known(), state.sums[1:], truth
+            state.clusters, state.known(), len(state.sums) - 1, truth
         )
 
     def next_omega(self, server_round: int, omega: Vector, results: Results) -> Vector:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
-from cfl_flower.config.warnings import find_warnings
 from cfl_flower.learning.cohort_training import can_train_together
 from cfl_flower.models import (
     Adapted,
@@ -56,9 +55,6 @@ def test_a_clusters_model_is_its_adapter(
     assert not run.failures
     assert {len(model) for model in run.state.models} == {size}
     assert run.rounds[-1]["accuracy"] > 0
-    run_small(*LORA, *overrides, *plain, "rounds=2", folder="resumed")
-    more = run_small(*LORA, *overrides, *plain, "resume=true", folder="resumed")
-    assert more.numbers == run.numbers
 
 
 def test_an_export_has_the_adapters_in_the_weights(
@@ -153,16 +149,6 @@ def test_queries_keys_and_values_have_an_adapter() -> None:
 def test_adapters_of_many_clients_train_together_on_a_gpu() -> None:
     model = FlatModel(Adapted(lora=Lora(2), network=Mlp(64)).build((1, 8, 8), 10))
     assert can_train_together(model, (1, 8, 8))
-
-
-@pytest.mark.parametrize(("rank", "told"), [(32, 0), (33, 1)])
-def test_a_rank_above_that_of_a_layer_is_told_before_training(
-    rank: int, told: int
-) -> None:
-    options = ["model=mlp", "model.hidden=32", f"model.lora.rank={rank}"]
-    warnings = find_warnings(compose_config([*options, "drift=none"]))
-    assert len(warnings) == told
-    assert all(f"rank={rank} is above the rank of ext" in w for w in warnings)
 
 
 def test_a_device_reads_no_weights_outside_of_its_folder() -> None:

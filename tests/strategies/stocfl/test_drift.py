@@ -127,15 +127,6 @@ def test_drifted_clients_are_placed_by_the_clusters_before_the_drift(
         assert total == pytest.approx(expected)
 
 
-def test_clients_repeat_a_lost_report_of_drift(run_small: Runner) -> None:
-    options = [*SWAP, "clients=24", "participants=24", "rounds=9"]
-    run = run_small(
-        "strategy=stocfl", *options, "strategy.refresh=on_drift", "faults.drops=0.2"
-    )
-    assert sum(bool(row["drifted"]) for row in run.rounds) > 1
-    assert run.rounds[-1]["purity"] == 1
-
-
 def test_known_clients_are_asked_for_changes_with_their_test() -> None:
     tests = Plan([Task(0, (1,)), Task(1, (0,))])
     plan = ask_for_changes(tests, {0: 7})
