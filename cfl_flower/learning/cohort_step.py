@@ -194,7 +194,7 @@ class Cohort:
         self._corrections = vector.new_empty(corrected, len(part))
         tensors = loss.tensors if loss else ()
         self._own = [each.new_empty(clients, *each.shape) for each in tensors]
-        self._optimizers: dict[int, Optimizer] = {}
+        self._optimizer: Optimizer | None = None
         self._called: set[int] = set()
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._captures = vector.is_cuda and can_be_captured(job.settings)
@@ -256,14 +256,17 @@ class Cohort:
 
         Its memory comes into being with a step; what graphs know of it stays in place.
         """
-        known = self._optimizers.pop(count, None)
+        known = self._optimizer
+        weights = self._trained[:, self._part]
+        gradient = self._gradient[:, self._part]
+        self._optimizer = make_optimizer(weights, gradient, self._settings)
         self._step(count)
         if known is not None:
-            (fresh,) = self._optimizers[count].state.values()
+            (fresh,) = self._optimizer.state.values()
             (kept,) = known.state.values()
             for name, value in kept.items():
                 value.copy_(fresh[name])
-            self._optimizers[count] = known
+            self._optimizer = known
 
     def _repeat(self, count: int) -> None:
         """Take a step of the first clients, by their graph if there is one."""
@@ -324,40 +327,20 @@ class Cohort:
         self, count: int, gradient: Tensor, shares: Tensor, rates: Tensor
     ) -> None:
         """Take steps of an optimiser, or with penalties, of who still has a batch."""
-        weights = self._weights(count)
+        weights = self._trained[:, self._part]
+        some = weights[:count]
         centres = self._centres[:count] if self._settings.mu else None
         corrections = self._corrections[:count] if self._corrected else None
-        add_penalties(gradient, weights, self._settings, centres, corrections)
-        if self._settings.plain_sgd:
-            self._descend([weights], [gradient], rates)
+        add_penalties(gradient, some, self._settings, centres, corrections)
+        if self._optimizer is None:
+            self._descend([some], [gradient], rates)
             return
         before = weights.clone()
-        self._optimizer(count).step()
+        self._optimizer.step()
+        # Its steps are of all clients, also of those that are done.
+        weights[count:] = before[count:]
         moving = shares.any(1, keepdim=True)
-        weights.copy_(torch.where(moving, weights, before))
-
-    def _weights(self, count: int) -> Tensor:
-        return self._trained[:count, self._part]
-
-    def _optimizer(self, count: int) -> Optimizer:
-        """Return the optimiser of the first clients; all have one memory."""
-        if count not in self._optimizers:
-            weights = self._weights(count)
-            gradient = self._gradient[:count, self._part]
-            made = make_optimizer(weights, gradient, self._settings)
-            larger = [each for each in self._optimizers if each > count]
-            if larger:
-                self._share(self._optimizers[min(larger)], made, count)
-            self._optimizers[count] = made
-        return self._optimizers[count]
-
-    def _share(self, larger: Optimizer, smaller: Optimizer, count: int) -> None:
-        """Let an optimiser of the first clients have the memory of one of more."""
-        ((weights, memory),) = larger.state.items()
-        (fewer,) = smaller.param_groups[0]["params"]
-        for name, value in memory.items():
-            of_rows = torch.is_tensor(value) and value.shape == weights.shape
-            smaller.state[fewer][name] = value[:count] if of_rows else value
+        some.copy_(torch.where(moving, some, before[:count]))
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -208,22 +208,22 @@ def check_network(
         # Not a hollow one: what torch maps to other operations there imports its
         # compiler.
         network = build_network(settings, shape, classes, 0)
-        name = type(network).__name__
         sums = _parameter_sums(network)
-        torch.manual_seed(0)
-        with torch.no_grad():
-            _require_outputs(name, network.eval()(x), classes, "")
-        why = "has no trainable parameters; leave requires_grad true for some of them"
-        _require(bool(trainable(network)), f"{name} {why}")
-        _require_outputs(name, network.train()(x), classes, " in training")
-        drawn = torch.get_rng_state()
+        drawn = _pass(network, x, classes)
         other = build_network(settings, shape, classes, 0)
-        _require_alike(other, x, sums, drawn)
+        _require_alike(network, other, sums)
+        if needs_observing(other):
+            _require_no_first(type(other).__name__, drawn, _pass(other, x, classes))
         model = build_model(settings, shape, classes, 0)
-        _require_new(network, model.module)
         _require_float32(network, model)
         _require_equal_steps(model, x)
-        _require_equal_outputs(model, x)
+        with torch.no_grad():
+            one, again = (model.module.eval()(x) for _ in range(2))
+        _require(
+            same(one, again),
+            f"{type(network).__name__} gives different outputs for the same inputs in "
+            "evaluation mode; let it draw and remember only in training",
+        )
     return model
 
 
@@ -270,23 +270,24 @@ def _require(holds: bool, fault: str) -> None:
         raise ConfigError(f"model: {fault}")
 
 
-def _require_outputs(name: str, found: object, classes: int, when: str) -> None:
+def _pass(network: nn.Module, x: Tensor, classes: int) -> Tensor:
+    """Pass two inputs through a network, and return torch's generator after it."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        _require_outputs(network, network.eval()(x), classes, "")
+    why = "has no trainable parameters; leave requires_grad true for some of them"
+    _require(bool(trainable(network)), f"{type(network).__name__} {why}")
+    _require_outputs(network, network.train()(x), classes, " in training")
+    return torch.get_rng_state()
+
+
+def _require_outputs(network: nn.Module, found: Any, classes: int, when: str) -> None:
     shape = tuple(getattr(found, "shape", ()))
     given = shape if torch.is_tensor(found) else f"a {type(found).__name__}"
     _require(
         shape == (2, classes),
-        f"{name} returns {given} for 2 inputs{when}; it must return (2, {classes}), a "
-        "number for each of the dataset's classes",
-    )
-
-
-def _require_new(one: nn.Module, other: nn.Module) -> None:
-    """Require that two networks of the same settings have nothing in common."""
-    known = {id(each) for each in one.parameters()}
-    _require(
-        known.isdisjoint(map(id, other.parameters())),
-        f"two networks {type(one).__name__} share parameters; its build(shape, "
-        "classes) must make new ones at every call",
+        f"{type(network).__name__} returns {given} for 2 inputs{when}; it must return "
+        f"(2, {classes}), a number for each of the dataset's classes",
     )
 
 
@@ -294,30 +295,33 @@ def _parameter_sums(network: nn.Module) -> list[float]:
     return [float(each.detach().abs().sum()) for each in network.parameters()]
 
 
-def _require_alike(
-    other: nn.Module, x: Tensor, sums: list[float], drawn: Tensor
-) -> None:
-    """Require that a second network of one seed is, and draws, as the first did.
+DRAW_IT = "draw it with torch, in each network, into a buffer or parameter"
 
-    ``sums`` are of the first one's parameters, and ``drawn`` is torch's generator after
-    its first passes.
+
+def _require_alike(one: nn.Module, other: nn.Module, sums: list[float]) -> None:
+    """Require that two networks of a seed are equal, and have nothing in common.
+
+    ``sums`` are those of the first one's parameters as it was built.
     """
     name = type(other).__name__
-    remedy = "draw it with torch, in each network, into a buffer or parameter"
+    known = {id(each) for each in one.parameters()}
+    _require(
+        known.isdisjoint(map(id, other.parameters())),
+        f"two networks {name} share parameters; its build(shape, classes) must make "
+        "new ones at every call",
+    )
     _require(
         np.array_equal(sums, _parameter_sums(other), equal_nan=True),
-        f"two networks {name} of the same seed begin with other weights; {remedy}",
+        f"two networks {name} of the same seed begin with other weights; {DRAW_IT}",
     )
-    if not needs_observing(other):
-        return
-    torch.manual_seed(0)
-    with torch.no_grad():
-        other.eval()(x)
-    other.train()(x)
+
+
+def _require_no_first(name: str, drawn: Tensor, again: Tensor) -> None:
+    """Require that a second network draws as the first did; generators after that."""
     _require(
-        torch.equal(drawn, torch.get_rng_state()),
+        torch.equal(drawn, again),
         f"the first network {name} of a process draws something that later ones find, "
-        f"so that each worker would have its own; {remedy}",
+        f"so that each worker would have its own; {DRAW_IT}",
     )
 
 
@@ -385,16 +389,4 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
         f"{name} changes {', '.join(changed)}, outside of the network, while it is "
         "trained, which would pass from client to client; keep it in buffers or "
         "attributes of its layers",
-    )
-
-
-def _require_equal_outputs(model: FlatModel, x: Tensor) -> None:
-    """Require the same outputs for the same inputs in evaluation mode."""
-    with torch.no_grad():
-        one = model.module.eval()(x)
-        other = model.module(x)
-    _require(
-        same(one, other),
-        f"{type(model.module).__name__} gives different outputs for the same inputs in "
-        "evaluation mode; let it draw and remember only in training",
     )

@@ -137,12 +137,6 @@ def _is_own(layer: nn.Module) -> bool:
     return type(layer).__module__.partition(".")[0] not in STATELESS
 
 
-def _plain_attributes(layer: nn.Module) -> dict[str, Any]:
-    """Return the attributes of a layer, its author's, that are numbers or texts."""
-    values = {key: it for key, it in vars(layer).items() if key not in OF_TORCH}
-    return {key: it for key, it in values.items() if isinstance(it, PLAIN)}
-
-
 def _is_trained(tensor: Tensor) -> bool:
     return isinstance(tensor, nn.Parameter) and tensor.grad is not None
 
@@ -266,40 +260,42 @@ def _may_keep(value: object) -> TypeGuard[ModuleType]:
     return value.__name__.partition(".")[0] not in {*STATELESS, *GENERATORS}
 
 
-class Missing:
-    """The value of an attribute that a network as built does not have."""
-
-
 class OwnState:
     """What a network keeps besides what travels, to be put back as it was built.
 
     Attributes
     ----------
-    values : list of (str, str, Any)
-        Layer, attribute and value of what is put back, from when the network was built.
+    names : list of str
+        Of buffers that do not travel, and of all that two steps of training changed.
 
     A copy of a network is made together with its state, which refers to it.
     """
 
     def __init__(self, module: nn.Module, observed: Observed) -> None:
-        layers = dict(module.named_modules())
         self._parts = _parts(module)
-        self.values = self._as_built(module, observed)
-        # What two steps did not change, a later one may.
-        own = [layer for layer in module.modules() if _is_own(layer)]
-        self._plain = [
-            (layer, _plain_attributes(layer), {*vars(layer)}) for layer in own
+        layers = dict(module.named_modules())
+        tensors = dict(module.named_buffers())
+        still = sorted(tensors.keys() - observed.statistics | observed.frozen)
+        self.names = [*still, *observed.attributes]
+        tensors |= dict(module.named_parameters())
+        self._tensors: list[tuple[nn.Module, str, Tensor, Tensor]] = []
+        for name in still:
+            layer, _, key = name.rpartition(".")
+            value = tensors[name].detach().clone()
+            self._tensors.append((layers[layer], key, tensors[name], value))
+        changed: dict[str, list[str]] = {name: [] for name in layers}
+        for name in observed.attributes:
+            layer, _, key = name.rpartition(".")
+            changed[layer].append(key)
+        own = [name for name, each in layers.items() if _is_own(each) or changed[name]]
+        self._attributes = [
+            (layers[name], *self._as_built(layers[name], changed[name])) for name in own
         ]
+        # Switching the mode may count, too: each task begins in the same one.
+        self._modes = list(layers.values()) if observed.attributes else []
+        self._training = [each.training for each in self._modes]
         parameters = [*module.parameters()] if own else []
         self._trained = [(each, each.requires_grad) for each in parameters]
-        self._tensors: list[tuple[nn.Module, str, Tensor, Tensor]] = []
-        self._attributes: list[tuple[nn.Module, str, Any]] = []
-        for name, key, value in self.values:
-            layer = layers[name]
-            if key in layer._buffers or key in layer._parameters:
-                self._tensors.append((layer, key, getattr(layer, key), value))
-            else:
-                self._attributes.append((layer, key, value))
 
     def put_back(self) -> None:
         """Make all of it what it was when the network was built."""
@@ -308,42 +304,34 @@ class OwnState:
             tensor.copy_(value)
         for parameter, trained in self._trained:
             parameter.requires_grad_(trained)
-        for layer, plain, names in self._plain:
-            layer.__dict__.update(plain)
+        for layer, names, plain, changed in self._attributes:
             for key in vars(layer).keys() - names - OF_TORCH:
                 del layer.__dict__[key]
-        for layer, key, value in self._attributes:
-            if value is Missing:
-                layer.__dict__.pop(key, None)
-            else:
+            layer.__dict__.update(plain)
+            for key, value in changed.items():
                 layer.__dict__[key] = self._copied(value)
+        for layer, mode in zip(self._modes, self._training, strict=True):
+            layer.training = mode
+
+    def _as_built(
+        self, layer: nn.Module, changed: list[str]
+    ) -> tuple[set[str], dict[str, Any], dict[str, Any]]:
+        """Return the names of a layer's attributes, and values that are put back.
+
+        Those are numbers and texts, which a later step than two may change, and copies
+        of what two steps changed.
+        """
+        values = {key: it for key, it in vars(layer).items() if key not in OF_TORCH}
+        plain = {key: it for key, it in values.items() if isinstance(it, PLAIN)}
+        others = values.keys() & changed - plain.keys()
+        return {*values}, plain, {key: self._copied(values[key]) for key in others}
 
     def _copied(self, value: Any) -> Any:
         """Return a copy of a value; what it has of the network stays what it is."""
-        return deepcopy(value, {id(part): part for part in self._parts})
-
-    def _as_built(
-        self, module: nn.Module, observed: Observed
-    ) -> list[tuple[str, str, Any]]:
-        """Return what is put back: what changed, and buffers that do not travel."""
-        tensors = dict(module.named_buffers()) | dict(module.named_parameters())
-        buffers = {name for name, _ in module.named_buffers()}
-        found: list[tuple[str, str, Any]] = []
-        for name in sorted(buffers - observed.statistics | observed.frozen):
-            layer, _, key = name.rpartition(".")
-            found.append((layer, key, tensors[name].detach().clone()))
-        layers = dict(module.named_modules())
-        for name in observed.attributes:
-            layer, _, key = name.rpartition(".")
-            value = vars(layers[layer]).get(key, Missing)
+        if torch.is_tensor(value) and value.grad_fn:
             # torch copies no tensor that an operation made: a normalised weight.
-            made = torch.is_tensor(value)
-            kept = value.detach().clone() if made else self._copied(value)
-            found.append((layer, key, kept))
-        if observed.attributes:
-            # Switching the mode may count, too: each task begins in the same one.
-            found += [(name, "training", it.training) for name, it in layers.items()]
-        return found
+            return value.detach().clone()
+        return deepcopy(value, {id(part): part for part in self._parts})
 
 
 def rebind(layer: nn.Module, key: str, tensor: Tensor) -> None:

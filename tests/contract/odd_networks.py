@@ -24,6 +24,9 @@ SEEN = {"steps": 0}
 class Net(nn.Module):
     """Images of 64 pixels, 8 hidden numbers, 10 classes."""
 
+    refused = ""
+    """Words with which it is refused; none if it is not."""
+
     def __init__(self) -> None:
         super().__init__()
         self.body = nn.Linear(64, 8)
@@ -342,10 +345,9 @@ class ListedWithState(ListedLayers):
         return super().hidden(x)
 
 
-# What is refused.
-
-
 class PlainAverage(Averaged):
+    refused = "PlainAverage has weights in ema that are neither"
+
     def set_up(self) -> None:
         self.ema = {"weight": self.body.weight.detach().clone()}
 
@@ -356,6 +358,8 @@ class PlainAverage(Averaged):
 class InnerAverage(Averaged):
     """The average is an attribute of a layer, in an object."""
 
+    refused = r"has weights in body\.shadow that are neither"
+
     def set_up(self) -> None:
         self.body.shadow = (deque([self.body.weight.data.clone()]),)
 
@@ -364,6 +368,8 @@ class InnerAverage(Averaged):
 
 
 class FrozenTeacher(Averaged):
+    refused = r"has weights in teacher\.weight that are"
+
     def set_up(self) -> None:
         self.teacher = deepcopy(self.body).requires_grad_(False)
 
@@ -372,6 +378,8 @@ class FrozenTeacher(Averaged):
 
 
 class UnsavedAverage(Averaged):
+    refused = "has weights in ema that are neither trained"
+
     def set_up(self) -> None:
         start = self.body.weight.detach().clone()
         self.register_buffer("ema", start, persistent=False)
@@ -383,6 +391,8 @@ class UnsavedAverage(Averaged):
 class ForgottenLayers(Net):
     """Its layers are in a list, where torch does not find their weights."""
 
+    refused = "has weights in layers that are neither"
+
     def set_up(self) -> None:
         self.layers = [nn.Linear(8, 8)]
 
@@ -393,18 +403,24 @@ class ForgottenLayers(Net):
 class Global(Warm):
     """Its counter belongs to no network."""
 
+    refused = "Global trained differently from the same model and seed"
+
     def step(self) -> float:
         SEEN["steps"] += self.training
         return SEEN["steps"]
 
 
 class RarelyRandom(Net):
+    refused = "draws from Python's or NumPy's own generator"
+
     def hidden(self, x: Tensor) -> Tensor:
         kept = super().hidden(x)
         return kept * 2 if self.training and random.random() < 1e-3 else kept
 
 
 class NumpysRandom(Net):
+    refused = "draws from Python's or NumPy's own generator"
+
     def hidden(self, x: Tensor) -> Tensor:
         kept = super().hidden(x)
         return kept * np.random.rand() if self.training else kept
@@ -412,6 +428,8 @@ class NumpysRandom(Net):
 
 class Hook(Net):
     """A hook that remembers what it saw, where nobody finds it."""
+
+    refused = "Hook trained differently from the same model and seed"
 
     def set_up(self) -> None:
         seen: list[float] = []
@@ -425,11 +443,14 @@ class Hook(Net):
 
 
 class DropoutInTests(Net):
+    refused = "different outputs for the same inputs in evaluation"
+
     def hidden(self, x: Tensor) -> Tensor:
         return nn.functional.dropout(super().hidden(x), 0.5)
 
 
 class CountsTests(Warm):
+    refused = "different outputs for the same inputs in evaluation"
     steps = 0
 
     def step(self) -> float:
@@ -438,6 +459,8 @@ class CountsTests(Warm):
 
 
 class PreciseParameter(Net):
+    refused = r"scale holds torch\.float64 numbers"
+
     def set_up(self) -> None:
         self.scale = nn.Parameter(torch.ones(1, dtype=torch.float64))
 
@@ -446,6 +469,8 @@ class PreciseParameter(Net):
 
 
 class PreciseNet(Net):
+    refused = r"body\.weight holds torch\.float64 numbers"
+
     def set_up(self) -> None:
         self.double()
 
@@ -454,6 +479,8 @@ class PreciseNet(Net):
 
 
 class ComplexParameter(Net):
+    refused = r"turn holds torch\.complex64 numbers"
+
     def set_up(self) -> None:
         self.turn = nn.Parameter(torch.ones(8, dtype=torch.cfloat))
 
@@ -463,6 +490,8 @@ class ComplexParameter(Net):
 
 class RunningMinimum(Net):
     """A statistic that is infinite before the first batch."""
+
+    refused = "least holds numbers that are not finite"
 
     def set_up(self) -> None:
         self.register_buffer("least", torch.tensor(torch.inf))
@@ -476,23 +505,31 @@ class RunningMinimum(Net):
 class ReplacedParameter(Net):
     """It keeps its weights short by new ones."""
 
+    refused = r"in the place of body\.weight"
+
     def hidden(self, x: Tensor) -> Tensor:
         self.body.weight.data = self.body.weight.data.clamp(-0.1, 0.1)
         return super().hidden(x)
 
 
 class AuxiliaryOutput(Net):
+    refused = "returns a tuple for 2 inputs in training"
+
     def forward(self, x: Tensor) -> Any:
         found = super().forward(x)
         return (found, found) if self.training else found
 
 
 class AuxiliaryMapping(Net):
+    refused = "returns a dict for 2 inputs"
+
     def forward(self, x: Tensor) -> Any:
         return {"logits": super().forward(x)}
 
 
 class OneSampleAtATime(Net):
+    refused = r"returns \(1, 10\) for 2 inputs"
+
     def forward(self, x: Tensor) -> Any:
         return super().forward(x[:1])
 
@@ -502,6 +539,8 @@ SHARED = nn.Linear(8, 10)
 
 class SharedHead(Net):
     """All of its networks have one head."""
+
+    refused = "share parameters"
 
     def set_up(self) -> None:
         self.head = SHARED
@@ -579,6 +618,8 @@ class Table(Net):
 class LateGlobal(Net):
     """Its counter, a module's, acts from the thirtieth step on."""
 
+    refused = r"LateGlobal changes tests\S+\.SEEN, outside of the net"
+
     def hidden(self, x: Tensor) -> Tensor:
         SEEN["late"] = SEEN.get("late", 0) + self.training
         return super().hidden(x) * (1.0 if SEEN["late"] < 30 else 2.0)
@@ -586,6 +627,8 @@ class LateGlobal(Net):
 
 class ClassCounter(Net):
     """Its counter is of the class."""
+
+    refused = r"changes ClassCounter\.steps, outside"
 
     steps = 0
 
@@ -597,6 +640,8 @@ class ClassCounter(Net):
 class PrivateCounter(Net):
     """Its counter is of the class, under a name that Python changes."""
 
+    refused = "changes PrivateCounter._PrivateCounter__steps, out"
+
     __steps = 0
 
     def hidden(self, x: Tensor) -> Tensor:
@@ -607,12 +652,16 @@ class PrivateCounter(Net):
 class CounterOfAModule(Net):
     """Its counter is a variable of another module."""
 
+    refused = r"changes tests\.contract\.kept\.steps, outside"
+
     def hidden(self, x: Tensor) -> Tensor:
         kept.steps += self.training
         return super().hidden(x) * (1.0 if kept.steps < 30 else 2.0)
 
 
 class CounterOfAProperty(Net):
+    refused = r"changes tests\S+odd_networks\.CALLS, outside"
+
     @property
     def factor(self) -> float:
         CALLS.append(1)
@@ -624,6 +673,8 @@ class CounterOfAProperty(Net):
 
 class SameNames(Net):
     """Two modules have a variable of one name; that of the other one changes."""
+
+    refused = r"changes tests\.contract\.kept\.CALLS, outside"
 
     def hidden(self, x: Tensor) -> Tensor:
         counted = len(CALLS) + kept.count()
@@ -641,6 +692,8 @@ CALLS: list[int] = []
 class CalledCounter(Net):
     """A function that it calls has the counter."""
 
+    refused = r"changes tests\.contract\.odd_networks\.CALLS, out"
+
     def hidden(self, x: Tensor) -> Tensor:
         return super().hidden(x) * (1.0 if count_calls(CALLS) < 300 else 2.0)
 
@@ -650,6 +703,8 @@ def make_closure() -> type[Net]:
 
     class Closure(Net):
         """Its counter is a variable of the function around it."""
+
+        refused = r"changes \S+\.steps, outside"
 
         def hidden(self, x: Tensor) -> Tensor:
             nonlocal steps
@@ -671,12 +726,16 @@ def first_mask(width: int) -> Tensor:
 class FirstMask(Net):
     """The first network of a process draws a mask for all."""
 
+    refused = "FirstMask of a process draws something that later ones"
+
     def hidden(self, x: Tensor) -> Tensor:
         kept = super().hidden(x)
         return kept * first_mask(kept.shape[1])
 
 
 class FirstMaskOfMethod(Net):
+    refused = "FirstMaskOfMethod trained differently from the"
+
     @cache  # noqa: B019 - as somebody may write it
     def mask(self, width: int) -> Tensor:
         return torch.rand(width)
@@ -687,6 +746,8 @@ class FirstMaskOfMethod(Net):
 
 
 class UnseededWeights(Net):
+    refused = "UnseededWeights of the same seed begin with other"
+
     def set_up(self) -> None:
         drawn = torch.from_numpy(np.random.default_rng().random(8, np.float32))
         self.scale = nn.Parameter(drawn)
@@ -718,3 +779,7 @@ class MeanInAttribute(Net):
         if self.training:
             self.mean = x.detach().mean()
         return super().hidden(x if self.mean is None else x - self.mean)
+
+
+BASES = {Warm, Averaged, Late}
+"""Networks that are not whole."""
