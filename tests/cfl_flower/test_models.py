@@ -277,14 +277,6 @@ def test_every_kind_of_network_starts_as_its_seed_says(
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_a_vector_taken_out_does_not_follow_further_training() -> None:
-    model = FlatModel(nn.Linear(2, 1))
-    taken = model.load(np.float32([1, 2, 3])).to_vector()
-    model.vector.zero_()
-    assert taken.tolist() == [1, 2, 3]
-    assert taken.dtype == np.float32
-
-
 @pytest.mark.parametrize("settings", [Mclr(), Mlp(hidden=3)])
 def test_a_vector_of_another_length_does_not_fit(settings: Mclr | Mlp) -> None:
     model = FlatModel(settings.build((1, 2, 2), 3))
@@ -298,12 +290,6 @@ def test_the_loaded_vector_stays_the_callers() -> None:
     received = np.float32([1, 2, 3])
     FlatModel(nn.Linear(2, 1)).load(received).vector.zero_()
     assert received.tolist() == [1, 2, 3]
-
-
-def test_the_helper_of_softmax_regression_is_no_parameter_on_the_wire() -> None:
-    module = Mclr().build((1, 8, 8), 10)
-    assert sorted(module.state_dict()) == ["classifier.bias", "classifier.weight"]
-    assert len(FlatModel(module).vector) == 650
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -51,15 +51,6 @@ def test_training_starts_from_the_received_model_and_leaves_it_alone(
     assert metrics == {}
 
 
-def test_test_counts_correct_answers_on_the_data_of_the_round(
-    stream: Stream, make_context: MakeContext
-) -> None:
-    loss, count, metrics = ClusteredClient(make_context(1)).evaluate([INITIAL], {})
-    assert count == len(stream.view(2, 1).test_indices)
-    assert 0 <= int(metrics["correct"]) <= count
-    assert loss > 0
-
-
 def test_losses_at_the_start_are_a_mean_and_the_root_of_a_mean_square(
     stream: Stream, make_context: MakeContext
 ) -> None:

@@ -221,24 +221,3 @@ def test_a_training_that_diverged_does_not_spoil_the_next(equip: Equip) -> None:
     assert np.array_equal(kept["classifier"], arrays[1])
     again, _, _ = equip(3).fit([sound], {})
     assert all(np.isfinite(array).all() for array in again)
-
-
-@pytest.mark.parametrize("sharers", [1, 10**6])
-def test_client_is_tested_with_the_fresh_extractor_and_its_own_classifier(
-    sharers: int, equip: Equip, stream: Stream
-) -> None:
-    client = equip(1)
-    extractor, _ = parts(client)
-    client.fit([extractor], {})
-    own = client.context.state.at(1)["classifier"]
-    fresh = extractor[::-1].copy()
-    counted = Evaluator(client.context.model, {id(fresh): sharers})
-    client = FedCCFAClient(replace(client.context, evaluator=counted))
-    loss, count, found = client.evaluate([fresh], {})
-    model = client.context.model.load(client.split.join(fresh, own))
-    x, y = stream.view(2, 1).test()
-    with torch.no_grad():
-        logits = model.module(x)
-    assert count == len(y)
-    assert found["correct"] == int((logits.argmax(1) == y).sum())
-    assert loss == pytest.approx(float(cross_entropy(logits, y)), rel=1e-5)

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.data.worlds.stream import Stream
@@ -18,7 +17,6 @@ from clients.fedem import (
     FedEMClient,
     mix_predictions,
     responsibilities,
-    weighted_cross_entropy,
 )
 from strategies.fedem import FedEMSettings
 from tests.clients.conftest import MakeContext
@@ -42,21 +40,6 @@ def probabilities(model: Vector, x: torch.Tensor) -> FloatArray:
     return shares / shares.sum(1, keepdims=True)
 
 
-def test_responsibilities_by_hand() -> None:
-    # 0.5 * 0.2 to 0.5 * 0.6, and 0.5 * 0.9 to 0.5 * 0.1.
-    losses = -torch.tensor([[0.2, 0.9], [0.6, 0.1]]).log()
-    found = responsibilities(losses, torch.tensor([0.5, 0.5]))
-    assert found.numpy() == pytest.approx(np.array([[0.25, 0.9], [0.75, 0.1]]))
-    found = responsibilities(losses, torch.tensor([0.75, 0.25]))
-    assert found[:, 0].numpy() == pytest.approx([0.5, 0.5])
-
-
-def test_predictions_are_mixed_as_probabilities() -> None:
-    shares = torch.tensor([[[0.8, 0.2]], [[0.4, 0.6]]])
-    mixed = mix_predictions(shares.log(), torch.tensor([0.25, 0.75]))
-    assert mixed.exp().numpy() == pytest.approx(np.array([[0.5, 0.5]]))
-
-
 def test_a_component_without_a_share_stays_without() -> None:
     found = responsibilities(torch.tensor([[0.0], [9.0]]), torch.tensor([0.0, 1.0]))
     assert found.tolist() == [[0.0], [1.0]]
@@ -64,14 +47,6 @@ def test_a_component_without_a_share_stays_without() -> None:
         torch.tensor([[[0.9, 0.1]], [[0.5, 0.5]]]).log(), torch.tensor([0.0, 1.0])
     )
     assert mixed.exp().numpy() == pytest.approx(np.array([[0.5, 0.5]]))
-
-
-def test_the_weighted_loss_by_hand() -> None:
-    # Losses ln 4 and ln 2, weights 1/2 and 1/4, a mean over two samples.
-    logits = torch.tensor([[0.75, 0.25], [0.5, 0.5]]).log()
-    labels_and_weights = torch.tensor([[1.0, 0.5], [0.0, 0.25]])
-    found = weighted_cross_entropy(nn.Identity(), logits, labels_and_weights)
-    assert float(found) == pytest.approx((0.5 * np.log(4) + 0.25 * np.log(2)) / 2)
 
 
 def test_two_rounds_by_the_equations(stream: Stream, make_context: MakeContext) -> None:

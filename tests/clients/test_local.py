@@ -20,13 +20,3 @@ def test_a_client_goes_on_from_its_own_model(make_context: MakeContext) -> None:
     LocalClient(later).fit([], {})
     expected, _ = LocalClient(later).train_from(own_model(context, before=4))
     assert np.array_equal(own_model(context, before=5), expected)
-
-
-def test_client_is_tested_with_the_model_of_this_round(
-    make_context: MakeContext,
-) -> None:
-    context = make_context(1)
-    before = LocalClient(context).evaluate([], {})
-    LocalClient(context).fit([], {})
-    after = LocalClient(context).evaluate([], {})
-    assert after[0] < before[0]

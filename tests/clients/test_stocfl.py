@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from torch import nn
 
-from cfl_flower.client.context import ClientState
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.clustering.similarity import normalise, sketch
 from cfl_flower.data.datasets.own import Folder
@@ -225,15 +224,3 @@ def test_devices_report_again_if_images_change_and_labels_do_not(
     assert "representation" in on_a_device(folder, make_context, 3).report(
         {"reported": 2}, 4
     )
-
-
-def test_the_last_report_taken_outlives_a_checkpoint(
-    make_context: MakeContext, tmp_path: Path
-) -> None:
-    client_of(make_context, 0, refresh="on_drift").remember(1)
-    context = replace(make_context(2), settings=replace(STO, refresh="on_drift"))
-    late = ClientState(tmp_path / "state", 2, keep_from=9)
-    for round in (2, 3):
-        client = StoCFLClient(replace(context, round=round, state=late))
-        client.report({"reported": 0}, round + 1)
-    assert late.part("report").at(0)

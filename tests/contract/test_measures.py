@@ -15,27 +15,6 @@ from tests.conftest import Runner
 COUNTED = ("balanced_accuracy", "macro_f1", "calibration")
 METRICS = f"metrics=[{','.join(COUNTED)}]"
 
-METHODS = [
-    ["strategy=fielding"],
-    ["strategy=ifca"],
-    ["strategy=fedccfa", "model=mlp", "partition.tests=whole"],
-    ["strategy=fedrep", "model=mlp"],
-    ["strategy=ccfl"],
-    ["strategy=local"],
-]
-
-
-@pytest.mark.parametrize("method", METHODS, ids=" ".join)
-def test_measures_stand_beside_the_same_numbers(
-    method: list[str], run_small: Runner, undisturbed: Runner
-) -> None:
-    plain = undisturbed(*method)
-    run = run_small(*method, METRICS)
-    for row, without in zip(run.numbers, plain.numbers, strict=True):
-        assert {k: v for k, v in row.items() if k not in COUNTED} == without
-        assert all(0 <= row[name] <= 1 for name in COUNTED)
-    assert not any(name in row for row in plain.numbers for name in COUNTED)
-
 
 def test_the_worst_tenth_is_that_of_the_clients(
     run_small: Runner, undisturbed: Runner
@@ -64,25 +43,6 @@ def test_a_run_that_goes_on_has_the_numbers_of_one_that_did_not_stop(
 def test_a_round_without_a_test_has_no_measures(run_small: Runner) -> None:
     run = run_small("system.evaluate_every=2", METRICS)
     assert [row["macro_f1"] is None for row in run.rounds] == [True, False, True, False]
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        *METHODS,
-        ["strategy=fedbabu", "model=mlp"],
-        ["privacy=local", "strategy/privacy=client"],
-    ],
-    ids=" ".join,
-)
-def test_held_out_samples_are_tested_beside_the_test_samples(
-    method: list[str], run_small: Runner
-) -> None:
-    run = run_small(*method, "partition.validation=0.2")
-    for row in run.rounds:
-        assert not row["failures"]
-        assert 0 < row["validation_accuracy"] < 1
-        assert row["validation_accuracy"] != row["accuracy"]
 
 
 @pytest.mark.parametrize("name", ["fielding", "ifca", "fedavg", "local", "ccfl"])

@@ -19,7 +19,7 @@ from cfl_flower.learning.aggregation import Average, Memory
 from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import Vector
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 pytestmark = pytest.mark.contract
 
@@ -105,21 +105,6 @@ def test_the_server_optimiser_goes_on_whatever_is_done_to_models(
     assert min(float(memory[0][0]) for memory in memories) == youngest
     # It forgets models that there are no more.
     assert len(memories) <= len(carried.state.models)
-
-
-@pytest.mark.parametrize("optimizer", ["fedavgm", "fedadagrad", "fedadam", "yogi"])
-@pytest.mark.parametrize("form", ["convex", "sum"])
-def test_groups_that_are_mixed_have_a_server_optimiser(
-    form: str, optimizer: str, run_small: Runner
-) -> None:
-    """Without a memory, a first step of momentum is the mean of the results."""
-    asked = [*FLEX, f"strategy.mixing_form={form}", "participants=12"]
-    plain = run_small(*asked, folder="plain")
-    run = run_small(*asked, f"server_optimizer={optimizer}", folder=optimizer)
-    pairs = zip(plain.rounds[1:], run.rounds[1:], strict=True)
-    assert all(one["loss"] != other["loss"] for one, other in pairs)
-    assert [len(memory) for memory in run.state.memories.values()].count(0) == 0
-    assert run.state.memories.keys() == set(map(digest, run.state.models))
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedrep"])

@@ -47,10 +47,6 @@ def test_the_first_sides_are_two_clusters_of_those_known() -> None:
     assert first_sides(GROUPS, np.arange(6) < 1).tolist() == [NEITHER] * 6
 
 
-def test_without_sides_to_compare_with_nothing_is_learned_of_them() -> None:
-    assert assign_sides(GROUPS, NOBODY).tolist() == NOBODY.tolist()
-
-
 def test_later_only_those_without_a_side_take_that_of_their_nearest() -> None:
     """As the authors' `knn_update_subR`; otherwise one side swallows the other."""
     known = np.array([1, NEITHER, 0, NEITHER, 1, 0])

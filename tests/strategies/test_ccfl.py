@@ -328,12 +328,3 @@ def test_mixtures_are_the_same_on_any_nodes_and_after_a_stop(run_mixed: Runner) 
     run_mixed("rounds=2", *plain, folder="stopped")
     longer = run_mixed("rounds=3", *plain, "resume=true", folder="stopped")
     assert numbers(longer) == numbers(run_mixed("rounds=3", *plain, folder="plain"))
-
-
-def test_every_round_advances_the_data_of_all(run_small: Runner) -> None:
-    run = run_small(*CCFL_SMALL, "drift.rounds=[3]", "rounds=3")
-    counts = {
-        round: [r["num_examples"] for r in run.clients if r["round"] == round]
-        for round in (1, 2, 3)
-    }
-    assert counts[1] == counts[2] != counts[3]

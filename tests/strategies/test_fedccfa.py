@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.communication.results import Results
-from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import CheckpointError
 from cfl_flower.runs.measures import class_scores
 from cfl_flower.types import Result
@@ -148,36 +147,6 @@ def test_class_clusters_are_the_true_concepts(undisturbed: Runner) -> None:
     assert after["class_ari"] == [1] * 10
 
 
-def test_shared_extractor_adapts_to_drift_where_one_model_cannot(
-    run_small: Runner, undisturbed: Runner
-) -> None:
-    ours = undisturbed(*CCFA).rounds[-1]["accuracy"]
-    single = run_small(*CCFA[:-1], "strategy=fedavg")
-    assert ours > single.rounds[-1]["accuracy"] + 0.1
-
-
-ABLATIONS = [
-    ["strategy.clustering=local"],
-    ["strategy.clustering=oracle"],
-    ["strategy.alignment=none"],
-    ["strategy.alignment=l2", "strategy.alignment_weight=0.5"],
-    ["strategy.alignment_weight=0.5"],
-    ["strategy.anchors=global", "strategy.alignment_weight=0.5"],
-    ["strategy.row_weighting=samples"],
-    ["strategy.fine_tuning=3"],
-]
-
-
-@pytest.mark.slow
-def test_every_ablation_is_a_run_of_its_own(run_small: Runner) -> None:
-    short = [*CCFA, "rounds=3", "drift.rounds=[3]", "strategy.start=1", "clients=6"]
-    short += ["participants=6", "strategy.local.epochs=1", "strategy.reach=0.03"]
-    kinds = [[], *ABLATIONS]
-    runs = [run_small(*short, *kind, folder=str(i)) for i, kind in enumerate(kinds)]
-    losses = [run.rounds[-1]["loss"] for run in runs]
-    assert len(set(losses)) == len(kinds)
-
-
 def test_the_oracle_clusters_by_the_true_concepts(run_small: Runner) -> None:
     options = [*CCFA, "rounds=2", "drift.rounds=[2]", "strategy.local.epochs=1"]
     run = run_small(*options, "strategy.clustering=oracle")
@@ -223,15 +192,6 @@ def test_generalised_and_personalised_accuracy_are_both_there(
     assert "personalised" not in own.rounds[-1]
     assert {row["personalised"] for row in own.clients} == {None}
     assert last["personalised"] > last["accuracy"]
-
-
-def test_the_true_concepts_of_a_class_are_what_clients_call_by_it() -> None:
-    config = compose_config(CCFA)
-    concepts = config.timeline.world(5).meanings
-    assert np.unique(concepts[:, 1]).size == 2
-    assert np.unique(concepts[:, 0]).size == 1
-    assert (concepts[[0, 1, 2, 10], 1] == concepts[0, 1]).all()
-    assert concepts[3, 1] != concepts[0, 1]
 
 
 def test_distances_of_a_saved_run_are_drawn(run_small: Runner) -> None:

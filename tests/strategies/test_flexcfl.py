@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.communication.results import Results
-from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.runs.measures import note_discrepancies
-from cfl_flower.server_app import execute, open_stream
 from cfl_flower.types import Plan, Result
-from simulations.engines.inprocess import InProcessGrid
 from strategies.flexcfl import (
     FlexCFL,
     group_updates,
     mean_directions,
     mix_between,
 )
-from tests.conftest import Run, Runner, open_method
+from tests.conftest import Runner, open_method
 
 FLEX = ["strategy=flexcfl", "clusters=3"]
 
@@ -67,17 +62,6 @@ def test_random_centres_are_single_updates() -> None:
     assert all(map(np.array_equal, directions, updates))
 
 
-@given(st.integers(0, 99))
-@settings(deadline=None, max_examples=10)
-def test_equal_updates_are_never_separated(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    kinds = rng.normal(size=(2, 7850)).astype(np.float32)
-    updates = [kinds[client % 2] for client in range(60)]
-    groups, directions = group_updates(updates, 3, "edc", rng)
-    assert groups.tolist() == [0, 1] * 30
-    assert [bool(direction.any()) for direction in directions] == [True, True, False]
-
-
 def test_groups_without_members_have_no_direction() -> None:
     alike = [np.float32([1, 2])] * 4
     rng = np.random.default_rng(0)
@@ -100,22 +84,6 @@ def test_mixing_between_groups_by_hand() -> None:
     assert convex[1] == pytest.approx(np.array([1.2 + 2, 1.6 + 2]) / (0.4 + 1 + 2))
 
 
-@given(st.integers(0, 999), st.floats(0, 50))
-def test_convex_mixing_never_lets_norms_grow(seed: int, rate: float) -> None:
-    rng = np.random.default_rng(seed)
-    models = list(rng.normal(size=(4, 9)).astype(np.float32))
-    largest = max(np.linalg.norm(model) for model in models)
-    for mixed in mix_between(models, rate, "convex"):
-        assert np.linalg.norm(mixed) <= largest * (1 + 1e-5)
-
-
-def test_without_a_rate_nothing_is_mixed() -> None:
-    models = [np.float32([1, 2]), np.float32([0, 0])]
-    for form in ("sum", "convex"):
-        mixed = mix_between(models, 0.0, form)
-        assert [each.tolist() for each in mixed] == [[1, 2], [0, 0]]
-
-
 # The whole
 
 
@@ -133,17 +101,6 @@ def test_groups_follow_the_true_concepts_and_clients_migrate(run_small: Runner) 
     assert static.rounds[3]["ari"] < 1
     assert static.rounds[3]["accuracy"] < flexible.rounds[3]["accuracy"]
     assert static.rounds[2]["drifted"] is None
-
-
-def test_sketches_make_the_cold_start_cheap_and_find_the_same_groups(
-    run_small: Runner,
-) -> None:
-    options = [*FLEX, "strategy.alpha=2", "drift=none", "rounds=1"]
-    whole = run_small(*options, folder="whole")
-    sketched = run_small(*options, "strategy.sketch=128", folder="sketched")
-    saved = whole.rounds[0]["bytes_up"] - sketched.rounds[0]["bytes_up"]
-    assert saved == 6 * (650 - 128) * 4
-    assert sketched.rounds[0]["ari"] == whole.rounds[0]["ari"] == 1
 
 
 def test_all_clients_can_migrate_at_once(run_small: Runner) -> None:
@@ -312,25 +269,3 @@ def test_a_cold_start_without_any_samples_ends_the_run_in_one_line(
     hello = [Result(client, 0) for client in range(3)]
     with pytest.raises(NoValidResultError, match="nobody has samples"):
         strategy.start_groups(1, hello, np.random.default_rng(0))
-
-
-def test_a_client_without_samples_joins_no_group(tmp_path: Path) -> None:
-    options = [*FLEX, "drift=none", "clients=30", "participants=15", "rounds=2"]
-    options += ["partition=few_classes", "partition.minimum=0", "partition.sigma=4"]
-    config = compose_config([*options, f"output_dir={tmp_path}"])
-    stream = open_stream(config)
-    empty = [c for c in range(30) if len(stream.view(c, 1).train_indices) == 0]
-    assert empty
-    execute(InProcessGrid(), config, Console(file=io.StringIO()))
-    assert Run(tmp_path).state.clients == [
-        client for client in range(30) if client not in empty
-    ]
-
-
-def test_discrepancy_is_measured_for_all_methods_but_local(run_small: Runner) -> None:
-    for strategy in ("fedavg", "flexcfl"):
-        run = run_small(f"strategy={strategy}", "drift=none", folder=strategy)
-        assert all(row["discrepancy"] > 0 for row in run.rounds)
-        counts = {len(row["discrepancies"]) for row in run.rounds}
-        assert counts == {1 if strategy == "fedavg" else 5}
-    assert "discrepancy" not in run_small("strategy=local", folder="local").rounds[0]

@@ -58,15 +58,6 @@ def test_participants_are_averaged_plainly_in_their_chosen_cluster(
     assert strategy.state.clusters.tolist() == [1, 1, 1, 0]
 
 
-def test_those_who_choose_another_cluster_have_moved(tmp_path: Path) -> None:
-    strategy = ifca(tmp_path)
-    choices = {0: 1, 1: 0, 2: 1, 3: 0}
-    results = [Result(c, 9, [np.float32([6])], report=k) for c, k in choices.items()]
-    strategy.absorb_train(1, results)
-    # Clients 0 and 3; the others have chosen their cluster again.
-    assert strategy.run.record.moved == 2
-
-
 def test_moves_in_training_and_by_migration_are_added_up(tmp_path: Path) -> None:
     strategy = ifca(tmp_path)
     strategy.settings = replace(strategy.settings, migration=True)

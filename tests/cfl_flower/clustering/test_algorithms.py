@@ -110,12 +110,6 @@ def test_points_without_structure_are_one_cluster(points: np.ndarray) -> None:
     assert not choose_clusters(points, "l1", KMeansScan(), rng()).any()
 
 
-def test_choose_clusters_accepts_fewer_distinct_points_than_k() -> None:
-    points = np.float32([[1, 0], [0, 1]] * 20)
-    found = choose_clusters(points, "l1", KMeansScan(), rng())
-    assert found.tolist() == [0, 1] * 20
-
-
 def test_the_scan_stays_within_its_range() -> None:
     points, _ = histograms(6, 5)
     found = choose_clusters(points, "l1", KMeansScan(2, 3), rng())

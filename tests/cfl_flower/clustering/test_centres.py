@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.fielding.reclustering import (
-    adapt_delta,
     largest_shift,
     mean_centre_distance,
     move_drifted,
@@ -78,11 +77,3 @@ def test_reclustering_is_triggered_at_a_third_of_theta(
     shift: float, theta: float, expected: bool
 ) -> None:
     assert needs_reclustering(shift, theta, 1 / 3) is expected
-
-
-def test_delta_doubles_after_two_reclusterings_and_never_falls_below_its_start() -> (
-    None
-):
-    assert adapt_delta(0.1, 0.1, consecutive=2) == 0.2
-    assert adapt_delta(0.2, 0.1, consecutive=1) == 0.1
-    assert adapt_delta(0.1, 0.1, consecutive=0) == 0.1

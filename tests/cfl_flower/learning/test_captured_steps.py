@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from cfl_flower.learning import cohort_training
 from cfl_flower.learning.by_name import OPTIMIZERS
 from cfl_flower.learning.cohort_training import (
     COHORTS,
@@ -132,20 +129,6 @@ def test_a_rate_that_changes_needs_no_new_graph() -> None:
     assert cohort._graphs
 
 
-def test_clients_draw_the_same_in_every_cohort() -> None:
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(784, CLASSES))
-    model = FlatModel(module.double(), "cuda")
-    local = LocalTraining(steps=8)
-    together = make_jobs(model, [20, 30, 9], local, 1)
-    apart = make_jobs(model, [20, 30, 9], local, 1)
-    train_cohort(together)
-    for job in apart:
-        train_cohort([job])
-    for job, other in zip(together, apart, strict=True):
-        torch.testing.assert_close(job.model.vector, other.model.vector)
-
-
 class Asking(nn.Module):
     """A network that asks the GPU for a number, which no graph can."""
 
@@ -168,31 +151,3 @@ def test_what_cannot_be_captured_is_called_instead(
     (cohort,) = COHORTS.values()
     assert not cohort._graphs
     assert_as_alone(Mclr().build(SHAPE, CLASSES), LocalTraining(epochs=2), ROUNDS)
-
-
-def test_memory_that_runs_out_halves_a_cohort(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = cohort_training.Cohort.train
-    sizes: list[int] = []
-
-    def limited(self: object, jobs: list[TrainingJob], rows: np.ndarray) -> None:
-        sizes.append(len(jobs))
-        if len(jobs) > 2:
-            raise torch.OutOfMemoryError
-        plain(self, jobs, rows)
-
-    monkeypatch.setattr(cohort_training.Cohort, "train", limited)
-    torch.manual_seed(0)
-    local = LocalTraining(steps=8)
-    assert_as_alone(Mclr().build(SHAPE, CLASSES), local, [[20, 30, 10, 9]])
-    assert sizes == [4, 2, 2]
-
-
-def test_what_is_left_of_a_client_that_is_done_stays() -> None:
-    torch.manual_seed(0)
-    model = FlatModel(Mclr().build(SHAPE, CLASSES).double(), "cuda")
-    local = LocalTraining(epochs=9, momentum=0.9, weight_decay=0.1)
-    jobs = make_jobs(model, [3, 300, 280, 270], local, 1)
-    short = make_jobs(model, [3, 300, 280, 270], replace(local, epochs=9), 1)[:1]
-    train_cohort(jobs)
-    train_alone(short[0])
-    torch.testing.assert_close(jobs[0].model.vector, short[0].model.vector)

@@ -9,17 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.decoupling import (
-    AlignedLoss,
     Anchors,
     balanced_batch,
     class_means,
     contrast,
     distance,
-    initial_classifier,
     label_entropy,
     represent,
     train_classifier,
@@ -70,11 +67,6 @@ def test_every_network_splits_into_extractor_and_classifier(
     assert represent(model, x).shape == (3, split.width)
 
 
-def test_split_networks_have_the_papers_sizes() -> None:
-    split = FlatModel(FedCcfaCnn().build((1, 28, 28), 10)).split
-    assert split.lengths == (115_776, 1_290)
-
-
 def test_a_network_without_a_linear_classifier_is_refused() -> None:
     with pytest.raises(ConfigError, match="no linear classifier"):
         _ = FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(4, 2))).split
@@ -118,13 +110,6 @@ def test_a_correction_is_added_to_every_gradient() -> None:
     assert model.to_vector() == pytest.approx(plain - 0.5, abs=1e-5)
 
 
-def test_initial_classifiers_have_torchs_distribution() -> None:
-    split = FlatModel(Mlp(100).build((1, 8, 8), 10)).split
-    drawn = initial_classifier(split, np.random.default_rng(0))
-    assert drawn.shape == (1010,)
-    assert 0.09 < np.abs(drawn).max() <= 0.1
-
-
 # Batches, anchors, entropy
 
 
@@ -158,14 +143,6 @@ def test_entropy_skips_absent_labels() -> None:
 # Alignment
 
 
-def test_contrast_equals_the_value_computed_by_hand() -> None:
-    # Cosines of z = (1, 0) with both anchors: 1 and 0; tau = 0.5.
-    anchors = Anchors(np.float32([[2, 0], [0, 3]]), np.array([True, True]))
-    loss = contrast(anchors, 0.5, CPU)
-    value = loss(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))
-    assert float(value) == pytest.approx(math.log(1 + math.exp(-2)))
-
-
 def test_classes_without_an_anchor_neither_attract_nor_repel() -> None:
     points = np.float32([[2, 0], [0, 3], [0, 0]])
     anchors = Anchors(points, np.array([True, True, False]))
@@ -185,21 +162,3 @@ def test_classes_without_an_anchor_neither_attract_nor_repel() -> None:
         none = masked(z, torch.tensor([2, 2]))
         assert float(none.detach()) == 0
         assert torch.autograd.grad(none, z)[0].tolist() == [[0, 0], [0, 0]]
-
-
-def test_distance_is_the_mean_over_samples_and_coordinates() -> None:
-    anchors = Anchors(np.float32([[1, 1], [0, 0]]), np.array([True, True]))
-    z = torch.tensor([[1.0, 3.0], [2.0, 0.0]])
-    value = distance(anchors, CPU)(z, torch.tensor([0, 1]))
-    assert float(value) == (0 + 4 + 4 + 0) / 4
-
-
-def test_the_aligned_loss_equals_eq_9() -> None:
-    model = FlatModel(Mlp(2).build((4,), 2))
-    anchors = Anchors(np.float32([[1, 0], [0, 1]]), np.array([True, True]))
-    x, y = torch.rand(5, 4), torch.tensor([0, 1, 1, 0, 1])
-    alignment = contrast(anchors, 0.1, CPU)
-    found = AlignedLoss(alignment, 0.3)(model.module, x, y)
-    z = represent(model, x)
-    expected = cross_entropy(model.module(x), y) + 0.3 * alignment(z, y)
-    assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)

@@ -3,27 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from cfl_flower.learning.gradients import full_gradient, gradient_writer
-from cfl_flower.models import FlatModel, Mclr, Mlp
+from cfl_flower.models import FlatModel, Mlp
 
 
 def samples() -> tuple[Tensor, Tensor]:
     return torch.rand(12, 1, 2, 3), torch.arange(12) % 4
-
-
-@pytest.mark.parametrize("settings", [Mclr(), Mlp(hidden=5)])
-def test_the_gradient_equals_autograds(settings: Mclr | Mlp) -> None:
-    torch.manual_seed(0)
-    x, y = samples()
-    model = FlatModel(settings.build((1, 2, 3), 4))
-    with torch.no_grad():
-        gradient_writer(model)(x, y)
-    parameters = list(model.module.parameters())
-    loss = cross_entropy(model.module(x), y)
-    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
-    torch.testing.assert_close(model.gradient, expected)
 
 
 def test_the_gradient_in_blocks_equals_that_of_all_samples(

@@ -101,14 +101,6 @@ def test_the_nearest_to_the_centre_are_chosen_and_ties_are_drawn() -> None:
     assert len(drawn) > 5
 
 
-def test_oort_explores_at_first_and_selects_the_requested_number() -> None:
-    nobody = History().extended(6)
-    chosen = Oort().choose(
-        MEMBERS, 4, np.random.default_rng(0), Known(1, nobody, np.zeros(0))
-    )
-    assert len(set(chosen.tolist())) == 4
-
-
 @given(st.integers(0, 999), st.integers(1, 6), st.integers(1, 60))
 def test_oort_chooses_without_replacement(seed: int, count: int, round: int) -> None:
     rng = np.random.default_rng(seed)

@@ -16,8 +16,6 @@ from cfl_flower.learning.testing import evaluate
 from cfl_flower.learning.training import WHOLE, batches, least_batch, pretrain, train
 from cfl_flower.models import FlatModel, Mclr, Mlp
 
-FULL = {"epochs": 1, "batch_size": 100}
-
 
 @pytest.fixture
 def data() -> tuple[Tensor, Tensor]:
@@ -37,35 +35,6 @@ def rng() -> np.random.Generator:
 @torch.no_grad()
 def compute_gradient(model: FlatModel, x: Tensor, y: Tensor) -> None:
     gradient_writer(model)(x, y)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        *({}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"momentum": 0.5, "epochs": 3}),
-        {"optimizer": "adam"},
-    ],
-)
-def test_local_training_equals_torchs_optimisers(
-    options: dict, data: tuple[Tensor, Tensor]
-) -> None:
-    settings = LocalTraining(**{**FULL, "epochs": 4, **options}, learning_rate=0.3)
-    ours, theirs = fresh(), fresh()
-    train(ours, *data, settings, rng())
-    parameters = list(theirs.module.parameters())
-    optimizer: torch.optim.Optimizer = torch.optim.SGD(
-        parameters,
-        lr=0.3,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-    )
-    if settings.optimizer == "adam":
-        optimizer = torch.optim.Adam(parameters, lr=0.3)
-    for _ in range(settings.epochs):
-        theirs.gradient.zero_()
-        cross_entropy(theirs.module(data[0]), data[1]).backward()
-        optimizer.step()
-    torch.testing.assert_close(ours.vector, theirs.vector)
 
 
 OPTIONS = [
@@ -175,12 +144,6 @@ def test_steps_cycle_over_the_data_and_override_epochs() -> None:
     assert once.count_samples(11) == 11
 
 
-def test_inputs_and_labels_stay_together() -> None:
-    y = torch.arange(10)
-    for x_batch, y_batch in batches(y * 3, y, LocalTraining(batch_size=4), rng()):
-        assert torch.equal(x_batch, y_batch * 3)
-
-
 def test_training_without_samples_or_weights_changes_nothing(
     data: tuple[Tensor, Tensor],
 ) -> None:
@@ -217,20 +180,6 @@ def test_a_server_pretrains_as_a_client_trains_and_refuses_to_diverge(
         pretrain(model, start, huge, data[1], wild, rng(), "shared")
 
 
-def test_a_network_without_a_closed_form_takes_torchs_steps_too(
-    data: tuple[Tensor, Tensor],
-) -> None:
-    settings = LocalTraining(epochs=4, batch_size=100, learning_rate=0.3, momentum=0.9)
-    ours, theirs = fresh(Mlp(hidden=5)), fresh(Mlp(hidden=5))
-    train(ours, *data, settings, rng())
-    optimizer = torch.optim.SGD(theirs.module.parameters(), lr=0.3, momentum=0.9)
-    for _ in range(4):
-        theirs.gradient.zero_()
-        cross_entropy(theirs.module(data[0]), data[1]).backward()
-        optimizer.step()
-    torch.testing.assert_close(ours.vector, theirs.vector)
-
-
 def test_every_round_starts_without_the_momentum_of_the_last(
     data: tuple[Tensor, Tensor],
 ) -> None:
@@ -242,28 +191,6 @@ def test_every_round_starts_without_the_momentum_of_the_last(
     expected = model.vector - 0.3 * model.gradient
     train(model, *data, settings, rng())
     torch.testing.assert_close(model.vector, expected)
-
-
-def test_equal_generators_train_equal_models(data: tuple[Tensor, Tensor]) -> None:
-    settings = LocalTraining(epochs=2, batch_size=5)
-    one, again, other = fresh(), fresh(), fresh()
-    train(one, *data, settings, rng())
-    train(again, *data, settings, rng())
-    train(other, *data, settings, np.random.default_rng(1))
-    assert torch.equal(one.vector, again.vector)
-    assert not torch.equal(one.vector, other.vector)
-
-
-def test_the_proximal_term_holds_weights_near_another_model(
-    data: tuple[Tensor, Tensor],
-) -> None:
-    # With a learning rate of 1 / mu one step ends at the anchor less gradient / mu.
-    settings = LocalTraining(epochs=1, batch_size=100, learning_rate=0.25, mu=4.0)
-    model, anchor = fresh(), torch.ones_like(fresh().weights)
-    compute_gradient(model, *data)
-    expected = anchor - model.gradient / 4
-    train(model, *data, settings, rng(), anchor=anchor)
-    torch.testing.assert_close(model.weights, expected)
 
 
 # The last batch of a pass

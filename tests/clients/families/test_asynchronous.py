@@ -84,26 +84,6 @@ def test_device_waits_no_longer_than_it_wants(
     assert [row["failures"] for row in run.rounds] == [[], []]
 
 
-def test_drift_asks_for_an_upload(
-    run_small: Runner, tmp_path: Path, sites: Sites
-) -> None:
-    sides = [LOW, HIGH]
-
-    def drift() -> None:
-        sides.reverse()
-        for name in "abc":
-            # In one step: a device that looks in between would have no samples.
-            add_samples(tmp_path / f"new-{name}", "first", sides[0])
-            site = tmp_path / f"site-{name}"
-            (tmp_path / f"new-{name}" / "first.npz").replace(site / "first.npz")
-        time.sleep(0.3)
-
-    options = ["strategy.policy.drift=0.5", "strategy.policy.wait=600", "rounds=3"]
-    with every_moment(drift):
-        run = run_sites(run_small, tmp_path, sites, *options)
-    assert len(run.rounds) == 3
-
-
 def test_upload_that_failed_is_not_held_again(
     make_context: MakeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

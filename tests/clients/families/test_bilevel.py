@@ -1,38 +1,29 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import train
 from cfl_flower.seeding import generator
 from clients.ditto import DittoClient
-from clients.stocfl import StoCFLClient
 from strategies.ditto import DittoSettings
-from strategies.stocfl import StoCFLSettings
 from tests.clients.conftest import MakeContext
 
 LOCAL = LocalTraining(epochs=1)
 
 
-@pytest.mark.parametrize("method", ["ditto", "stocfl"])
 def test_one_model_is_trained_near_the_other_as_it_was_received(
-    method: str, make_context: MakeContext
+    make_context: MakeContext,
 ) -> None:
     # Of min f(theta) + lambda/2 |theta - omega|^2 and min f(omega).
     context = make_context(2)
     theta = context.initial() + np.float32(0.02)
     omega = context.initial()
-    own = {"local": LOCAL, "regularisation": 0.7}
-    if method == "ditto":
-        context.settings = DittoSettings(**own)
-        context.state.save(1, {"model": theta})
-        (sent,), _, _ = DittoClient(context).fit([omega], {})
-        near = context.state.at(2)["model"]
-    else:
-        context.settings = StoCFLSettings(**own)
-        (near, sent), _, _ = StoCFLClient(context).fit([omega, theta], {})
+    context.settings = DittoSettings(local=LOCAL, regularisation=0.7)
+    context.state.save(1, {"model": theta})
+    (sent,), _, _ = DittoClient(context).fit([omega], {})
+    near = context.state.at(2)["model"]
     samples = context.stream.view(2, 2).train()
     expected = []
     for start, mu, purpose in ((theta, 0.7, "batches"), (omega, 0.0, "global")):

@@ -157,15 +157,6 @@ def test_an_empty_cluster_takes_no_part_in_theta_and_can_be_joined_again(
     assert fielding.state.models[0].tolist() == [1, 1]
 
 
-def test_without_reports_nothing_changes(tmp_path: Path) -> None:
-    fielding = two_groups(tmp_path)
-    before = fielding.state.clusters, fielding.state.centres
-    fielding.absorb_evaluate(1, [Result(0, 5, metrics={"correct": 3})])
-    assert (fielding.run.record.drifted, fielding.run.record.moved) == (0, 0)
-    assert fielding.state.clusters is before[0]
-    assert fielding.state.centres is before[1]
-
-
 def test_a_threshold_is_tried_on_rounds_with_drift_only(tmp_path: Path) -> None:
     fielding = two_groups(tmp_path, "strategy/threshold_learning=trials")
     fielding.run.record.accuracy = 0.5
@@ -178,14 +169,6 @@ def test_a_threshold_is_tried_on_rounds_with_drift_only(tmp_path: Path) -> None:
 # End to end, in process
 
 
-def test_all_drifted_clients_report_selected_or_not(run_small: Runner) -> None:
-    run = run_small("participants=3")
-    assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 0]
-    assert [row["reclustered"] for row in run.rounds] == [False, True, False, False]
-    assert run.rounds[-1]["ari"] == 1
-    assert all(row["heterogeneity"] is not None for row in run.rounds)
-
-
 def test_reports_of_participants_alone_leave_the_others_where_they_are(
     run_small: Runner,
 ) -> None:
@@ -194,20 +177,6 @@ def test_reports_of_participants_alone_leave_the_others_where_they_are(
     # Who is not heard at the drift is heard when it trains.
     assert drifted[:2] == [0, 3]
     assert 0 < sum(drifted[2:]) <= 6
-
-
-def test_reclustering_restores_what_drift_took(run_small: Runner) -> None:
-    options = ["clients=20", "rounds=8", "drift.rounds=[6]", "partition.groups=5"]
-    with_it = run_small(*options, folder="with")
-    without = run_small(*options, "strategy.threshold=99", folder="without")
-    assert with_it.rounds[-1]["heterogeneity"] < without.rounds[-1]["heterogeneity"]
-    assert with_it.rounds[-1]["accuracy"] > without.rounds[-1]["accuracy"]
-
-
-def test_a_tolerant_client_measures_from_its_last_report(run_small: Runner) -> None:
-    # New groups of labels change a histogram by far more than a fifth.
-    run = run_small("strategy.tolerance=0.2", "rounds=6", "drift.rounds=[3,5]")
-    assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 12, 0, 0]
 
 
 def test_clients_are_asked_although_they_are_not_tested(run_small: Runner) -> None:

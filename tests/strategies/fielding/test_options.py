@@ -102,7 +102,6 @@ def test_embeddings_and_gradients_see_a_covariate_shift(
 
 HALF = ["drift.rounds=[3]", "drift.fraction=0.5"]
 KINDS = {
-    "labels": ["drift=regroup", "drift.rounds=[3]"],
     "covariate": ["drift=rotate", *HALF, "clients=20", "partition.groups=5"],
     "concept": [
         "drift=concept_half",
@@ -127,11 +126,8 @@ def test_labels_and_gradient_together_follow_every_kind_of_drift(
     assert combined.rounds[1]["ari"] == 1
     assert combined.rounds[1]["reclustered"]
     before, after = labels.rounds[-1], combined.rounds[-1]
-    if kind == "labels":
-        assert after["ari"] == before["ari"] == 1
-    else:
-        assert after["ari"] > before["ari"]
-        assert after["accuracy"] > before["accuracy"]
+    assert after["ari"] > before["ari"]
+    assert after["accuracy"] > before["accuracy"]
 
 
 def test_a_sketch_is_sent_instead_of_the_gradient(run_small: Runner) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfl_flower.runs.record import RoundRecord
 from strategies.fielding.threshold import (
-    LearnedThreshold,
     Trials,
     best_candidate,
     candidates,
@@ -55,23 +53,6 @@ def test_a_clearly_better_threshold_is_found() -> None:
     assert best_candidate(flat, COUNT, CONFIGURED, rng) == CONFIGURED
     flat[[turn(trial, COUNT) == 0 for trial in range(2 * COUNT)]] = 0.1
     assert best_candidate(flat, COUNT, CONFIGURED, rng) == 0
-
-
-@pytest.mark.parametrize(("every", "again"), [(5, [25, 35]), (0, [])])
-def test_thresholds_are_tried_again_so_many_rounds_after_one_was_chosen(
-    every: int, again: list[int]
-) -> None:
-    learning, rng = LearnedThreshold(relearn_every=every), np.random.default_rng(0)
-    tried = Trials(np.zeros(2 * COUNT), latest=0.5)
-    trials, begun = tried, []
-    for number in range(20, 38):
-        # Chosen in round 20, and once more in round 30.
-        trials = tried if number == 30 and every else trials
-        chosen = trials.learned
-        record = RoundRecord(number, accuracy=0.5)
-        trials = learning.after_round(trials, record, False, 1 / 3, rng)
-        begun += [number] if trials.learned is None and chosen is not None else []
-    assert begun == again
 
 
 def test_a_trial_is_a_drift_and_so_many_tests_after_it() -> None:
