@@ -128,7 +128,7 @@ def test_the_small_stem_keeps_the_resolution_of_any_image(network: Any) -> None:
 
 
 @pytest.mark.parametrize(("settings", "shape"), ADAPTED)
-def test_a_network_adapts_and_trains_even_on_a_batch_of_one(
+def test_a_network_adapts_trains_on_a_batch_of_one_and_has_two_parts(
     settings: ModelSettings, shape: tuple[int, ...]
 ) -> None:
     model = FlatModel(draw(settings, shape, 7))
@@ -137,6 +137,12 @@ def test_a_network_adapts_and_trains_even_on_a_batch_of_one(
     assert logits.shape == (1, 7)
     logits.square().sum().backward()
     assert model.gradient.isfinite().all()
+    module = model.module.eval()
+    x = torch.rand(2, *shape)
+    features = module.extractor(x)
+    assert features.shape == (2, module.classifier.in_features)
+    assert torch.equal(module(x), module.classifier(features))
+    assert module.classifier not in list(module.extractor.modules())
 
 
 @pytest.mark.parametrize("blocks", [2, 3])
@@ -156,21 +162,6 @@ def test_fedccfas_blocks_give_what_the_papers_order_gives(blocks: int) -> None:
     expected.square().sum().backward()
     torch.testing.assert_close(logits, expected)
     torch.testing.assert_close(first, model.gradient, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(("settings", "shape"), ADAPTED)
-def test_logits_are_the_classifier_of_the_extractor(
-    settings: ModelSettings, shape: tuple[int, ...]
-) -> None:
-    module = draw(settings, shape, 5).eval()
-    x = torch.rand(2, *shape)
-    assert isinstance(module, Network)
-    features = module.extractor(x)
-    assert features.shape == (2, module.classifier.in_features)
-    assert torch.equal(module(x), module.classifier(features))
-    classifiers = [part for part in module.modules() if part is module.classifier]
-    assert len(classifiers) == 1
-    assert module.classifier not in list(module.extractor.modules())
 
 
 @pytest.mark.parametrize(
@@ -234,14 +225,6 @@ def test_running_statistics_of_a_batch_reach_the_vector() -> None:
         model.module(torch.tensor([[0.0, 10.0], [2.0, 30.0]]))
     expected = [1, 1, 0, 0, 0.19, 3.8, 0.81 + 0.19 * 2, 0.81 + 0.19 * 200]
     np.testing.assert_allclose(model.to_vector(), expected, rtol=1e-6)
-
-
-def test_the_optimiser_sees_parameters_only() -> None:
-    model = normalised()
-    assert model.weights.shape == model.gradient.shape == (4,)
-    model.weights.fill_(9)
-    assert model.to_vector().tolist() == [9, 9, 9, 9, 0, 0, 1, 1]
-    assert model.module.weight.tolist() == [9, 9]
 
 
 @pytest.mark.parametrize("settings", [ResNet18(), ShuffleNetV2()])

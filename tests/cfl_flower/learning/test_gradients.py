@@ -1,26 +1,143 @@
+"""Closed forms against autograd, and by hand."""
+
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
-from cfl_flower.learning.gradients import full_gradient, gradient_writer
-from cfl_flower.models import FlatModel, Mlp
+from cfl_flower.learning.gradients import (
+    dense_gradient_writer,
+    dense_layers,
+    full_gradient,
+)
+from cfl_flower.models import FlatModel, Mclr, Mlp, Network
 
 
-def samples() -> tuple[Tensor, Tensor]:
-    return torch.rand(12, 1, 2, 3), torch.arange(12) % 4
+def deep(*widths: int) -> Network:
+    """Return a network of some hidden layers, on inputs of shape (2, 3), 4 classes."""
+    parts: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in zip((6, *widths), widths, strict=False):
+        parts += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return Network(nn.Sequential(*parts), nn.Linear((6, *widths)[-1], 4))
+
+
+def closed_form(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
+    """Return the gradient that is written, shape (p,)."""
+    layers = dense_layers(model.module)
+    assert layers is not None
+    model.gradient.fill_(torch.nan)  # what was there before is no part of it
+    with torch.no_grad():
+        dense_gradient_writer(layers)(x, y)
+    return model.gradient.clone()
+
+
+def by_autograd(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
+    """Return the gradient of the mean cross-entropy, shape (p,)."""
+    model.gradient.zero_()
+    cross_entropy(model.module(x), y).backward()  # type: ignore[no-untyped-call]
+    return model.gradient.clone()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    widths=st.lists(st.integers(1, 9), max_size=3),
+    samples=st.integers(1, 12),
+    scale=st.sampled_from([0.01, 1.0, 30.0]),
+    seed=st.integers(0, 2**16),
+)
+def test_closed_form_is_autograds_gradient(
+    widths: list[int], samples: int, scale: float, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    model = FlatModel(deep(*widths))
+    x, y = scale * torch.randn(samples, 2, 3), torch.randint(4, (samples,))
+    expected = by_autograd(model, x, y)
+    closeness = 1e-5 * (1 + float(expected.abs().max()))
+    assert torch.allclose(closed_form(model, x, y), expected, rtol=0, atol=closeness)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    widths=st.lists(st.integers(1, 9), max_size=3),
+    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4),
+    rate=st.sampled_from([0.0, 0.05, 0.5]),
+    seed=st.integers(0, 2**16),
+)
+def test_steps_of_a_rate_are_those_of_torchs_sgd(
+    widths: list[int], sizes: list[int], rate: float, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    model = FlatModel(deep(*widths).double())
+    theirs = model.clone()
+    optimizer = torch.optim.SGD(theirs.module.parameters(), lr=rate)
+    layers = dense_layers(model.module)
+    assert layers is not None
+    take_step = dense_gradient_writer(layers, rate)
+    model.gradient.fill_(torch.nan)
+    for size in sizes:
+        x, y = torch.randn(size, 2, 3).double(), torch.randint(4, (size,))
+        with torch.no_grad():
+            take_step(x, y)
+        by_autograd(theirs, x, y)
+        optimizer.step()
+    torch.testing.assert_close(model.weights, theirs.weights, rtol=1e-10, atol=1e-12)
+
+
+def test_gradient_by_hand() -> None:
+    """One input, one hidden unit: z = (2h, 0) with h = relu(x), and the label is 1."""
+    network = Network(
+        nn.Sequential(nn.Flatten(), nn.Linear(1, 1), nn.ReLU()), nn.Linear(1, 2)
+    )
+    model = FlatModel(network)
+    model.weights.copy_(torch.tensor([1.0, 0.0, 2.0, 0.0, 0.0, 0.0]))
+    x, y = torch.tensor([[3.0]]), torch.tensor([1])
+    p = float(torch.sigmoid(torch.tensor(6.0)))
+    through = 2 * p  # (p, -p) times the classifier's (2, 0)
+    expected = [3 * through, through, 3 * p, -3 * p, p, -p]
+    assert closed_form(model, x, y).tolist() == pytest.approx(expected, abs=1e-6)
+
+
+class Doubled(Network):
+    """A network that does more than its layers say."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return twice the logits."""
+        return 2 * super().forward(x)
+
+
+def test_networks_of_another_form_are_left_to_autograd() -> None:
+    flat, hidden = nn.Flatten(), nn.Linear(6, 3)
+    others = [
+        Network(nn.Sequential(flat, hidden, nn.Tanh()), nn.Linear(3, 4)),
+        Network(nn.Sequential(flat, hidden, nn.ReLU(), nn.Dropout()), nn.Linear(3, 4)),
+        Network(nn.Sequential(flat, hidden), nn.Linear(3, 4)),
+        Network(nn.Sequential(hidden, nn.ReLU()), nn.Linear(3, 4)),
+        Network(nn.Sequential(flat, hidden, nn.ReLU()), nn.Linear(3, 4, bias=False)),
+        Network(nn.Identity(), nn.Linear(6, 4)),
+        Doubled(nn.Sequential(flat, hidden, nn.ReLU()), nn.Linear(3, 4)),
+        nn.Linear(6, 4),
+    ]
+    assert [dense_layers(each) for each in others] == [None] * len(others)
+
+
+def test_the_papers_small_networks_have_a_closed_form() -> None:
+    shapes = [
+        [each.weight.shape for each in dense_layers(m.build((1, 28, 28), 10)) or []]
+        for m in (Mclr(), Mlp(hidden=200))
+    ]
+    assert shapes == [[(10, 784)], [(200, 784), (10, 200)]]
 
 
 def test_the_gradient_in_blocks_equals_that_of_all_samples(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    torch.manual_seed(0)
-    x, y = samples()
-    model = FlatModel(Mlp(hidden=5).build((1, 2, 3), 4))
-    with torch.no_grad():
-        gradient_writer(model)(x, y)
-    expected = model.gradient.clone()
+    x, y = torch.rand(12, 2, 3), torch.arange(12) % 4
+    model = FlatModel(deep(5))
+    expected = by_autograd(model, x, y)
     # The last of 12 samples' three blocks is a smaller one.
     monkeypatch.setattr("cfl_flower.learning.gradients.BLOCK", 5)
     torch.testing.assert_close(full_gradient(model, x, y), expected)

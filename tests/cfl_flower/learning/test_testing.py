@@ -35,12 +35,3 @@ def test_testing_without_samples_is_an_error() -> None:
     model = FlatModel(Mclr().build((1, 2, 3), 4))
     with pytest.raises(ValueError, match="no test samples"):
         evaluate(model, torch.zeros(0, 1, 2, 3), torch.zeros(0).long())
-
-
-@pytest.mark.parametrize(("label", "correct"), [(0, 3), (1, 0)])
-def test_the_prediction_is_the_label_of_the_largest_logit(
-    label: int, correct: int
-) -> None:
-    model = FlatModel(nn.Linear(1, 2)).load(np.float32([1, 0, 0, 0]))
-    x = torch.tensor([[1.0], [2.0], [3.0]])
-    assert evaluate(model, x, torch.full((3,), label))[1] == correct
