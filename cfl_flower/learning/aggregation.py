@@ -128,45 +128,21 @@ class Average:
 
 
 @settings("server_optimizer")
-class FedAvgM(Average):
-    """Server optimiser of Hsu et al. (2019): the mean's steps have momentum.
-
-    Each cluster's model has its own. Running statistics are no weights: they are
-    averaged.
-    """
-
-    learning_rate: Positive = 1.0
-    """The server's step size."""
-    momentum: Decay = 0.9
-    """How much of the step before goes on."""
-
-    remembers: ClassVar[bool] = True
-
-    def step(self, model: Vector, mean: Vector, weights: int, memory: Memory) -> Step:
-        """Return the next model, and the momentum of its weights."""
-        # Hsu et al.: v <- beta v + Delta, w <- w + eta v.
-        velocity = mean[:weights].astype(float) - model[:weights]
-        if memory:
-            velocity += self.momentum * memory[0].astype(float)
-        stepped = model[:weights] + self.learning_rate * velocity
-        fresh = np.concatenate([stepped, mean[weights:]]).astype(np.float32)
-        return fresh, [velocity.astype(np.float32)]
-
-
-@settings("server_optimizer")
-class FedAdagrad(Average):
-    """Server optimiser of Reddi et al. (ICLR 2021, Algorithm 2), v_0 = tau^2.
+class FedYogi(Average):
+    """Server optimiser of Reddi et al. (ICLR 2021), with FedScale's start v_0 = tau.
 
     Each cluster's model has moments of its own. Running statistics are no weights: they
     are averaged.
     """
 
-    learning_rate: Positive = 0.1
+    learning_rate: Positive = 3e-3
     """eta, the server's step size."""
-    tau: Positive = 1e-3
-    """Adaptivity: the larger, the less a weight's own history counts."""
-    beta1: Decay = 0.0
-    """Decay of the first moment; in the paper's experiments there is none."""
+    tau: Positive = 1e-8
+    """Adaptivity, and the initial second moment."""
+    beta1: Decay = 0.9
+    """Decay of the first moment."""
+    beta2: Decay = 0.99
+    """Decay of the second moment."""
 
     remembers: ClassVar[bool] = True
 
@@ -177,62 +153,18 @@ class FedAdagrad(Average):
             first, second = (moment.astype(float) for moment in memory)
         else:
             first = np.zeros(weights)
-            second = np.full(weights, self.start())
+            second = np.full(weights, self.tau)
         # m <- beta1 m + (1 - beta1) Delta.
         first = self.beta1 * first + (1 - self.beta1) * update
-        second = self.add(second, update**2)
+        square = update**2
+        # v <- v - (1 - beta2) Delta^2 sign(v - Delta^2).
+        second = second - (1 - self.beta2) * square * np.sign(second - square)
         # w <- w + eta m / (sqrt(v) + tau).
         stepped = model[:weights] + self.learning_rate * first / (
             np.sqrt(second) + self.tau
         )
         fresh = np.concatenate([stepped, mean[weights:]]).astype(np.float32)
         return fresh, [first.astype(np.float32), second.astype(np.float32)]
-
-    def start(self) -> float:
-        """Return the second moment v before the first step."""
-        return self.tau**2
-
-    def add(self, second: FloatArray, square: FloatArray) -> FloatArray:
-        """Return v after an update, whose squares are given, both of shape (p,)."""
-        # Adagrad: v + Delta^2.
-        return second + square
-
-
-@settings("server_optimizer")
-class FedAdam(FedAdagrad):
-    """Server optimiser of Reddi et al. (ICLR 2021).
-
-    Flower's has a bias correction, which the paper has not.
-    """
-
-    beta1: Decay = 0.9
-    """Decay of the first moment."""
-    beta2: Decay = 0.99
-    """Decay of the second moment."""
-
-    def add(self, second: FloatArray, square: FloatArray) -> FloatArray:
-        """Return v after an update, whose squares are given, both of shape (p,)."""
-        # Adam: beta2 v + (1 - beta2) Delta^2.
-        return self.beta2 * second + (1 - self.beta2) * square
-
-
-@settings("server_optimizer")
-class FedYogi(FedAdam):
-    """Server optimiser of Reddi et al. (ICLR 2021), with FedScale's start v_0 = tau."""
-
-    learning_rate: Positive = 3e-3
-    """eta, the server's step size."""
-    tau: Positive = 1e-8
-    """Adaptivity, and the initial second moment."""
-
-    def start(self) -> float:
-        """Return the second moment v before the first step."""
-        return self.tau
-
-    def add(self, second: FloatArray, square: FloatArray) -> FloatArray:
-        """Return v after an update, whose squares are given, both of shape (p,)."""
-        # Yogi: v - (1 - beta2) Delta^2 sign(v - Delta^2).
-        return second - (1 - self.beta2) * square * np.sign(second - square)
 
 
 @settings("server_optimizer")

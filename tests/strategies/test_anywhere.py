@@ -25,7 +25,7 @@ METHODS = {
     "fesem": ["clusters=3"],
     "flash": [],
     "pfedme": ["strategy.beta=0.5"],
-    "fedavg": ["server_optimizer=fedavgm"],
+    "fedavg": ["server_optimizer=yogi"],
 }
 
 
