@@ -244,19 +244,6 @@ def test_public_sets_must_be_as_many_as_distributions(tmp_path: Path) -> None:
         make(tmp_path, folder)
 
 
-def test_models_of_a_common_base_can_be_averaged(tmp_path: Path) -> None:
-    scores = []
-    for common in (0, 10):
-        epochs = ("strategy.pretraining.epochs=3", f"strategy.common_epochs={common}")
-        strategy = make(tmp_path, "strategy.public=300", *epochs, "model=mlp")
-        models = strategy.public.pretrain(strategy.run.initial_model())
-        assert len({model.tobytes() for model in models}) == len(models)
-        mean = np.mean(models, axis=0, dtype=np.float32)
-        tested = strategy.public.tests.own([mean] * len(models))
-        scores.append(np.mean([accuracy for _, accuracy in tested]))
-    assert scores[1] > scores[0] + 0.05
-
-
 def test_pretraining_does_not_depend_on_the_number_of_cores(tmp_path: Path) -> None:
     threads, found = torch.get_num_threads(), []
     try:
