@@ -15,7 +15,7 @@ from cfl_flower.clustering.algorithms import nearest_centre
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Description
 from cfl_flower.types import IntArray, Plan
-from strategies.fielding import Fielding
+from strategies.fielding.method import Fielding
 
 
 class Static(Fielding):

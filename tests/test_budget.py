@@ -29,7 +29,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/dropin": 650,
     "cfl_flower/engine": 2_034,
     "cfl_flower/environment": 201,
-    "cfl_flower/learning": 1_330,
+    "cfl_flower/learning": 1_302,
     "cfl_flower/models": 858,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_240,
