@@ -29,7 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cfl_flower.analysis.baselines import REFERENCE_METHOD, require_reference
-from cfl_flower.config.composition import compose_plain_sweep, strategy_has
+from cfl_flower.config.composition import compose_plain_sweep
 from cfl_flower.config.overrides import (
     OVERRIDES,
     parse,
@@ -51,7 +51,7 @@ from simulations.batch.jobs import Job, at_once
 from simulations.batch.processes import prepare
 from simulations.engines.superlink import APP, PROJECT
 from simulations.shell.terminal import Parser, command, make_error_console, program
-from simulations.study import Study, check
+from simulations.study import Study, check, has_setting
 
 FOLDER = "compare"
 """The last word of a folder that is made up for a comparison."""
@@ -101,27 +101,23 @@ def by_settings(overrides: Sequence[str]) -> list[list[str]]:
     [['strategy=choice(fedavg)', 'rounds=5'], \
 ['strategy=choice(fielding)', 'strategy.threshold=0,1', 'rounds=5']]
     """
-    parsed = parse(overrides)
-    methods = [i for i in parsed if i.key_or_group == "strategy"]
-    if not methods or not methods[-1].is_sweep_override():
+    parsed = dict(zip(overrides, parse(overrides), strict=True))
+    chosen = {o: i for o, i in parsed.items() if i.key_or_group == "strategy"}
+    last = next(reversed(chosen.values()), None)
+    if last is None or not last.is_sweep_override():
         return [list(overrides)]
-    keys = [item.key_or_group.replace("/", ".") for item in parsed]
-    paths = {key.partition(".")[2] for key in keys if key.startswith("strategy.")}
-    names = list(methods[-1].sweep_string_iterator())
-    has = {n: frozenset(p for p in paths if strategy_has(n, p)) for n in names}
-    nowhere = frozenset(paths).difference(*has.values())
-    lines: dict[frozenset[str], list[str]] = {}
+    names = list(last.sweep_string_iterator())
+    has = {each: [n for n in names if has_setting(n, each)] for each in overrides}
+    lines: dict[tuple[str, ...], list[str]] = {}
     for name in names:
-        lines.setdefault(has[name] | nowhere, []).append(name)
+        own = tuple(each for each in overrides if name in has[each] or not has[each])
+        lines.setdefault(own, []).append(name)
     if len(lines) == 1:
         return [list(overrides)]
     found = []
-    for known, some in lines.items():
-        hidden = {f"strategy.{path}" for path in paths - known}
+    for own, some in lines.items():
         choice = f"strategy=choice({','.join(some)})"
-        pairs = zip(overrides, keys, strict=True)
-        kept = [(each, key) for each, key in pairs if key not in hidden]
-        found.append([choice if key == "strategy" else each for each, key in kept])
+        found.append([choice if each in chosen else each for each in own])
     return found
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfl_flower.config.overrides import quoted
+from cfl_flower.config.composition import strategy_has
+from cfl_flower.config.overrides import parse, quoted
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
 from simulations.batch.jobs import Job, at_once, carry_out
@@ -55,6 +56,13 @@ class Study:
             return {}
         most = at_once([job.config for job in jobs], self.options.jobs)
         return carry_out(jobs, most, self.options.verbosity, title)
+
+
+def has_setting(method: str, override: str) -> bool:
+    """Return whether a method has the setting of an override, if it is a method's."""
+    (item,) = parse([override])
+    group, _, path = item.key_or_group.replace("/", ".").partition(".")
+    return group != "strategy" or not path or strategy_has(method, path)
 
 
 def check(jobs: Iterable[Job]) -> None:

@@ -25,7 +25,6 @@ from pathlib import Path
 from statistics import fmean
 
 from cfl_flower.analysis.saved import SavedRun
-from cfl_flower.config.composition import strategy_has
 from cfl_flower.config.options import list_options
 from cfl_flower.environment.code_version import commit
 from cfl_flower.errors import ConfigError, one_line
@@ -35,7 +34,7 @@ from cfl_flower.runs.record import device_seconds
 from cfl_flower.settings import require
 from simulations.batch.jobs import Job
 from simulations.shell.terminal import Parser, command, make_error_console
-from simulations.study import Study, add_data, read
+from simulations.study import Study, add_data, has_setting, read
 from simulations.tracking.page import show, write_page
 from simulations.tracking.rows import (
     ROWS,
@@ -51,9 +50,6 @@ from simulations.tracking.rows import (
 
 VALIDATION = "validation_accuracy"
 """What of a round the learning rate is chosen by."""
-
-STRATEGY = "strategy."
-"""How the keys of a method's own settings begin."""
 
 
 @dataclass
@@ -90,7 +86,7 @@ class Track(Study):
         folder = self.folder / entry.stream / self.name(entry.method)
         overrides = [
             f"strategy={entry.method}",
-            *(each for each in shared if _fits(entry.method, each)),
+            *(each for each in shared if has_setting(entry.method, each)),
             *self.options.settings,
             f"seed={seed}",
         ]
@@ -165,14 +161,6 @@ class Track(Study):
             seconds=round(sum(run.summary["seconds"] for run in every), 1),
             code=codes_of(runs),
         )
-
-
-def _fits(method: str, override: str) -> bool:
-    """Return whether a method has the setting of an override."""
-    key = override.partition("=")[0]
-    if not key.startswith(STRATEGY):
-        return True
-    return strategy_has(method, key.removeprefix(STRATEGY))
 
 
 def validation(entry: Entry) -> dict[float, float | None]:

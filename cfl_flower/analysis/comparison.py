@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -70,7 +70,7 @@ class Compared:
         if "forgetting" not in run.resolved["metrics"] or run.on_own_data:
             return found
         forgot = forgetting(run.tests, run.tested_concepts())
-        return replace(found, measures={**found.measures, "forgetting": forgot})
+        return {**found, "forgetting": forgot}
 
 
 Rows = Mapping[str, Sequence[Compared]]
@@ -194,7 +194,8 @@ def make_tables(heading: str, rows: Rows, failed: Sequence[str] = ()) -> list[Ta
     ``failed`` are lines of the caption on runs that failed.
     """
     # A drift of random rounds has others for each seed.
-    changes = {tuple(each.run.drifts) for row in rows.values() for each in row}
+    every = [each for row in rows.values() for each in row]
+    changes = {tuple(each.run.drifts) for each in every}
     drifts = next(iter(changes)) if len(changes) == 1 else ()
     when = _when(drifts) if len(changes) < 2 else " at each seed's own rounds"
     scores = {
@@ -209,12 +210,12 @@ def make_tables(heading: str, rows: Rows, failed: Sequence[str] = ()) -> list[Ta
     title = f"{heading}{when}, accuracy in %"
     columns = (*ACCURACIES, *FAILURES) if failures else ACCURACIES
     found = [score_table(title, scores, columns, caption), *_leads(rows)]
-    tested = {tuple(each.run.tested_drifts) for row in rows.values() for each in row}
+    tested = {tuple(each.run.tested_drifts) for each in every}
     if 1 < len(drifts) <= MOST_DRIFTS and len(tested) == 1:
         what = "accuracy before each drift, in its first round, and at its end, in %"
         lines = {label: [run.rounds for run in row] for label, row in runs.items()}
         found.append(drift_table(what, lines, *tested))
-    if any(each.score.measures for row in rows.values() for each in row):
+    if any(column.key in each.score for column in MEASURES for each in every):
         what = "measures in %, means over the last ten tested rounds"
         found.append(score_table(what, scores, MEASURES))
     found.append(score_table("cost" + _target(rows), scores, COSTS))
@@ -235,11 +236,11 @@ def find_failures(rows: Rows) -> list[str]:
     found = []
     for label, row in rows.items():
         scores = [each.score for each in row]
-        trainings = sum(each.trainings for each in scores)
-        tested = sum(each.tested for each in scores)
+        trainings = sum(each["trainings"] for each in scores)
+        tested = sum(each["tested"] for each in scores)
         pairs = {
-            "trainings": (sum(each.failed_trainings for each in scores), trainings),
-            "tests": (sum(each.failed_tests for each in scores), tested),
+            "trainings": (sum(each["failed_trainings"] for each in scores), trainings),
+            "tests": (sum(each["failed_tests"] for each in scores), tested),
         }
         words = [
             f"{failed} of {total} {what} ({failed / max(total, failed):.0%})"

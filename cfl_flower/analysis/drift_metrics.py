@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby, pairwise
 from operator import itemgetter
 from statistics import fmean
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -63,71 +64,12 @@ class Recovery:
         return None not in (self.before, self.recovered) and self.rounds is None
 
 
-@dataclass(frozen=True)
-class Score:
-    """One run in numbers; accuracies are shares, None where nothing was measured.
+Score: TypeAlias = dict[str, Any]
+"""One run in numbers, by their names; accuracies are shares.
 
-    What is of drifts is the mean over all of them, and None if one has no number.
-    """
-
-    before: float | None
-    just_after: float | None
-    recovered: float | None
-    rounds_to_recover: float | None
-    bytes_to_recover: float | None
-    """Sent in those rounds, both ways."""
-    seconds_to_recover: float | None
-    """Simulated device time of those rounds."""
-    final: float | None
-    """Accuracy in the last round."""
-    best: float | None
-    mean: float | None
-    """Over the run: the area under the curve per round."""
-    last_ten: float | None
-    """Mean over the last ten tested rounds: one round of a run under drift is often far
-    from its neighbours."""
-    reached: int | None
-    """The round from which the accuracy stays at or above the target."""
-    seconds_to_reach: float | None
-    """Simulated device time up to the end of that round: time-to-accuracy."""
-    speedup: float | None
-    """The reference's time to its target over the run's; in rounds where devices are
-    not simulated."""
-    clusters: float | None
-    """Mean over the rounds, as ``ari``."""
-    ari: float | None
-    class_ari: float | None
-    """Mean over the rounds of that over the classes whose meaning differs between
-    clients."""
-    churn: float | None
-    """See `churn`."""
-    bytes_up: int
-    bytes_down: int
-    never_recovered: bool
-    """Whether tests show that it did not recover from some drift."""
-    target: float | None
-    """The accuracy to reach."""
-    epsilon: float | None = None
-    """The largest of a client, by all that it sent."""
-    trainings: int = 0
-    """Clients that were asked to train, in all rounds."""
-    failed_trainings: int = 0
-    tested: int = 0
-    """Clients that were asked to test, in all tested rounds."""
-    failed_tests: int = 0
-    measures: Mapping[str, float | None] = field(default_factory=dict)
-    """What `metrics` chose, and the accuracy of validation: the mean over the last ten
-    tested rounds; and what was forgotten."""
-
-    @property
-    def failed_trainings_share(self) -> float | None:
-        """The share of the trainings that failed; None without any training."""
-        return self.failed_trainings / self.trainings if self.trainings else None
-
-    @property
-    def failed_tests_share(self) -> float | None:
-        """The share of the tests that failed; None without any test."""
-        return self.failed_tests / self.tested if self.tested else None
+None where nothing was measured. What is of drifts is the mean over all of them, and
+None if one has no number. `score` computes them, and the glossary says what each is.
+"""
 
 
 def score(
@@ -143,6 +85,43 @@ def score(
     """
     curve = _accuracies(rounds)
     last = max((row["round"] for row in rounds), default=0)
+    reached = None if reference is None else stays_above(curve, reference.target)
+    seconds = device_seconds(rounds, reached)
+    return {
+        **_after_drifts(rounds, drifts),
+        "final": curve.get(last),
+        "best": max(curve.values(), default=None),
+        # Over the run: the area under the curve per round.
+        "mean": mean_of_known(curve.values()),
+        # One round of a run under drift is often far from its neighbours.
+        "last_ten": mean_of_known(curve[r] for r in sorted(curve)[-LAST_TESTS:]),
+        # From this round on it stays at or above the target: time-to-accuracy.
+        "reached": reached,
+        "seconds_to_reach": seconds,
+        "speedup": _speedup(reference, reached, seconds),
+        "target": None if reference is None else reference.target,
+        "clusters": mean_of_known(row.get("num_clusters") for row in rounds),
+        "ari": mean_of_known(row.get("ari") for row in rounds),
+        # Over the classes whose meaning differs between clients.
+        "class_ari": mean_of_known(map(_class_ari, rounds)),
+        "churn": churn(tests),
+        "bytes_up": sum(row["bytes_up"] for row in rounds),
+        "bytes_down": sum(row["bytes_down"] for row in rounds),
+        # The largest of a client, by all that it sent.
+        "epsilon": rounds[-1].get("epsilon") if rounds else None,
+        **_failed(rounds, len(tests)),
+        **{
+            name: _last_ten(rounds, name)
+            for name in MEASURED
+            if any(name in row for row in rounds)
+        },
+    }
+
+
+def _after_drifts(
+    rounds: Sequence[Mapping[str, Json]], drifts: Sequence[int]
+) -> dict[str, Any]:
+    """Return what drifts did, and what it took to recover from them."""
     recoveries = measure_recoveries(rounds, drifts)
     spent = [
         [row for row in rounds if 0 <= row["round"] - each.start < each.rounds]
@@ -152,42 +131,32 @@ def score(
     complete = len(spent) == len(recoveries)
     sent = [sum(row["bytes_up"] + row["bytes_down"] for row in rows) for rows in spent]
     waited = [device_seconds(rows, rows[-1]["round"]) for rows in spent]
+    return {
+        "before": mean_of_all(each.before for each in recoveries),
+        "just_after": mean_of_all(each.just_after for each in recoveries),
+        "recovered": mean_of_all(each.recovered for each in recoveries),
+        "rounds_to_recover": mean_of_all(each.rounds for each in recoveries),
+        # Sent in those rounds, both ways, and their simulated device time.
+        "bytes_to_recover": mean_of_all(sent) if complete else None,
+        "seconds_to_recover": mean_of_all(waited) if complete else None,
+        "never_recovered": any(each.never for each in recoveries),
+    }
+
+
+def _failed(rounds: Sequence[Mapping[str, Json]], tests: int) -> dict[str, Any]:
+    """Return how many clients were asked to train and to test, and how many failed."""
+    trainings = sum(row.get("participants") or 0 for row in rounds)
+    failed_trainings = _count_failures(rounds, "train")
     failed_tests = _count_failures(rounds, "evaluate")
-    reached = None if reference is None else stays_above(curve, reference.target)
-    seconds = device_seconds(rounds, reached)
-    return Score(
-        before=mean_of_all(each.before for each in recoveries),
-        just_after=mean_of_all(each.just_after for each in recoveries),
-        recovered=mean_of_all(each.recovered for each in recoveries),
-        rounds_to_recover=mean_of_all(each.rounds for each in recoveries),
-        bytes_to_recover=mean_of_all(sent) if complete else None,
-        seconds_to_recover=mean_of_all(waited) if complete else None,
-        final=curve.get(last),
-        best=max(curve.values(), default=None),
-        mean=mean_of_known(curve.values()),
-        last_ten=mean_of_known(curve[r] for r in sorted(curve)[-LAST_TESTS:]),
-        reached=reached,
-        seconds_to_reach=seconds,
-        speedup=_speedup(reference, reached, seconds),
-        clusters=mean_of_known(row.get("num_clusters") for row in rounds),
-        ari=mean_of_known(row.get("ari") for row in rounds),
-        class_ari=mean_of_known(map(_class_ari, rounds)),
-        churn=churn(tests),
-        bytes_up=sum(row["bytes_up"] for row in rounds),
-        bytes_down=sum(row["bytes_down"] for row in rounds),
-        never_recovered=any(each.never for each in recoveries),
-        target=None if reference is None else reference.target,
-        epsilon=rounds[-1].get("epsilon") if rounds else None,
-        trainings=sum(row.get("participants") or 0 for row in rounds),
-        failed_trainings=_count_failures(rounds, "train"),
-        tested=len(tests) + failed_tests,
-        failed_tests=failed_tests,
-        measures={
-            name: _last_ten(rounds, name)
-            for name in MEASURED
-            if any(name in row for row in rounds)
-        },
-    )
+    tested = tests + failed_tests
+    return {
+        "trainings": trainings,
+        "failed_trainings": failed_trainings,
+        "tested": tested,
+        "failed_tests": failed_tests,
+        "failed_trainings_share": failed_trainings / trainings if trainings else None,
+        "failed_tests_share": failed_tests / tested if tested else None,
+    }
 
 
 def _last_ten(rounds: Sequence[Mapping[str, Json]], name: str) -> float | None:

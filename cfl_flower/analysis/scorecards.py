@@ -31,7 +31,7 @@ class Column(NamedTuple):
 
     heading: str
     key: str
-    """A field of the score, or one of its measures."""
+    """Its name in a score."""
     factor: float = 100
     form: str = ".1f"
     missing: str = "-"
@@ -39,7 +39,7 @@ class Column(NamedTuple):
 
     def number(self, entry: Score) -> float | None:
         """Return the number of a score, if it has any."""
-        found: float | None = getattr(entry, self.key, entry.measures.get(self.key))
+        found: float | None = entry.get(self.key)
         return found
 
 
@@ -265,5 +265,5 @@ def cell(entries: Sequence[Score], column: Column) -> str:
 def _missed(entry: Score, heading: str) -> bool:
     """Return whether a run did not reach what a column is about: "never"."""
     if heading.endswith("to recover"):
-        return entry.never_recovered
-    return entry.target is not None and entry.reached is None
+        return bool(entry["never_recovered"])
+    return entry["target"] is not None and entry["reached"] is None

@@ -81,7 +81,7 @@ class Outcome:
             return
         try:
             value = table.value(*runs)
-            tail = score(runs[0].rounds, ()).last_ten
+            tail = score(runs[0].rounds, ())["last_ten"]
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise broken(jobs[0].folder / "rounds.jsonl", error) from error
         self.saved += runs

@@ -186,7 +186,8 @@ class PublishedTable:
             return self._figure(run)
         if self.kind == SPEEDUP:
             goal = make_reference(self._curve(reference))
-            return score(self._curve(run), (), goal).speedup
+            faster: float | None = score(self._curve(run), (), goal)["speedup"]
+            return faster
         return self._figure(run) - self._figure(reference)
 
     def _figure(self, run: SavedRun) -> float:

@@ -21,7 +21,7 @@ def finding(rows: Rows) -> str:
     """
     for key, when in MOMENTS.items():
         values = {
-            name: {each.run.resolved["seed"]: getattr(each.score, key) for each in row}
+            name: {each.run.resolved["seed"]: each.score[key] for each in row}
             for name, row in rows.items()
             if row[0].run.strategy not in BOUNDS
         }

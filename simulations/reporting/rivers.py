@@ -39,8 +39,6 @@ WITH_TINTS = (
     *("#88c9be", "#bebe7d", "#c988be", "#9dbedf", "#9d675c", COLOURS[-1]),
 )
 """The colours of groups: light ones, too, as a drift may double the concepts."""
-STEPS = tuple(step / 6 for step in range(7))
-"""Where the edge of a way is computed."""
 
 
 def shares_clusters(run: SavedRun) -> bool:
@@ -181,7 +179,7 @@ def river(run: SavedRun, groups: IntArray) -> Chart:
     rect["tooltip"] = tooltip_of(clients="clients", round="round")
     top = {"x": x, "y": {"value": 0}}
     layers = [
-        layer("area", area, ways, interpolate="monotone"),
+        layer("area", area, ways),
         layer("rect", rect, blocks),
         layer("rule", {"x": x}, drifts, color=GREY, strokeDash=[3, 3]),
         layer("text", top, drifts, text="drift", dy=-8, fontSize=11),
@@ -227,12 +225,11 @@ def _ways(
             "colour": colour(source),
             "opacity": 0.65 if moved else 0.3,
         }
-        for share in STEPS:
-            smooth = share**2 * (3 - 2 * share)
-            low = left[source] + smooth * (right[target] - left[source])
-            place = at + THICK + share * (1 - 2 * THICK)
-            row = {"at": round(place, 2), "low": round(low, 2)}
-            found.append({**shared, **row, "high": round(low + size, 2)})
+        ends = {at + THICK: left[source], at + 1 - THICK: right[target]}
+        found += [
+            {**shared, "at": place, "low": low, "high": low + size}
+            for place, low in ends.items()
+        ]
         left[source] += size
         right[target] += size
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -155,8 +155,8 @@ def to_csv(streams: Iterable[tuple[str, Rows]]) -> str:
             (label, each) for label, row in rows.items() for each in row
         ):
             record: dict[str, Any] = {"stream": stream, "method": label}
-            record |= {"seed": each.run.resolved["seed"], **asdict(each.score)}
-            record |= {**record.pop("measures"), "folder": str(each.run.folder)}
+            record |= {"seed": each.run.resolved["seed"], **each.score}
+            record["folder"] = str(each.run.folder)
             records.append({key: _cell(value) for key, value in record.items()})
     # Measures that only some runs chose stand last. Whole numbers stay whole.
     frame = pd.DataFrame(records, dtype=object)

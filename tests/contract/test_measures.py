@@ -87,7 +87,7 @@ def test_what_was_forgotten_is_of_saved_runs(
     moved = concepts[:, 0] != concepts[:, 2]
     accuracies = run.table("accuracy")
     lost = accuracies[moved, 1 - place] - accuracies[moved, 4 - place]
-    found = Compared(run, None).score.measures["forgetting"]
+    found = Compared(run, None).score["forgetting"]
     assert found == pytest.approx(lost.mean())
     assert "forgetting" not in run.rounds[-1]
 

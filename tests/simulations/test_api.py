@@ -73,38 +73,6 @@ def test_a_model_comes_out_as_it_is_exported(run: Run, tmp_path: Path) -> None:
         run.model()
 
 
-def test_quiet_prints_nothing(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    settings = {"strategy": "fedavg", "rounds": 1, "drift": "none", **SMALL}
-    for quiet, name in ((True, "quiet"), (False, "loud")):
-        place = tmp_path / name
-        cfl.run(engine="inprocess", quiet=quiet, output_dir=place, **settings)
-        assert bool(capfd.readouterr().out) is not quiet
-
-
-def test_data_of_ones_own_need_no_settings(tmp_path: Path) -> None:
-    lines = [f"{i % 7},{i % 3},{('low', 'high')[i % 7 > 3]}" for i in range(200)]
-    (tmp_path / "own.csv").write_text("\n".join(["a,b,kind", *lines]))
-    run = cfl.run(
-        strategy="fielding",
-        dataset="csv",
-        dataset__label="kind",
-        dataset__file=tmp_path / "own.csv",
-        partition="dirichlet",
-        drift="concept_half",
-        drift__rounds=[0.5],
-        clients=4,
-        participants=4,
-        rounds=3,
-        engine="inprocess",
-        output_dir=tmp_path / "run",
-    )
-    assert run.settings["dataset"]["names"] == ["high", "low"]
-    # A line through a = 3.5 parts them, so that the first round learns.
-    assert run.rounds["accuracy"][0] > 0.7
-
-
 def test_pictures_show_what_was_measured(run: Run) -> None:
     assert run.plot()._repr_svg_().startswith("<svg")
     with pytest.raises(ConfigError, match="key='nothing' was not measured; use one of"):
@@ -181,18 +149,6 @@ def test_threads_give_the_same_bits_as_one_after_the_other(
             assert each.rounds[kept].equals(expected[kept])
 
 
-def test_a_program_with_hydra_of_its_own_keeps_it() -> None:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        outer = GlobalHydra.instance().hydra
-        compose_plain(["strategy=ifca"])
-        assert GlobalHydra.instance().hydra is outer
-    with ThreadPoolExecutor(8) as pool:
-        texts = ([f"seed={number}", "strategy=ifca"] for number in range(16))
-        seeds = [each.settings["seed"] for each in pool.map(compose_plain, texts)]
-    assert seeds == list(range(16))
-    assert not GlobalHydra.instance().is_initialized()
-
-
 def test_seeds_are_told_once() -> None:
     with pytest.raises(ConfigError, match=r"seed=3 is not allowed; use seeds=\[3\]"):
         cfl.compare(strategy="fedavg", seeds=2, seed=3)
@@ -256,3 +212,15 @@ def test_a_comparison_has_its_scores_and_failures(tmp_path: Path) -> None:
     asked = "2 methods under no drift on digits, 2 seeds"
     assert asked in found._repr_html_()
     assert repr(found) == f"Comparison({asked}: 4 runs, 0 failed)"
+
+
+def test_a_program_with_hydra_of_its_own_keeps_it() -> None:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        outer = GlobalHydra.instance().hydra
+        compose_plain(["strategy=ifca"])
+        assert GlobalHydra.instance().hydra is outer
+    with ThreadPoolExecutor(8) as pool:
+        texts = ([f"seed={number}", "strategy=ifca"] for number in range(16))
+        seeds = [each.settings["seed"] for each in pool.map(compose_plain, texts)]
+    assert seeds == list(range(16))
+    assert not GlobalHydra.instance().is_initialized()

@@ -83,16 +83,6 @@ def test_clients_of_other_methods_go_where_their_loss_is_smallest(
     assert "3 clients, mean accuracy" in capsys.readouterr().out
 
 
-def test_nothing_is_written(run: Any) -> None:
-    def names() -> list[tuple[str, int]]:
-        files = sorted(run.folder.rglob("*"))
-        return [(str(path), path.stat().st_mtime_ns) for path in files]
-
-    before = names()
-    assert main([str(run.folder), "--client", "0"]) == 0
-    assert names() == before
-
-
 def test_a_device_is_told_by_its_whole_folder(
     run_small: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -45,24 +44,6 @@ def test_the_nearest_command_is_told(
     with pytest.raises(SystemExit, match="2"):
         tell("rn")
     assert "rn is no command; did you mean run?" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", [*COMMANDS, "choices"])
-def test_a_command_is_a_module_with_a_main(name: str) -> None:
-    assert callable(import_module(f"simulations.{name}").main)
-
-
-def test_a_command_reads_its_own_arguments_and_exit_code(tmp_path: Path) -> None:
-    folder = f"output_dir={tmp_path / 'run'}"
-    small = ["rounds=1", "engine=inprocess", "drift=none", "-q", folder]
-    command = [sys.executable, "-m", "simulations.cli", "run", "strategy=fedavg"]
-    subprocess.run([*command, *small], check=True)
-    assert (tmp_path / "run" / "summary.json").exists()
-    wrong = subprocess.run(
-        [*command[:-1], "strategy=fedavgg"], check=False, capture_output=True, text=True
-    )
-    assert wrong.returncode == 2
-    assert wrong.stderr.startswith("cfl-flower error: strategy=fedavgg")
 
 
 EARLY_EXITS = [

@@ -53,15 +53,6 @@ def test_marks_are_added_to_whatever_way_strategies_are_swept(
     assert with_marks(["rounds=3", asked]) == ["rounds=3", found]
 
 
-def test_bad_input_is_one_line_before_any_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for wrong in (["rounds=0"], ["--job=3"], ["--jobs=0"], ["strategy=fedavgs"]):
-        assert main([*wrong, f"output_dir={tmp_path}"]) == 2
-    assert capsys.readouterr().err.count("\n") == 4
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_reference_without_a_run_for_each_seed_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,18 +63,6 @@ def test_a_reference_without_a_run_for_each_seed_is_refused(
     assert main([*swept, "--reference=ifca"]) == 2
     assert "compare with one value of each\n" in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.jsonl"))
-
-
-def test_a_drift_that_starts_too_late_is_said_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = [*SMALL, "drift=regroup,none", "seed=0,1", f"output_dir={tmp_path}"]
-    jobs = make_jobs([*asked, "strategy=fedavg", "rounds=3"])
-    assert len(jobs) == 4
-    announce(jobs, asked)
-    said = capsys.readouterr().err
-    late = "drift=regroup: it starts in round 13, after the last of rounds=3"
-    assert said.replace("\n", " ").count(late) == 1
 
 
 def test_methods_that_do_less_with_a_linear_network_are_named(

@@ -62,16 +62,6 @@ def test_each_clusters_model_comes_out_as_it_is(
     assert directory["strategy"] == "fielding"
 
 
-def test_a_network_with_statistics_and_a_large_one(
-    run_small: Runner, tmp_path: Path
-) -> None:
-    run = run_small("strategy=fedavg", "model=mlp", "rounds=1")
-    assert main([str(run.folder), "--output", str(tmp_path / "served")]) == 0
-    directory = json.loads((tmp_path / "served" / "clusters.json").read_text())
-    assert directory["representation"] is None
-    assert not (tmp_path / "served" / "centres.safetensors").exists()
-
-
 @pytest.mark.parametrize("strategy", ["fielding", "stocfl"])
 def test_a_representation_alone_leads_to_the_nearest_cluster(
     strategy: str, run_small: Runner, tmp_path: Path
@@ -185,15 +175,6 @@ def test_export_says_what_is_served(
     assert all(np.array_equal(named[name], t.numpy()) for name, t in expected.items())
     first = initial_vector(config.model, (1, 8, 8), 10, config.seed)
     assert not np.array_equal(state.models[0], first)
-
-
-def test_an_output_that_cannot_be_written_is_one_line(
-    run_small: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, taken = run_small("strategy=fedavg", "rounds=1"), tmp_path / "taken"
-    taken.touch()
-    assert main([str(run.folder), "--output", str(taken)]) == 2
-    assert f"--output={taken} cannot be written" in capsys.readouterr().err
 
 
 def test_an_older_export_leaves_no_models(run_small: Runner, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
@@ -194,39 +193,11 @@ def write_csv(root: Path) -> tuple[Path, list[str]]:
     return root / "own.csv", ["dataset.file=own.csv"]
 
 
-def write_femnist(root: Path) -> tuple[Path, list[str]]:
-    for part in ("train", "test"):
-        users = {
-            f"f{number}": {"x": [[0.5] * 784] * 3, "y": [number, 36, 61]}
-            for number in range(4)
-        }
-        path = root / f"femnist/data/{part}/all.json"
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({"users": list(users), "user_data": users}))
-    return path.parents[1] / "train/all.json", []
-
-
-def write_open_images(root: Path) -> tuple[Path, list[str]]:
-    for part in ("train", "test"):
-        rows = [f"c{row % 4},{row}.png,Cat,{row % 3}" for row in range(24)]
-        path = root / f"open_images/client_data_mapping/{part}.csv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(["client_id,sample_path,name,label_id", *rows]))
-        for row in range(24):
-            image = root / f"open_images/{part}/{row}.png"
-            image.parent.mkdir(exist_ok=True)
-            Image.new("RGB", (4, 4)).save(image)
-    options = ["dataset.size=4", "dataset.classes=3", "dataset.client_classes=1"]
-    return path.with_name("train.csv"), options
-
-
 @pytest.mark.parametrize(
     ("kind", "write"),
     [
         ("npz", write_npz),
         ("csv", write_csv),
-        ("femnist", write_femnist),
-        ("open_images", write_open_images),
     ],
 )
 def test_a_forged_dataset(

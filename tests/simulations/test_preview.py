@@ -14,19 +14,12 @@ from cfl_flower.data.worlds.drift import Regroup, Relabel, Release, Rotate, Sche
 from cfl_flower.data.worlds.mixtures import Mixtures
 from cfl_flower.data.worlds.partition import LabelGroups, Partition
 from cfl_flower.data.worlds.stream import Stream
-from simulations.preview import bars, main
+from simulations.preview import main
 from simulations.previewing.data_summary import (
-    ROWS,
     preview,
     rows_by_concept,
     shares,
-    shown_periods,
 )
-
-
-def test_the_table_has_the_first_periods_and_the_last() -> None:
-    assert shown_periods(3) == [0, 1, 2]
-    assert shown_periods(50) == [*range(ROWS - 1), 49]
 
 
 def test_who_changes_is_counted_from_one_period_to_the_next() -> None:
@@ -63,18 +56,6 @@ def test_the_share_of_samples_that_ever_arrive_is_told(
     (said,) = found.notes
     assert said.startswith(f"{share:.0%} of the training samples")
     assert ("fewer drift.periods" in said) is (share < 0.5)
-
-
-def test_without_a_stream_all_samples_are_there() -> None:
-    stream = Stream(Digits(), Partition(), Rotate([3]), 4, seed=0, rounds=9)
-    assert preview(stream, 9).notes == []
-
-
-def test_text_shows_shares_as_blocks() -> None:
-    share = shares(np.array([[0, 2, 6], [0, 0, 0]]))
-    assert share.tolist() == [[0, 0.25, 0.75], [0, 0, 0]]
-    assert bars(share[0], 0.75) == "·▃█"
-    assert bars(share[1], 0.75) == "···"
 
 
 def test_the_picture_has_clients_of_one_concept_beside_each_other() -> None:

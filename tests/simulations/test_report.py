@@ -13,16 +13,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import yaml
 
 from cfl_flower.analysis.comparison import group_seeds
 from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
 from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError, NoValidResultError
-from cfl_flower.runs.directory import FAILURE
-from simulations.report import main, measured, render
+from cfl_flower.errors import NoValidResultError
+from simulations.report import main, render
 from simulations.reporting.sections import divide
 from simulations.reporting.written import _escape
 from simulations.run import main as run_main
@@ -108,19 +105,6 @@ def test_the_page_fetches_nothing_and_uses_each_id_once(page: Page) -> None:
     anchors = {a["href"] for a in page.all("a")}
     assert anchors <= {f"#{each}" for each in ids}
     assert len(ids) == len(set(ids))
-
-
-def test_tables_have_headers_with_a_scope_and_the_numbers_of_the_runs(
-    page: Page, folders: list[Path]
-) -> None:
-    assert all(cell["scope"] in ("col", "row") for cell in page.all("th"))
-    text = " ".join(page.words)
-    for folder in folders:
-        summary = json.loads((folder / "summary.json").read_text())
-        assert f"{100 * summary['final']['accuracy']:.1f}" in text
-        assert f"{100 * summary['best']['accuracy']:.1f}" in text
-    assert "python -m simulations.run" in text
-    assert "output_dir" in text
 
 
 @pytest.mark.parametrize(("periods", "said"), [(10, True), (4, False)])
@@ -210,19 +194,6 @@ def test_a_page_says_whose_clusters_did_nothing_and_what_rivers_show(
         assert said in note
 
 
-def test_a_run_is_read_as_it_was(folders: list[Path]) -> None:
-    run = load_run(folders[0])
-    assert run.drifts == [3]
-    assert run.complete
-    rounds, values = run.series("accuracy")
-    assert rounds.tolist() == [1, 2, 3, 4]
-    assert values.tolist() == [row["accuracy"] for row in run.rounds]
-    table = run.table("accuracy")
-    assert table.shape == (12, 4)
-    first = run.tests[0]
-    assert table[run.clients.index(first["client"]), 0] == first["accuracy"]
-
-
 @pytest.mark.parametrize(("done", "drifts"), [(2, []), (3, [3])])
 def test_an_unfinished_run_says_so(
     done: int, drifts: list[int], folders: list[Path], tmp_path: Path
@@ -258,21 +229,6 @@ def test_where_nothing_can_be_written_is_one_line(
         assert complaint.count("\n") == 1
         assert what in complaint
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_clients_that_were_not_tested_are_no_number(folders: list[Path]) -> None:
-    run = load_run(folders[1])
-    table = run.table("cluster")
-    failed = [
-        (failure["client"], row["round"])
-        for row in run.rounds
-        for failure in row["failures"]
-        if failure["phase"] == "evaluate"
-    ]
-    assert failed
-    for client, round in failed:
-        if client in run.clients:
-            assert np.isnan(table[run.clients.index(client), round - 1])
 
 
 def again(run: SavedRun, seed: int, change: float = 0.0) -> SavedRun:
@@ -339,32 +295,6 @@ def test_a_folder_stands_for_the_runs_below_it(
     assert find_runs(tmp_path / "b") == [tmp_path / "b"]
 
 
-def test_streams_of_one_title_are_apart(folders: list[Path]) -> None:
-    one = load_run(folders[0])
-    more = [replace(one, resolved=one.resolved | {"rounds": n}) for n in (5, 6)]
-    page = Page(render([one, *more]).html)
-    ids = [a["id"] for _, a in page.elements if a.get("id")]
-    assert len(ids) == len(set(ids))
-    assert [each.number for each in divide([one, *more])] == [1, 2, 3]
-
-
-def test_drift_after_the_last_round_is_said(
-    folders: list[Path], run_small: Runner
-) -> None:
-    run = load_run(folders[0])
-    (stream,) = divide([run])
-    assert stream.subtitle.endswith("in each of 4 rounds")
-    short = run_small("drift.rounds=[9]")
-    (stream,) = divide([load_run(short.folder)])
-    assert stream.subtitle.endswith("the drift starts after the last, in round 9")
-
-
-def test_columns_without_a_number_are_not_shown(folders: list[Path]) -> None:
-    plain, clustered = (measured(load_run(folder)) for folder in folders)
-    assert plain[:2] == ["round", "accuracy"]
-    assert "heterogeneity" in {*clustered} - {*plain}
-
-
 def test_tables_come_for_other_programs(folders: list[Path], tmp_path: Path) -> None:
     asked = [*map(str, folders), "--output", str(tmp_path / "page.html")]
     assert main(asked) == 0
@@ -425,17 +355,6 @@ def test_the_pasted_command_trains_the_same_run_again(
     assert (on.output_dir, on.resume) == (str(run.folder), True)
 
 
-def test_the_command_of_a_comparison_says_nothing_twice(tmp_path: Path) -> None:
-    asked = "strategy=fedavg drift.rounds=[3] output_dir=/x resume=True output_dir=/x"
-    config = compose_config(["strategy=fedavg", "drift.rounds=[3]"])
-    text = yaml.safe_dump(config.resolved)
-    header = f"# python -m simulations.run {asked} resume=true\n"
-    (tmp_path / "config.yaml").write_text(header + text)
-    (tmp_path / FAILURE).write_text("no valid result\n")
-    found = load_run(tmp_path).command
-    assert found == "python -m simulations.run strategy=fedavg 'drift.rounds=[3]'"
-
-
 def test_seeds_with_different_data_are_refused_with_the_reason(
     folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -477,17 +396,3 @@ def test_a_failed_run_is_shown_with_its_reason(
     error = capsys.readouterr().err
     assert "has no finished round: round 1: none of 12 clients" in error
     assert not path.exists()
-
-
-@pytest.mark.parametrize("text", ["", "strategy: [", "a: 1\n"])
-def test_folder_without_a_run_is_one_line(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(tmp_path)]) == 2
-    (tmp_path / "config.yaml").write_text(text)
-    (tmp_path / "rounds.jsonl").write_text('{"round": 1}\n')
-    assert main([str(tmp_path)]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2
-    with pytest.raises(ConfigError, match="no run with a finished round"):
-        load_run(tmp_path / "nowhere")

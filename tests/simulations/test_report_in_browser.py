@@ -110,7 +110,6 @@ def test_desktop_sorts_explains_and_shows_one_stream_at_a_time(
     show(browser, 1440)
     assert browser.execute_script(WIDE) <= 1440
     check_sorting(browser)
-    check_isolation(browser)
     told = point_at(browser, ".chart")
     name, round, *_ = told.splitlines()
     method, number = name.removeprefix("method "), int(round.removeprefix("round "))
@@ -127,23 +126,6 @@ def drawn(browser: webdriver.Chrome, selector: str) -> WebElement:
     wait = WebDriverWait(browser, 20)
     wait.until(lambda _: all_of(browser, f"{selector} + .live svg"))
     return all_of(browser, f"{selector} + .live")[0]
-
-
-def check_isolation(browser: webdriver.Chrome) -> None:
-    """Set one method off by its button, and end that by a key."""
-    chart = drawn(browser, ".chart")
-    lines = ".mark-line path[opacity='0.35']"
-    button = browser.find_element(By.CSS_SELECTOR, ".methods button[value=fielding]")
-    for act, pressed, faint in (
-        (button.click, "true", 1),
-        (lambda: button.send_keys(Keys.ESCAPE), "false", 0),
-    ):
-        act()
-        assert button.get_attribute("aria-pressed") == pressed
-        ActionChains(browser).move_to_element(chart).perform()
-        WebDriverWait(browser, 20).until(
-            lambda _, n=faint: len(chart.find_elements(By.CSS_SELECTOR, lines)) == n
-        )
 
 
 def point_at(browser: webdriver.Chrome, selector: str) -> str:
@@ -207,43 +189,3 @@ def check_accessibility(browser: webdriver.Chrome) -> None:
     assert said == []
     passed = {each["id"] for each in found["passes"]}
     assert {"color-contrast", "document-title", "svg-img-alt", "heading-order"} < passed
-
-
-SMALLEST = """
-const sizes = [];
-for (const text of document.querySelectorAll('.image text')) {
-  const {a, b} = text.getScreenCTM();  // it may be turned
-  const size = parseFloat(getComputedStyle(text).fontSize) * Math.hypot(a, b);
-  if (text.getClientRects().length) sizes.push(size);
-}
-return Math.min(...sizes);
-"""
-LEFT_OVER = """
-return [...document.querySelectorAll('.pictures')].filter(grid => {
-  const [first, ...rest] = [...grid.children].map(each => each.getBoundingClientRect());
-  const last = rest.at(-1);
-  const beside = [first, ...rest].filter(each => last && each.top === last.top);
-  const columns = first && rest.some(each => each.top === first.top);
-  return columns && beside.length === 1 && last.left === first.left;
-}).length
-"""
-FILL = """
-for (const grid of document.querySelectorAll('.pictures')) {
-  const each = document.createElement('figure');
-  grid.replaceChildren(...Array.from({length: arguments[0]}, () => each.cloneNode()));
-}
-"""
-
-
-@pytest.mark.parametrize("width", [390, 800, 1400])
-def test_letters_are_legible_and_no_chart_is_left_over(
-    width: int, browser: webdriver.Chrome
-) -> None:
-    show(browser, width)
-    unfold = "document.querySelectorAll('details').forEach(each => each.open = true)"
-    browser.execute_script(unfold)
-    assert browser.execute_script(SMALLEST) >= 10
-    # Of any number of charts.
-    for count in range(3, 10):
-        browser.execute_script(FILL, count)
-        assert browser.execute_script(LEFT_OVER) == 0, count

@@ -16,16 +16,13 @@ from typing import Any
 import pytest
 import torch
 
-from cfl_flower.analysis.saved import SavedRun, read_finished
+from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.data.datasets.images import Mnist
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
-from cfl_flower.runs.console import Verbosity
-from cfl_flower.runs.reading import finished
-from simulations.batch.jobs import Job, carry_out
 from simulations.papers import published, recorded
 from simulations.papers.measured import Outcome, find_row_leads
 from simulations.papers.published import (
@@ -248,14 +245,6 @@ def test_runs_of_tables_have_the_papers_settings() -> None:
             assert node == value, (overrides, key)
 
 
-def test_our_rule_stands_beside_the_one_of_fieldings_paper() -> None:
-    ours = TABLES["fielding_figure4"].cell("mnist", "fielding_substantial").overrides
-    node = compose_plain(ours).settings["strategy"]
-    default = compose_plain(["strategy=fielding"]).settings["strategy"]
-    assert node["scan"] == default["scan"]
-    assert node["significance"] == default["significance"]
-
-
 def test_tables_fit_together() -> None:
     assert not TABLES.keys() & published.load_elsewhere().keys()
     for name, table in TABLES.items():
@@ -280,21 +269,6 @@ def test_a_table_asks_for_gpus_before_it_runs(
     if not torch.cuda.is_available():
         assert main(["tiny", "--gpus", "1", "--output", str(tmp_path)]) == 2
         assert "no CUDA device on this machine" in capsys.readouterr().err
-
-
-def test_results_of_other_settings_are_not_used(tmp_path: Path) -> None:
-    cell = Cell("digits", "fedavg", None, ["strategy=fedavg", "clients=6"])
-    small = [*cell.overrides, "participants=3", "rounds=2", "drift=none"]
-    config = compose_cell(replace(cell, overrides=small), 0, options(tmp_path))
-    assert carry_out([Job("digits", config)], 1, Verbosity.QUIET, "") == {}
-    assert finished(config)
-    other = [*small, "strategy.local.mu=1"]
-    changed = compose_cell(replace(cell, overrides=other), 0, options(tmp_path))
-    assert finished(changed) is None
-    reasons = carry_out([Job("digits", changed)], 1, Verbosity.QUIET, "")
-    assert "another run (strategy.local.mu=0, not 1);" in reasons[changed.output_dir]
-    assert finished(changed) is None, "the other run's numbers are not this one's"
-    assert finished(config)
 
 
 def test_rows_are_selected_by_name_or_by_the_beginning_of_their_names() -> None:
@@ -385,15 +359,6 @@ def test_bytes_are_compared_with_the_models_of_fedavg(tmp_path: Path) -> None:
     assert TABLES["flexcfl_table4"].unit == "accuracy in %, best"
 
 
-def test_a_gain_is_over_another_method_of_the_same_row() -> None:
-    gain, time = TABLES["fielding_figure4"], TABLES["fielding_figure4_time"]
-    reference = gain.reference(gain.cell("fmow", "fielding"), TABLES)
-    assert reference == gain.cell("fmow", "fedavg")
-    assert reference.published is None
-    assert gain.unit == "accuracy in %, last accuracy_mean, less that of fedavg"
-    assert time.unit == "times as fast as fedavg to its last accuracy_mean"
-
-
 def test_the_cost_of_drift_is_the_difference_of_two_tables() -> None:
     without, sudden, costs = (TABLES[f"fedccfa_table{i}"] for i in (1, 2, 8))
     for cell in costs.cells([], []):
@@ -405,19 +370,6 @@ def test_the_cost_of_drift_is_the_difference_of_two_tables() -> None:
         # The paper's own subtraction, but for its rounding.
         gap = (mine.published or 0) - (other.published or 0)
         assert cell.published == pytest.approx(gap, abs=0.006), cell
-
-
-def test_all_representations_in_one_cluster_are_the_single_model(
-    tmp_path: Path,
-) -> None:
-    one = TABLES["fielding_figure5_nearest"].methods["one_cluster"]
-    small = ["clients=10", "participants=3", "rounds=3", "drift.rounds=[2]", *one]
-    cell = Cell("digits", "one_cluster", None, [*small, "selection=nearest"])
-    config = compose_cell(cell, 0, options(tmp_path))
-    assert carry_out([Job("digits", config)], 1, Verbosity.QUIET, "") == {}
-    run = read_finished(config)
-    assert run is not None
-    assert [row["num_clusters"] for row in run.rounds] == [1, 1, 1]
 
 
 def test_a_shorter_run_aligns_features_as_early_as_the_whole_one(
@@ -574,15 +526,6 @@ def test_the_list_of_all_tables_composes_nothing() -> None:
     assert all(name in done.stdout for name in TABLES)
 
 
-def test_what_many_rows_lack_is_said_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["flexcfl_table1", "--list", "--data-dir", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
-    assert out.count("not here: note 1") == 4
-    assert out.count("name their folder by --data-dir, or add --download") == 1
-
-
 def test_bad_arguments_give_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flexcfl_table3", "--rows", "nowhere"]) == 2
     assert main(["flexcfl_table3", "--rows", "nowhere", "--list"]) == 2
@@ -595,3 +538,12 @@ def test_bad_arguments_give_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert len(lines) == 7
     assert "scale.md" in lines[-2]
     assert "flexcfl_table3, flexcfl_table4" in lines[-1]
+
+
+def test_what_many_rows_lack_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["flexcfl_table1", "--list", "--data-dir", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("not here: note 1") == 4
+    assert out.count("name their folder by --data-dir, or add --download") == 1

@@ -138,32 +138,6 @@ def test_a_broken_file_is_one_line_with_its_name_and_a_remedy(
     assert "\n" not in message
 
 
-def test_seeds_with_different_drift_rounds_are_scored_by_their_own(
-    tmp_path: Path,
-) -> None:
-    sweep = f"{SMALL} rounds=4 strategy=fedavg drift.rounds=[] +drift.chance=0.3"
-    configs = compose_sweep(f"{sweep} seed=0,1,2,3,4,5 output_dir={tmp_path}")
-    drifts = {
-        config.seed: [round for round in config.timeline.rounds if 1 < round <= 4]
-        for config in configs
-    }
-    single = [config for config in configs if len(drifts[config.seed]) == 1]
-    one, other = next(
-        (one, other)
-        for one in single
-        for other in single
-        if drifts[one.seed] < drifts[other.seed]
-    )
-    for config in (one, other):
-        (drift,) = drifts[config.seed]
-        # 90% but in the round of the drift, where it is 30%.
-        finish(config, [0.3 if round == drift else 0.9 for round in range(1, 5)])
-    text = printed([one, other])
-    assert "at each seed's own rounds" in text
-    heading, (method, *_) = rows(text)["strategy"][0], rows(text)["fedavg"]
-    assert method[heading.index("just after")] == "30.0 ± 0.0"
-
-
 def test_leads_over_seeds_say_which_of_them_hold(tmp_path: Path) -> None:
     sweep = f"{SMALL} strategy=fedavg,ifca,fesem seed=0,1,2 output_dir={tmp_path}"
     finals = {

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from cfl_flower.analysis.leads import Lead, correct, find_lead, find_leads
+from cfl_flower.analysis.leads import (
+    Lead,
+    average_ranks,
+    correct,
+    critical_difference,
+    find_lead,
+    find_leads,
+)
 
 shares = st.floats(0, 1)
 pairs = st.lists(st.tuples(shares, shares), min_size=2, max_size=6)
@@ -99,3 +106,13 @@ def test_lead_changes_its_sign_with_the_order(pairs: list[tuple[float, float]]) 
     assert lead is not None and reversed_ is not None
     assert lead.mean == -reversed_.mean
     assert lead.holds == reversed_.holds
+
+
+def test_the_best_on_each_stream_has_rank_one() -> None:
+    scores = {"a": [0.5, 0.5, 0.5], "b": [0.9, 0.6, 0.4], "c": [0.1, 0.2, 0.6]}
+    assert average_ranks(scores) == pytest.approx({"b": 5 / 3, "a": 2, "c": 7 / 3})
+
+
+def test_the_critical_difference_is_that_of_demsars_example() -> None:
+    # Four classifiers on 14 datasets: q = 2.569.
+    assert critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)

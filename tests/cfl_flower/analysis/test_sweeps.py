@@ -12,7 +12,7 @@ from cfl_flower.analysis.comparison import compare
 from cfl_flower.analysis.saved import SavedRun, read_finished
 from cfl_flower.analysis.scorecards import Table
 from cfl_flower.analysis.sweeps import sweep_tables
-from cfl_flower.config.compose import compose_config, compose_sweep
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
 from simulations.compare import by_settings, make_jobs
@@ -95,9 +95,3 @@ def test_a_setting_that_no_method_has_is_refused(tmp_path: Path) -> None:
     assert by_settings(asked) == [asked]
     with pytest.raises(ConfigError, match=r"strategy\.treshold is no"):
         make_jobs([*asked, f"output_dir={tmp_path}"])
-
-
-def test_values_that_differ_in_late_digits_are_separate_columns() -> None:
-    sweep = "strategy=fedavg partition=dirichlet partition.alpha=0.10001,0.10004"
-    (_, *values), _ = columns(compose_sweep(f"{sweep} output_dir=a")).values()
-    assert [head for head, *_ in values] == ["alpha=0.10001", "alpha=0.10004"]

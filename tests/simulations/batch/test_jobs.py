@@ -7,13 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 from rich.console import Console
 
 from cfl_flower.config.compose import compose_sweep
 from cfl_flower.runs.console import Verbosity
-from cfl_flower.runs.directory import FAILURE
-from simulations.batch import jobs
 from simulations.batch.jobs import Job, Watch, at_once, carry_out
 
 SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
@@ -78,30 +75,6 @@ def test_on_a_terminal_the_runs_that_go_on_are_in_one_block(
     assert "title" in total
     assert "1/4 rounds" in total
     assert run.split() == ["seed0", "1/2", "50.0%", "3", "▁│·"]
-
-
-def test_a_run_says_its_rounds_before_it_is_said_to_be_done(tmp_path: Path) -> None:
-    text = io.StringIO()
-    (job, _) = make("seed=0,1", tmp_path)
-    job.folder.mkdir(parents=True)
-    (job.folder / "config.yaml").write_text(yaml.safe_dump(job.config.resolved))
-    (job.folder / "rounds.jsonl").write_text("{}\n{}\n")
-    (job.folder / "summary.json").write_text('{"rounds": 2, "seconds": 3}')
-    (job.folder / jobs.LOG).write_text("round 1/2\nround 2/2\n")
-    watch = Watch("title", [job], Verbosity.VERBOSE, Console(file=text, width=100))
-    with watch.open():
-        watch.look([job])
-    assert text.getvalue() == "round 1/2\nround 2/2\n[1/1] seed0 done, 0:03\n"
-
-
-def test_the_reason_of_a_failure_is_what_the_run_noted_else_what_it_said_last(
-    tmp_path: Path,
-) -> None:
-    job = make("seed=0,1", tmp_path)[0]
-    assert job.failure("killed (exit code -9)") == "killed (exit code -9)"
-    job.folder.mkdir(parents=True)
-    (job.folder / FAILURE).write_text("round 2: none of 3 clients\n")
-    assert job.failure("killed") == "round 2: none of 3 clients"
 
 
 @pytest.mark.slow

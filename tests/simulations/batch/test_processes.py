@@ -46,14 +46,6 @@ def wait_for(path: Path) -> None:
         time.sleep(0.1)
 
 
-def test_each_process_ends_with_its_own_exit_code_and_log(tmp_path: Path) -> None:
-    bad = begin("rounds=0", tmp_path, "bad")
-    good = begin("rounds=1", tmp_path, "good")
-    assert [exit_code(bad), exit_code(good)] == [2, 0]
-    assert "rounds=0 is not allowed" in (tmp_path / "bad.txt").read_text()
-    assert "round 1/1" in (tmp_path / "good.txt").read_text()
-
-
 def test_a_run_that_is_killed_takes_no_other_with_it(tmp_path: Path) -> None:
     endless = begin("rounds=9999", tmp_path, "a")
     wait_for(tmp_path / "a" / "rounds.jsonl")

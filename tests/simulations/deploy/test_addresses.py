@@ -127,11 +127,6 @@ def test_an_address_has_a_port(host: str, end: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_an_ipv6_address_needs_brackets_beside_a_port() -> None:
-    with pytest.raises(ConfigError, match="in brackets"):
-        read_address("2001:db8::1:9092")
-
-
 def test_a_wildcard_is_for_certificates_alone(tmp_path: Path) -> None:
     assert keys.main([str(tmp_path), "--host", "*.example.org"]) == 0
     with pytest.raises(ConfigError):
@@ -157,13 +152,6 @@ def test_a_port_of_ones_own_is_checked(
     for text in ("0", "65536", "-1", "x"):
         assert command.main([*asked[command], f"--port={text}"]) == 2
         assert "--port" in capsys.readouterr().err
-
-
-def test_a_wrong_device_makes_no_key_of_the_others(tmp_path: Path) -> None:
-    folder = tmp_path / "keys"
-    command = [str(folder), "--host", "h", "--device", "site-a", "site b"]
-    assert keys.main(command) == 2
-    assert not folder.exists()
 
 
 @given(st.text(max_size=80))

@@ -41,14 +41,6 @@ def test_each_node_answers_for_itself_with_its_own_config() -> None:
     assert [reply.metadata.src_node_id for reply in replies] == [second, first]
 
 
-def test_a_node_can_join_at_any_time() -> None:
-    grid = InProcessGrid([{}], echo())
-    late = grid.add_node({"client-id": 7})
-    assert grid.get_node_ids()[1] == late
-    (reply,) = ask(grid, late)
-    assert reply.content.config_records["said"]["client-id"] == 7
-
-
 def test_an_app_that_raises_gives_an_error_reply_as_in_flower() -> None:
     grid = InProcessGrid([{"broken": True}, {}], echo())
     broken, sound = ask(grid, *grid.get_node_ids())
@@ -68,14 +60,6 @@ def test_a_reply_names_its_message_and_is_handed_out_once() -> None:
     (first,) = grid.pull_messages(ids)
     assert first.metadata.reply_to_message_id == ids[0]
     assert grid.pull_messages(ids) == []
-
-
-def test_a_node_keeps_the_config_that_it_joined_with() -> None:
-    config: dict[str, int] = {"client-id": 1}
-    grid = InProcessGrid([config], echo())
-    config["client-id"] = 2
-    (reply,) = ask(grid, *grid.get_node_ids())
-    assert reply.content.config_records["said"]["client-id"] == 1
 
 
 @pytest.mark.parametrize(

@@ -107,30 +107,6 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return numbers(folder)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_ray_gives_the_numbers_of_the_run_in_process(
-    workers: int, tmp_path: Path, reference: list[dict[str, Any]]
-) -> None:
-    folder = tmp_path / "a run"  # a path with a space
-    done = finish(folder, f"workers={workers}")
-    assert done.returncode == 0, done.stderr
-    assert "round 12/12" in done.stdout
-    assert "INFO" not in done.stdout
-    assert numbers(folder) == reference
-
-
-def test_an_event_loop_on_ray_gives_the_numbers_of_the_run_in_process(
-    tmp_path: Path,
-) -> None:
-    ccfl = ["strategy=ccfl", "strategy.public=300", "rounds=4"]
-    found = []
-    for engine in ("engine=inprocess", "workers=1", "workers=2"):
-        folder = tmp_path / engine.replace("=", "-")
-        subprocess.run(command(folder, *ccfl, engine), check=True)
-        found.append(numbers(folder))
-    assert found[0] == found[1] == found[2]
-
-
 def test_every_method_has_the_same_numbers_on_ray_and_in_processes(
     tmp_path: Path,
 ) -> None:
@@ -211,21 +187,6 @@ def ray_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
         yield address, node
 
 
-def test_an_existing_ray_cluster_gives_the_same_numbers(tmp_path: Path) -> None:
-    """What clients remember in one round is there in the next, on any node."""
-    remembering = ["strategy=ditto", "rounds=4"]
-    here, there = tmp_path / "here", tmp_path / "there"
-    subprocess.run(command(here, *remembering, "engine=inprocess"), check=True)
-    # Ray's sockets need a short path.
-    with (
-        tempfile.TemporaryDirectory(prefix="ray") as place,
-        ray_cluster(Path(place)) as (address, _),
-    ):
-        done = finish(there, "workers=2", *remembering, RAY_ADDRESS=address)
-        assert done.returncode == 0, done.stderr
-    assert numbers(there) == numbers(here)
-
-
 def test_a_killed_node_stops_the_run_and_resume_goes_on_with_the_other(
     tmp_path: Path, reference: list[dict[str, Any]]
 ) -> None:
@@ -265,23 +226,6 @@ def test_a_killed_superlink_stops_the_run_in_one_line(tmp_path: Path) -> None:
     for each in family(process, "flower-superlink"):
         each.kill()
     complaint_of(process, "SuperLink is unavailable")
-
-
-@pytest.mark.parametrize(
-    ("option", "code", "said"),
-    [
-        ("faults.raises=1", 1, "none of 20 clients gave a valid query result"),
-        ("", 0, ""),
-    ],
-)
-def test_colours_that_ci_forces_hide_neither_success_nor_failure(
-    option: str, code: int, said: str, tmp_path: Path
-) -> None:
-    options = ["rounds=1", *filter(None, [option])]
-    done = finish(tmp_path / "run", *options, FORCE_COLOR="1")
-    assert done.returncode == code
-    assert said in done.stderr
-    assert done.stderr.count("\n") == code
 
 
 def test_the_deployment_door_runs_one_strategy_and_tells_a_failure(

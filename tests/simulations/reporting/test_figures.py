@@ -80,13 +80,6 @@ def test_names_stand_at_the_ends_of_lines_apart(run: SavedRun) -> None:
     assert places[1] - places[0] > 0.05 * (high - low)
 
 
-def test_file_of_a_chart_has_no_points_that_wait_for_a_pointer(run: SavedRun) -> None:
-    chart = accuracy([Line("one", [run], 0)])
-    assert len(marks(chart.spec, "point")) == 1
-    assert "mark-line" in chart.svg
-    assert "mark-symbol" not in chart.svg
-
-
 @pytest.mark.parametrize(("width", "points"), [("single", 252), (5.5, 396)])
 def test_a_printed_chart_has_the_width_the_fonts_and_the_dots_of_paper(
     width: str | float, points: int, run: SavedRun, tmp_path: Path
@@ -134,12 +127,6 @@ def test_a_narrow_figure_has_its_legend_below_and_many_methods_no_bands(
     drawn = accuracy(lines_of(run, count)).rows
     assert drawn[-1]["method"] == "fedavg"
     assert line["encoding"]["color"]["scale"]["domain"] == NAMES[:count]
-
-
-def test_a_figure_of_one_method_needs_no_legend(run: SavedRun) -> None:
-    layers = Format("single").layers(accuracy([Line("one", [run], 0)]))
-    (line,) = [each for each in layers if each["mark"]["type"] == "line"]
-    assert line["encoding"]["color"]["legend"] is None
 
 
 @pytest.mark.parametrize(

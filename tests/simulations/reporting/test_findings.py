@@ -53,11 +53,3 @@ def test_bounds_do_not_lead(folders: list[Path]) -> None:
         assert stream.finding.startswith(f"{first.strategy} has ")
         (alone,) = divide([better])
         assert alone.finding == ""
-
-
-def test_without_a_test_at_the_end_the_mean_is_said(folders: list[Path]) -> None:
-    first, _ = (load_run(folder) for folder in folders)
-    *rounds, last = first.rounds
-    untested = replace(first, rounds=[*rounds, {**last, "accuracy": None}])
-    (stream,) = divide([untested])
-    assert stream.finding.endswith("% accuracy on average over the rounds.")

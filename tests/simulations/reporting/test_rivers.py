@@ -12,7 +12,6 @@ from cfl_flower.analysis.saved import SavedRun, load_run
 from simulations.reporting.rivers import (
     match_clusters,
     river,
-    shares_clusters,
     true_groups,
 )
 from tests.conftest import Runner
@@ -104,22 +103,3 @@ def test_one_cluster_and_one_for_each_client_are_no_river(
     rounds = [{**row, "cluster_sizes": own} for row, own in pairs]
     (stream,) = divide([replace(run, rounds=rounds)])
     assert [each.title for each in stream.rivers][1:] == ["fielding"] * drawn
-
-
-@pytest.mark.parametrize(
-    ("options", "shared"),
-    [
-        (["strategy=fielding"], True),
-        (["strategy=static"], True),
-        (["strategy=fedavg"], False),
-        (["strategy=local"], False),
-        (["strategy=local", "devices.joins=[3]", "devices.joining=0.5"], False),
-        (["strategy=local", "devices.leaves=[3]", "devices.leaving=0.5"], False),
-        (["strategy=fedavg", "devices.joins=[3]", "devices.joining=0.5"], False),
-    ],
-)
-def test_clusters_are_shared_by_some_clients_and_not_by_all(
-    options: list[str], shared: bool, undisturbed: Runner
-) -> None:
-    small = ["participants=4"] if len(options) > 1 else []
-    assert shares_clusters(load_run(undisturbed(*options, *small).folder)) == shared
