@@ -23,8 +23,8 @@ BUDGET: dict[str, int] = {
     "cfl_flower/analysis": 1_035,
     "cfl_flower/client": 1_037,
     "cfl_flower/clustering": 416,
-    "cfl_flower/communication": 1_340,
-    "cfl_flower/config": 747,
+    "cfl_flower/communication": 1_341,
+    "cfl_flower/config": 746,
     "cfl_flower/data": 3_317,
     "cfl_flower/dropin": 650,
     "cfl_flower/engine": 2_034,
@@ -42,13 +42,13 @@ BUDGET: dict[str, int] = {
 
 LONGEST_FILE = 466
 LONGEST_FUNCTION = 60
-LONG_FILES = 57
+LONG_FILES = 55
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 60
+SINGLE_IMPORTERS = 59
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 43_642
+TESTS = 41_595
 """Lines of all tests."""
 
 

@@ -19,7 +19,7 @@ from flwr.app import RecordDict
 from cfl_flower.communication.exact_sum import ExactSum, check_range
 from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.communication.records import unpack_shares, unpack_sums
-from cfl_flower.communication.validation import validate
+from cfl_flower.communication.validation import validate, validate_count
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import (
     Answer,
@@ -146,7 +146,8 @@ def check_single(sums: PartialSums, pending: PendingMessage, answer: Answer) -> 
     plan = pending.plan
     spec = plan.sum_spec
     assert spec is not None
-    weight = spec.weigh(answer.num_examples)
+    # The sums are opened before the answer is validated.
+    weight = spec.weigh(validate_count(answer.num_examples, 1))
     single = all(s.terms == 1 and s.weight == weight for s in sums.values())
     expected = {version for version in pending.summed if plan.reply[version[0]]}
     if not single or set(sums) != expected:

@@ -31,6 +31,14 @@ TEXTS = (str, bytes)
 """Types of what a metric may be; true and false are whole numbers, too."""
 
 
+def validate_count(count: object, least: int) -> int:
+    """Return a number of samples, or raise `InvalidResultError`."""
+    whole = isinstance(count, int) and not isinstance(count, bool)
+    if not whole or not least <= count <= LARGEST_COUNT:  # type: ignore[operator]
+        raise InvalidResultError("count", f"num_examples={count!r:.40}, not >= {least}")
+    return int(count)  # type: ignore[call-overload,no-any-return]
+
+
 def validate(
     answer: Answer,
     phase: str,
@@ -55,11 +63,7 @@ def validate(
         raise InvalidResultError(*answer.error)
     if answer.arrays or reply:
         _validate_arrays(answer.arrays, reply)
-    least = 1 if phase == "train" else 0
-    count = answer.num_examples
-    whole = isinstance(count, int) and not isinstance(count, bool)
-    if not whole or not least <= count <= LARGEST_COUNT:
-        raise InvalidResultError("count", f"num_examples={count!r:.40}, not >= {least}")
+    count = validate_count(answer.num_examples, 1 if phase == "train" else 0)
     loss = answer.loss
     if loss is not None:
         if not isinstance(loss, NUMBERS):

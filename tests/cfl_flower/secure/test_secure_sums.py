@@ -229,6 +229,28 @@ def test_sums_of_more_than_the_one_result_are_refused(
     assert any("not those of its one" in f["detail"] for f in run.rounds[0]["failures"])
 
 
+@pytest.mark.parametrize(
+    "count", ["many", None, [3], {}, True, 2.5, float("nan"), 0, -1, 2**63]
+)
+def test_a_device_behind_masks_that_counts_wrong_costs_itself(
+    count: object, run_small: Runner, tmp_path: Path
+) -> None:
+    grid = Devices(tmp_path, 12)
+
+    def forge(reply: Message) -> Message:
+        if len(grid.trained) == 1:
+            answers = reply.content.config_records["answers"]
+            (row,) = json.loads(str(answers["rows"]))
+            answers["rows"] = json.dumps([[row[0], count, *row[2:]]])
+        return reply
+
+    grid.change = forge
+    run = run_small("strategy=fedavg", SECURE, "rounds=1", grid=grid)
+    reasons = [each["reason"] for each in run.rounds[0]["failures"]]
+    assert reasons == ["count"]
+    assert run.rounds[0]["participants"]
+
+
 def rate(header: Any, settings: Any) -> None:
     settings["strategy"]["local"]["learning_rate"] = 1e-30
 

@@ -62,7 +62,9 @@ def test_runs_end_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
         started = psutil.Process(caller.pid).children(recursive=True)
         caller.kill()
     assert len(started) >= 3, "two runs and the process that forks"
-    assert psutil.wait_procs(started, timeout=10)[1] == []
+    # Whoever inherits an ended process may take its time to ask how it ended.
+    left = psutil.wait_procs(started, timeout=10)[1]
+    assert [each for each in left if each.status() != psutil.STATUS_ZOMBIE] == []
 
 
 TINY = ["strategy=fedavg", "rounds=1", "clients=6", "participants=3", "drift=none"]
