@@ -28,7 +28,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cfl_flower.analysis.baselines import REFERENCE_METHOD, require_reference
+from cfl_flower.analysis.baselines import (
+    BOUND,
+    REFERENCE_METHOD,
+    REFERENCES,
+    require_reference,
+)
 from cfl_flower.config.composition import compose_plain_sweep
 from cfl_flower.config.overrides import (
     OVERRIDES,
@@ -56,9 +61,6 @@ from simulations.study import Study, check, has_setting
 FOLDER = "compare"
 """The last word of a folder that is made up for a comparison."""
 
-REFERENCES = ("fedavg", "fedavg_ft", "fedavg_ls", "local")
-"""What a method should beat; the oracle is what it cannot."""
-
 
 def default_overrides() -> list[str]:
     """Return the overrides of a plain `flwr run .`, from pyproject.toml."""
@@ -85,7 +87,7 @@ def with_marks(overrides: Sequence[str]) -> list[str]:
         many = item.is_sweep_override()
         asked = list(item.sweep_string_iterator()) if many else [str(item.value())]
         below = [mark for mark in REFERENCES if mark not in asked]
-        above = [mark for mark in ("oracle",) if mark not in asked]
+        above = [] if BOUND in asked else [BOUND]
         found.append("strategy=" + ",".join([*below, *asked, *above]))
     return found
 

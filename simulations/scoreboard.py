@@ -19,6 +19,7 @@ from cfl_flower.analysis.scorecards import markdown
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import CONF
 from simulations.papers.published import (
+    PUBLISHED,
     RESULTS,
     STATES,
     PublishedTable,
@@ -41,29 +42,8 @@ MARKED = re.compile("(<!-- recorded -->\n).*?(<!-- end of recorded -->)", re.DOT
 
 IN_SHORT = re.compile(r"\*\*In short:\*\* (.*?)\n\n", re.DOTALL)
 
-HEAD = """# The papers' tables and figures
-
-What was reproduced here, and how far. The counts are of results, one for each measure
-of a table or figure: {results} in all. {whole} of the {tables} tables and figures of
-accuracies that `reproduce` runs are reproduced in full.
-
-{overview}
-
-{in_short}
-
-| state | what it means |
-| --- | --- |
-{states}
-
-Below is a line for each result, and for what is none. Its name is what `cfl-flower
-reproduce NAME` runs, unless it names another command. The papers' pages have the story.
-`make docs` writes this page from
-[published.yaml](../../simulations/papers/published.yaml).
-
-```bash
-cfl-flower reproduce --list    # all tables; with a table's name, what its rows need
-```
-"""
+HEAD = PUBLISHED.with_name("scoreboard.md")
+"""The template of what stands above the lines."""
 
 
 class Line(NamedTuple):
@@ -108,7 +88,7 @@ def page() -> str:
     tables = load_tables()
     found = lines(tables)
     shares = [table for table in tables.values() if table.is_share]
-    text = HEAD.format(
+    text = HEAD.read_text(encoding="utf-8").format(
         results=sum(line.state in RESULTS for line in found),
         tables=len(shares),
         whole=sum(table.state == "reproduced" for table in shares),

@@ -20,7 +20,7 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_032,
-    "cfl_flower/analysis": 1_035,
+    "cfl_flower/analysis": 1_037,
     "cfl_flower/client": 1_037,
     "cfl_flower/clustering": 416,
     "cfl_flower/communication": 1_341,
@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_240,
     "cfl_flower/secure": 658,
     "clients": 1_172,
-    "simulations": 4_739,
+    "simulations": 4_699,
     "strategies": 2_796,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""

@@ -1,4 +1,4 @@
-"""Which run of the single global model is the reference of another run."""
+"""The methods that others are measured by, and which of their runs is a reference."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from cfl_flower.types import Json
 
 REFERENCE_METHOD = "fedavg"
 """The single global model, which other methods are timed against."""
+
+REFERENCES = (REFERENCE_METHOD, "fedavg_ft", "fedavg_ls", "local")
+"""What a method should beat, in the order of all pages."""
+
+BOUND = "oracle"
+"""What no method can beat: clusters by the true concepts."""
 
 
 def find_reference_runs(

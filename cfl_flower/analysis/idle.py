@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from cfl_flower.analysis.baselines import REFERENCES
 from cfl_flower.analysis.saved import SavedRun
 
 WITHOUT_CLUSTERS = (
-    *("adapfedavg", "apfl", "ditto", "fedasync", "fedavg", "fedavg_ft"),
-    *("fedavg_ls", "fedbabu"),
-    *("fedbuff", "fedccfa", "fedem", "fedfm", "fedpac", "fedprox", "fedrep", "flash"),
-    *("local", "local_async", "pfedme", "scaffold", "static"),
+    *REFERENCES,
+    *("adapfedavg", "apfl", "ditto", "fedasync", "fedbabu", "fedbuff", "fedccfa"),
+    *("fedem", "fedfm", "fedpac", "fedprox", "fedrep", "flash", "local_async"),
+    *("pfedme", "scaffold", "static"),
 )
 """Methods that cluster no clients, or that say that their clusters never change."""
 

@@ -14,6 +14,7 @@ import numpy as np
 import vl_convert
 from markupsafe import Markup
 
+from cfl_flower.analysis.baselines import BOUND, REFERENCES
 from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray
@@ -25,9 +26,14 @@ LINES = (
     *("#999933", "#2E8B7B", "#88CCEE", "#DDCC77"),
 )
 DASHES = ([1, 0], [6, 3], [2, 2], [6, 3, 2, 3])
-REFERENCES = {"fedavg": [6, 3], "fedavg_ft": [3, 1], "fedavg_ls": [1, 1]}
-REFERENCES |= {"local": [2, 2], "oracle": [8, 3, 2, 3]}
-"""Methods that others are measured by, and the dashes of their grey lines."""
+DASHED = dict(
+    zip(
+        (*REFERENCES, BOUND),
+        ([6, 3], [3, 1], [1, 1], [2, 2], [8, 3, 2, 3]),
+        strict=True,
+    )
+)
+"""The dashes of the grey lines of methods that others are measured by."""
 
 COLUMNS = {"single": 3.5, "double": 7.16}
 """Inches of a column and of both, in journals of the IEEE; Nature's are 3.5 and 7.2."""
@@ -165,7 +171,7 @@ class Line:
     @property
     def is_reference(self) -> bool:
         """Whether others are measured by it: its line is grey and dashed."""
-        return bool(self.runs) and self.runs[0].strategy in REFERENCES
+        return bool(self.runs) and self.runs[0].strategy in DASHED
 
     @property
     def colour(self) -> str:
@@ -176,7 +182,7 @@ class Line:
     def dashes(self) -> list[int]:
         """The line's dashes, which tell methods of one colour apart."""
         if self.is_reference:
-            return REFERENCES[self.runs[0].strategy]
+            return DASHED[self.runs[0].strategy]
         return DASHES[self.number // len(LINES) % len(DASHES)]
 
     def series(self, key: str) -> tuple[FloatArray, FloatArray]:

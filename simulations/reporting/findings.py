@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from cfl_flower.analysis.baselines import BOUND
 from cfl_flower.analysis.comparison import Rows
 from cfl_flower.analysis.leads import Lead, leads_over, mean_and_deviation
 
-BOUNDS = ("local", "oracle")
+BOUNDS = ("local", BOUND)
 """Methods that others are measured by, which cannot lead."""
 MOMENTS = {"final": "at the end", "mean": "on average over the rounds"}
 """The accuracies that a method can lead by: the second where the first is unknown."""

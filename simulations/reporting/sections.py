@@ -9,7 +9,12 @@ from functools import cached_property
 from itertools import compress
 from operator import attrgetter
 
-from cfl_flower.analysis.baselines import REFERENCE_METHOD, require_reference
+from cfl_flower.analysis.baselines import (
+    BOUND,
+    REFERENCE_METHOD,
+    REFERENCES,
+    require_reference,
+)
 from cfl_flower.analysis.comparison import (
     Compared,
     by_stream,
@@ -134,7 +139,7 @@ class Stream:
             return []
         if truth is not None and truth.any():
             # The oracle's clusters are these.
-            others = [pair for pair in found.items() if pair[1][0].strategy != "oracle"]
+            others = [pair for pair in found.items() if pair[1][0].strategy != BOUND]
             found = {"true concepts": (first, truth), **dict(others)}
         return [
             self._picture(
@@ -245,10 +250,11 @@ def _place(run: SavedRun, label: str) -> tuple[int, list[tuple[int, str]]]:
 
     The references come first, oracle last; numbers in labels count as such.
     """
-    ranks = {"fedavg": 0, "fedavg_ft": 0, "fedavg_ls": 0, "local": 1, "oracle": 3}
+    order = [*REFERENCES, "", BOUND]
+    rank = order.index(run.strategy if run.strategy in order else "")
     words = re.split(r"(\d+)", label)
     numbers = [(int(word) if word.isdigit() else 0, word) for word in words]
-    return ranks.get(run.strategy, 2), numbers
+    return rank, numbers
 
 
 def _numbered(streams: Sequence[Stream]) -> list[Stream]:

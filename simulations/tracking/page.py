@@ -8,6 +8,7 @@ from statistics import fmean
 
 from rich.console import Console
 
+from cfl_flower.analysis.baselines import BOUND
 from cfl_flower.analysis.leads import (
     Lead,
     average_ranks,
@@ -20,7 +21,7 @@ from cfl_flower.config.options import list_options
 from cfl_flower.environment.files import write_atomically
 from simulations.tracking.rows import Protocol, StreamResult, TrackRow
 
-REFERENCES = ("local", "local_async", "oracle")
+REFERENCES = ("local", "local_async", BOUND)
 """Rows that are no rivals: clients alone, by rounds or not, and the true clusters."""
 
 BASELINE = "fedavg"
@@ -209,49 +210,8 @@ def show(rows: Rows, protocol: Protocol, console: Console, markdown: bool) -> No
         console.print(line, highlight=False, soft_wrap=True)
 
 
-PAGE = """# The track
-
-The track runs every method on the same drifting streams, and tunes all methods alike.
-`simulations/tracking/protocol.yaml` has the protocol, version {version}.
-`cfl-flower track --page docs/track` writes this page from the rows in
-`simulations/tracking/rows`.
-
-{protocol}
-
-* Only the learning rate is tuned. Clients are tested on their own label shares.
-* On images, tests are in even rounds, and drifts begin in rounds 21, 31 and 41.
-* `concept`, `covariate`, `conditional`, `gradual`, `recurring` and `test_time` have the
-  same clients, samples and first 20 rounds. With `us_accidents`, `flights` and `label`
-  these are four independent streams, which Nemenyi's test asks for, not nine.
-
-{table}
-
-{ranks}
-
-{marks}
-`local` and `local_async` (every client alone) and `oracle` (the true clusters) are
-references and have no rank. `MB` is what a run sends up and down, as the mean over
-streams. `min` is how many minutes all runs of the row took, one after the other, tuning
-included. `-` means no result.
-
-{repetitions}
-
-{edges}
-
-{missing}
-
-{tuned}
-
-## Add a row
-
-1. `cfl-flower track my_method` runs your method on all streams and resumes interrupted
-   runs. It writes `outputs/track/v{version}/rows/my_method.json`.
-2. Open a pull request. It adds this file to `simulations/tracking/rows`, and the page
-   that `cfl-flower track --page docs/track` writes. A test reads the file and compares
-   the page with the rows.
-3. Say in the pull request where the method's code is. Readers can repeat one stream:
-   `cfl-flower track my_method --streams concept` gives the same digits.
-"""
+PAGE = Path(__file__).with_name("page.md")
+"""The template of the page."""
 
 
 TUNED_HEAD = """## With fine-tuning
@@ -304,7 +264,7 @@ def write_page(rows: Rows, protocol: Protocol, folder: Path) -> Path:
         for name, row in rows.items()
         if name == TUNED_BASELINE or not name.endswith(TUNED)
     }
-    text = PAGE.format(
+    text = PAGE.read_text(encoding="utf-8").format(
         version=protocol.version,
         protocol=describe_protocol(protocol),
         table=score_table(rows, protocol).markdown(),

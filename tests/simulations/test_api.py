@@ -89,15 +89,6 @@ def test_a_folder_is_a_run_or_a_comparison(run: Run, tmp_path: Path) -> None:
         cfl.load(tmp_path)
 
 
-def test_a_notebook_shows_text_and_runs_none_of_it(run: Run) -> None:
-    settings = run.saved.resolved
-    hostile = {**settings, "dataset": {**settings["dataset"], "name": "<script>"}}
-    shown = Run(replace(run.saved, resolved=hostile))._repr_html_()
-    assert "&lt;script&gt;" in shown
-    assert "<script>" not in shown
-    assert "<table" in shown
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -224,3 +215,12 @@ def test_a_program_with_hydra_of_its_own_keeps_it() -> None:
         seeds = [each.settings["seed"] for each in pool.map(compose_plain, texts)]
     assert seeds == list(range(16))
     assert not GlobalHydra.instance().is_initialized()
+
+
+def test_a_notebook_shows_text_and_runs_none_of_it(run: Run) -> None:
+    settings = run.saved.resolved
+    hostile = {**settings, "dataset": {**settings["dataset"], "name": "<script>"}}
+    shown = Run(replace(run.saved, resolved=hostile))._repr_html_()
+    assert "&lt;script&gt;" in shown
+    assert "<script>" not in shown
+    assert "<table" in shown

@@ -61,16 +61,6 @@ def test_without_labels_most_still_do(option: str, run_small: Runner) -> None:
     assert sum(right) >= 10
 
 
-def test_clients_beyond_the_runs_are_told_too(
-    run: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = [str(run.folder), "--clients", "20", "--client", "12-14", "19"]
-    assert main(asked) == 0
-    out = capsys.readouterr().out
-    assert "4 clients, mean accuracy" in out
-    assert "19" in out
-
-
 def test_clients_of_other_methods_go_where_their_loss_is_smallest(
     run_small: Runner, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,18 +99,6 @@ def test_a_run_keeps_its_folder_when_more_seeds_and_settings_are_asked_for(
     assert names("rounds=1,2") == ["rounds1", "fedavg"]
 
 
-@pytest.mark.parametrize("marks", [[], ["--bare"]])
-@pytest.mark.parametrize("sweep", ["strategy=glob(zz*)", "drift=glob(zz*)"])
-def test_a_sweep_over_nothing_is_refused(
-    sweep: str, marks: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*SMALL, *marks, sweep, f"output_dir={tmp_path}"]) == 2
-    complaint = capsys.readouterr().err
-    assert complaint.count("\n") == 1
-    assert f"{sweep} matches nothing" in complaint
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_broken_run_is_named_before_any_other_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,6 @@ import pytest
 
 import simulations.run
 from cfl_flower.runs.reading import read_lines
-from simulations.run import main
 
 pytestmark = pytest.mark.slow
 
@@ -48,14 +47,6 @@ def accuracies(folder: Path) -> list[Any]:
     return [row["accuracy"] for row in read_lines(folder / "rounds.jsonl")]
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """The accuracies of the same run without an interruption, in this process."""
-    folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    assert main([*SMALL, f"output_dir={folder}"]) == 0
-    return accuracies(folder)
-
-
 @pytest.mark.parametrize(
     ("command", "options", "place"),
     [("run", [], "."), ("compare", ["--bare", "seed=0,1"], "seed0")],
@@ -64,7 +55,6 @@ def test_an_interrupted_command_says_how_to_go_on(
     command: str,
     options: list[str],
     place: str,
-    undisturbed: list[Any],
     tmp_path: Path,
 ) -> None:
     module = [sys.executable, "-m", f"simulations.{command}"]

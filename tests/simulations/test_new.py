@@ -41,26 +41,6 @@ def test_skeletons_pass_their_own_tests(kinds: list[str], tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_method_of_ones_own_is_compared_with_others(tmp_path: Path) -> None:
-    write_skeleton("method", "own_method", tmp_path)
-    write_skeleton("model", "own_model", tmp_path)
-    asked = ["strategy=own_method,fedavg", "model=own_model", "rounds=2", "--bare"]
-    asked += ["engine=inprocess"]
-    command = [sys.executable, "-m", "simulations.compare", *asked, "output_dir=runs"]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [
-        len((tmp_path / "runs" / name / "rounds.jsonl").read_text().splitlines())
-        for name in ("own_method", "fedavg")
-    ]
-    assert lines == [2, 2]
-    assert "own_method" in (tmp_path / "runs" / "report.html").read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.ray
 def test_a_project_is_an_app_that_flower_runs(tmp_path: Path) -> None:
     """On a SuperLink that stands elsewhere, and knows nothing of it."""
     app = tmp_path / "own_project"

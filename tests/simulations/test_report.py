@@ -269,21 +269,6 @@ def test_seeds_of_a_method_are_one_line_and_what_differs_has_another_name(
     assert list(group_seeds(swept)) == ["fedavg-rounds5", "fedavg-rounds9"]
 
 
-def test_what_is_no_lead_is_said_once_and_a_dash_in_each_cell(
-    folders: list[Path],
-) -> None:
-    one = load_run(folders[0])
-    runs = [again(one, seed) for seed in range(3)]
-    for seed, change in enumerate([0.05, -0.05, 0.0]):
-        run = again(one, seed, change)
-        runs.append(replace(run, resolved=_named(run, "ifca")))
-    html = render(runs).html
-    cells = re.findall("<td>(.*?)</td>", html)
-    assert any(re.fullmatch(r"[+-][\d.]+ ± [\d.]+ –", cell) for cell in cells)
-    assert not any("lead" in cell for cell in cells)
-    assert html.count("–: no lead, p above 5%") == 1
-
-
 def test_a_folder_stands_for_the_runs_below_it(
     folders: list[Path], tmp_path: Path
 ) -> None:
@@ -355,27 +340,6 @@ def test_the_pasted_command_trains_the_same_run_again(
     assert (on.output_dir, on.resume) == (str(run.folder), True)
 
 
-def test_seeds_with_different_data_are_refused_with_the_reason(
-    folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = tmp_path / "page.html"
-    wrong = [folders[0], _with_other_files(folders[1], tmp_path)]
-    assert main([*map(str, wrong), "--output", str(page)]) == 2
-    complaint = capsys.readouterr().err
-    assert complaint.count("\n") == 1
-    assert "seed 0 but different data" in complaint
-    assert not page.exists()
-
-
-def _with_other_files(folder: Path, tmp_path: Path) -> Path:
-    """Return the run as it would be, had its clients held something else."""
-    other = tmp_path / "other"
-    shutil.copytree(folder, other)
-    summary = json.loads((other / "summary.json").read_text())
-    (other / "summary.json").write_text(json.dumps(summary | {"data": "0" * 32}))
-    return other
-
-
 def test_a_failed_run_is_shown_with_its_reason(
     folders: list[Path],
     run_small: Runner,
@@ -396,3 +360,24 @@ def test_a_failed_run_is_shown_with_its_reason(
     error = capsys.readouterr().err
     assert "has no finished round: round 1: none of 12 clients" in error
     assert not path.exists()
+
+
+def test_seeds_with_different_data_are_refused_with_the_reason(
+    folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    wrong = [folders[0], _with_other_files(folders[1], tmp_path)]
+    assert main([*map(str, wrong), "--output", str(page)]) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.count("\n") == 1
+    assert "seed 0 but different data" in complaint
+    assert not page.exists()
+
+
+def _with_other_files(folder: Path, tmp_path: Path) -> Path:
+    """Return the run as it would be, had its clients held something else."""
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    summary = json.loads((other / "summary.json").read_text())
+    (other / "summary.json").write_text(json.dumps(summary | {"data": "0" * 32}))
+    return other

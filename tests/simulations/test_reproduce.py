@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.config.compose import compose_config
@@ -259,18 +258,6 @@ def test_tables_fit_together() -> None:
             assert table.cell(row, method).overrides == theirs, (name, row, method)
 
 
-@pytest.mark.usefixtures("small")
-def test_a_table_asks_for_gpus_before_it_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cell = Cell("digits", "fedavg", None, ["strategy=fedavg"])
-    config = compose_cell(cell, 0, options(tmp_path, gpus=0.5))
-    assert (config.gpus_per_worker, config.engine) == (0.5, "auto")
-    if not torch.cuda.is_available():
-        assert main(["tiny", "--gpus", "1", "--output", str(tmp_path)]) == 2
-        assert "no CUDA device on this machine" in capsys.readouterr().err
-
-
 def test_rows_are_selected_by_name_or_by_the_beginning_of_their_names() -> None:
     # rotated_mnist_1200_100 starts so, too.
     table = TABLES["stocfl_table1"]
@@ -372,15 +359,6 @@ def test_the_cost_of_drift_is_the_difference_of_two_tables() -> None:
         assert cell.published == pytest.approx(gap, abs=0.006), cell
 
 
-def test_a_shorter_run_aligns_features_as_early_as_the_whole_one(
-    tmp_path: Path,
-) -> None:
-    cell = Cell("digits", "fedccfa", None, ["strategy=fedccfa", "model=mlp"])
-    for scale, start in ((1, 20), (0.3, 6), (0.1, 2)):
-        config = compose_cell(cell, 0, options(tmp_path, scale=scale))
-        assert config.strategy.start == start
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_reproduce_runs_keeps_and_prints_a_table_with_its_failures(
@@ -454,22 +432,6 @@ def test_a_figure_can_be_relative_to_another_run(
     assert (values["gain_time"] == "never") == (gain < 0)
     assert not (tmp_path / "gain_time").exists(), "the runs of gain"
     assert not (tmp_path / "gain_table" / "digits" / "fedavg-s0").exists()
-
-
-@pytest.mark.usefixtures("small")
-def test_unreadable_and_unwritable_files_give_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = tmp_path / "tiny" / "digits" / "fedavg-s0"
-    run.mkdir(parents=True)
-    (run / "summary.json").write_text("{")
-    assert main(["tiny", "--methods", "fedavg", "--output", str(tmp_path)]) == 2
-    file = tmp_path / "a-file"
-    file.touch()
-    assert main(["tiny", "--output", str(file / "below")]) == 2
-    torn, unwritable = capsys.readouterr().err.splitlines()
-    assert "repeat the run" in torn
-    assert "cannot be written" in unwritable
 
 
 def test_missing_data_can_be_named_or_fetched(
