@@ -29,7 +29,6 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from cfl_flower.analysis.baselines import REFERENCE_METHOD
-from cfl_flower.analysis.drift_metrics import MEASURED
 from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.environment.files import write_atomically
@@ -52,21 +51,6 @@ from simulations.shell.terminal import Parser, command, writable
 
 PARTS = Path(__file__).parent / "reporting"
 """Where the page's template is, and what it does in a browser."""
-
-ROUND_COLUMNS = (
-    *("round", "accuracy", "accuracy_mean", "loss", "num_clusters", "drifted", "moved"),
-    *("reclustered", "participants", "bytes_up", "bytes_down", "seconds"),
-    *("virtual_seconds", "heterogeneity", "ari"),
-    *MEASURED,
-)
-
-
-def _cell(value: Json) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 def _to_yaml(config: Mapping[str, Json]) -> str:
@@ -125,7 +109,7 @@ def render(
     firsts = (next(names(stream, line)) for stream in streams for line in stream.lines)
     pictures = {name: own_pictures(name, run) for name, run in firsts}
     environment = Environment(autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {"slug": slug, "number": _cell, "yaml": _to_yaml}
+    environment.filters |= {"slug": slug, "yaml": _to_yaml}
     lines = [line for stream in streams for line in stream.lines]
     swept = sweep_tables([run for line in lines for run in line.runs])
     tables = [table for stream in streams for table in stream.tables]
@@ -140,7 +124,6 @@ def render(
         streams=streams,
         names=names,
         pictures=pictures,
-        measured=measured,
         swept=swept,
         dark={INK[each]: DARK.get(each, each) for each in INK} | DARK,
         script=script(),
@@ -151,15 +134,6 @@ def render(
         to_latex([*tables, *swept], printed),
         [*chain.from_iterable([*(each.pictures for each in compared), *kept])],
     )
-
-
-def measured(run: SavedRun) -> list[str]:
-    """Return the columns of rounds in which a run has anything."""
-    return [
-        key
-        for key in ROUND_COLUMNS
-        if any(row.get(key) is not None for row in run.rounds)
-    ]
 
 
 @cache

@@ -28,7 +28,6 @@ from cfl_flower.config.overrides import (
     swept_keys,
     with_folder,
 )
-from cfl_flower.environment.plugins import CONFIGURATION
 from cfl_flower.errors import ConfigError, InterruptedRunError
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import VERBOSITY, Verbosity, make_console, verbosity
@@ -131,15 +130,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("-m", "--multirun", action="store_true", help="run every combination")
     add("--cfg", choices=["job"], help="print all settings, and run nothing")
-    hydras = ("--config-dir", "-cd", "--config-path", "-cp")
-    add(*hydras, dest="folder", help=argparse.SUPPRESS)
-    asked = parser.parse_overrides(arguments)
-    if asked.folder is not None:
-        raise ConfigError(
-            f"--config-dir={asked.folder}, Hydra's option, does not apply; set the "
-            f"environment variable {CONFIGURATION} to your folder"
-        )
-    return asked
+    return parser.parse_overrides(arguments)
 
 
 @command
