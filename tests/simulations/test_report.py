@@ -381,3 +381,14 @@ def _with_other_files(folder: Path, tmp_path: Path) -> Path:
     summary = json.loads((other / "summary.json").read_text())
     (other / "summary.json").write_text(json.dumps(summary | {"data": "0" * 32}))
     return other
+
+
+def test_drift_after_the_last_round_is_said(
+    folders: list[Path], run_small: Runner
+) -> None:
+    run = load_run(folders[0])
+    (stream,) = divide([run])
+    assert stream.subtitle.endswith("in each of 4 rounds")
+    short = run_small("drift.rounds=[9]")
+    (stream,) = divide([load_run(short.folder)])
+    assert stream.subtitle.endswith("the drift starts after the last, in round 9")

@@ -44,6 +44,11 @@ def test_a_score_equals_the_values_computed_by_hand() -> None:
     assert (found["bytes_up"], found["bytes_down"]) == (80, 160)
 
 
+def test_a_run_has_recovered_within_two_points() -> None:
+    assert score(rounds(0.9, 0.885), [2])["rounds_to_recover"] == 1
+    assert score(rounds(0.9, 0.875), [2])["rounds_to_recover"] is None
+
+
 def test_class_agreement_counts_where_a_class_has_several_meanings() -> None:
     lines = rounds(0.8, 0.9, 0.7, 0.6)
     lines[0] |= {"class_ari": [0.5, 0.5], "class_meanings": [1, 1]}

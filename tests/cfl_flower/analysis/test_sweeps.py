@@ -93,5 +93,7 @@ def test_a_swept_setting_applies_to_the_methods_that_have_it(tmp_path: Path) -> 
 def test_a_setting_that_no_method_has_is_refused(tmp_path: Path) -> None:
     asked = ["strategy=fedavg,fielding", "strategy.treshold=0,1"]
     assert by_settings(asked) == [asked]
+    both = by_settings([*asked, "strategy.threshold=0,1"])
+    assert all("strategy.treshold=0,1" in line for line in both)
     with pytest.raises(ConfigError, match=r"strategy\.treshold is no"):
         make_jobs([*asked, f"output_dir={tmp_path}"])

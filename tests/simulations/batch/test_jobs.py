@@ -30,6 +30,8 @@ def test_as_many_at_a_time_as_there_are_processors(
     assert at_once(configs) == 2  # each with two workers
     assert at_once(configs[2:]) == 2
     assert at_once(configs[1:2]) == 4
+    uneven = [job.config for job in make("engine=processes workers=1,2", tmp_path)]
+    assert at_once(uneven) == 2
     free = [job.config for job in make("seed=0,1", tmp_path)]
     assert at_once(free) == 4
     assert at_once(configs, asked=3) == 3

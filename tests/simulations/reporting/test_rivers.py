@@ -62,6 +62,9 @@ def test_every_client_flows_from_each_round_to_the_next(run: SavedRun) -> None:
     assert [block["clients"] for block in blocks] == [6, 6, 6, 6, 6, 6, 7, 5]
     starts = {way["way"]: way["high"] - way["low"] for way in ways}
     assert sum(starts.values()) == pytest.approx(12 * 3)
+    # Who joins a cluster is below those who were there.
+    ends = {way["way"]: (way["low"], way["high"]) for way in ways}
+    assert (ends["2-0-0"], ends["2-1-0"]) == ((0, 6), (6, 7))
     darker = {way["way"] for way in ways if way["opacity"] > 0.5}
     assert darker == {"2-1-0"}
     assert [drift["at"] for drift in drifts] == [1.5]
