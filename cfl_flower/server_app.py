@@ -24,7 +24,7 @@ from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.environment.machine import keep_free_memory, rare_collections
 from cfl_flower.errors import CflError, FailedRunsError, one_line
 from cfl_flower.run_config import RunConfig
-from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
+from cfl_flower.runs.callbacks import Callback, Checkpointer, FailureLog, Progress
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import (
     Verbosity,
@@ -34,7 +34,6 @@ from cfl_flower.runs.console import (
     verbosity,
 )
 from cfl_flower.runs.directory import RunDirectory, refuse_other_data
-from cfl_flower.runs.failures import FailureLog
 from cfl_flower.runs.loggers import open_logger
 from cfl_flower.runs.provenance import record_provenance
 
@@ -122,12 +121,14 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
         timeline = config.timeline if stream else None
         if timeline:
             directory.write_concepts()
-        drifts = timeline.changes if timeline else ()
         name = config.names["strategy"]
-        progress = Progress(
-            console, name, config.rounds, verbosity(), drifts, fleet.simulated
-        )
-        callbacks = make_callbacks(config, directory, checkpoint, progress)
+        traced = fleet.simulated
+        progress = Progress(console, name, config.rounds, verbosity(), traced)
+        callbacks: list[Callback] = [
+            lambda record, rows, _: directory.append(record, rows),
+            Checkpointer(checkpoint, config.system.checkpoint_every, config.rounds),
+            progress,
+        ]
         with progress.open(), open_logger(config, done, warn) as write:
             callbacks.append(write)
             strategy = strategy_class(config, fleet, timeline, callbacks)
@@ -169,20 +170,6 @@ def warn_of_divergence(
             f"training diverged: the loss is {loss:.1f}, and that of guessing "
             f"{guessing:.1f}; take a smaller strategy.local.learning_rate than {rate:g}"
         )
-
-
-def make_callbacks(
-    config: RunConfig,
-    directory: RunDirectory,
-    checkpoint: Checkpoint,
-    progress: Progress,
-) -> list[Callback]:
-    """Return what happens around every round, in its order."""
-    return [
-        lambda record, rows, _: directory.append(record, rows),
-        Checkpointer(checkpoint, config.system.checkpoint_every, config.rounds),
-        progress,
-    ]
 
 
 def open_stream(config: RunConfig) -> Stream:

@@ -1,21 +1,26 @@
-"""Callbacks after every round: checkpoints and progress."""
+"""After every round: checkpoints, progress, and what simulated clients raised."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from cfl_flower.errors import printable
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import Course, Verbosity, show_courses
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
+from cfl_flower.types import ClientId, Trace
+
+FAILURES = "failures.log"
+"""File with the tracebacks."""
 
 Rows: TypeAlias = Sequence[ClientRow]
 
@@ -43,15 +48,13 @@ class Checkpointer:
 
 @dataclass
 class Progress:
-    """Prints a line per round, and more if verbose; on a terminal one block of all."""
+    """Prints a line per round; on a terminal, unless verbose, one block of all."""
 
     console: Console
     strategy: str
     rounds: int
     verbosity: Verbosity = Verbosity.NORMAL
-    """Quiet prints nothing; verbose adds sizes, bytes, scores and failures."""
-    drifts: Sequence[int] = ()
-    """The rounds at whose start the data change."""
+    """Quiet prints nothing."""
     traced: bool = False
     """Whether a `FailureLog` tells what clients raised."""
 
@@ -59,7 +62,7 @@ class Progress:
         """Begin before the first round."""
         phases = ("query", "train", "evaluate") if self.traced else ()
         self._told = {(phase, "raised") for phase in phases}
-        self._course = Course(self.strategy, self.rounds, self.drifts)
+        self._course = Course(self.strategy, self.rounds)
         self._block: Live | None = None
 
     @contextmanager
@@ -86,11 +89,7 @@ class Progress:
         if self._block is not None:
             self._block.update(show_courses([self._course]), refresh=True)
             return
-        lines = [self.line(record)]
-        if self.verbosity is Verbosity.VERBOSE:
-            lines += self.details(record)
-        for line in lines:
-            self._print(line)
+        self._print(self.line(record))
 
     def _print(self, line: str, style: str = "") -> None:
         self.console.print(Text(line, style), soft_wrap=True)
@@ -113,16 +112,29 @@ class Progress:
         left = self._course.left()
         return "  ".join([*parts, f"{left} left"] if left else parts)
 
-    def details(self, record: RoundRecord) -> list[str]:
-        """Return further lines on a round, of what was measured."""
-        sent = f"bytes up {record.bytes_up:,}, down {record.bytes_down:,}"
-        parts = [f"participants {record.participants}", sent]
-        parts += [f"sizes {record.cluster_sizes}"] if record.cluster_sizes else []
-        for name in ("ari", "heterogeneity"):
-            value = getattr(record, name)
-            parts += [] if value is None else [f"{name} {value:.3f}"]
-        found = [f"    {'; '.join(parts)}"]
-        reasons = Counter((f.phase, f.reason) for f in record.failures)
-        for (phase, reason), count in sorted(reasons.items()):
-            found.append(f"    {count} failed to {phase}: {reason}")
-        return found
+
+@dataclass
+class FailureLog:
+    """Writes the first traceback of each kind to a run's folder, and says so."""
+
+    folder: Path
+    warn: Callable[[str], None]
+    whole: bool = False
+    """Whether the traceback is printed as well."""
+    _kinds: set[str] = field(default_factory=set, init=False)
+
+    def __call__(
+        self, client: ClientId, phase: str, server_round: int, trace: Trace
+    ) -> None:
+        """Write down the first exception of each kind."""
+        if trace.kind in self._kinds:
+            return
+        self._kinds.add(trace.kind)
+        where = f"round {server_round}, {phase}, client {client}"
+        path = self.folder / FAILURES
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"{where}: {trace.kind}\n{trace.text}\n")
+        if self.whole:
+            self.warn(trace.text.rstrip())
+        said = printable(trace.text.rstrip().rpartition("\n")[2])
+        self.warn(f"{where}: {said} ({trace.kind}); its traceback is in {path}")

@@ -31,15 +31,6 @@ DONE_MARK = "cfl-flower done"
 VERBOSITY = "CFL_FLOWER_VERBOSITY"
 """Environment variable: one of `Verbosity`, how much a run says."""
 
-
-BARS = "▁▂▃▄▅▆▇█"
-
-CURVE = 20
-"""Characters of a run's curve, at most; each is of as many rounds."""
-
-MOST_MARKS = 4
-"""Drifts that are marked in a curve; more would leave no room."""
-
 SHOWN = ("round", "accuracy", "num_clusters", "seconds")
 """What a terminal shows of a round."""
 
@@ -177,8 +168,6 @@ class Course:
 
     label: str
     rounds: int
-    drifts: Sequence[int] = ()
-    """The rounds at whose start the data change."""
     rows: list[Mapping[str, Json]] = field(default_factory=list)
     """Of the rounds that are done, with the keys of `SHOWN` in `rounds.jsonl`."""
 
@@ -194,27 +183,6 @@ class Course:
         missing = self.rounds - self.rows[-1]["round"] if times else 0
         return clock(missing * fmean(times)) if missing else ""
 
-    def curve(self) -> Text:
-        """Draw the accuracy as bars, dots for rounds to come, and lines for drifts."""
-        size = -(-self.rounds // CURVE)
-        cells: list[list[float]] = [[] for _ in range(0, self.rounds, size)]
-        for row in self.rows:
-            if row["accuracy"] is not None:
-                cells[(row["round"] - 1) // size].append(row["accuracy"])
-        known = [fmean(cell) for cell in cells if cell]
-        marked = {(drift - 1) // size for drift in self.drifts}
-        found = Text()
-        for place, cell in enumerate(cells):
-            if place in marked and len(marked) <= MOST_MARKS:
-                found.append("│", "yellow")
-            if not cell:
-                found.append("·", "dim")
-                continue
-            span = (max(known) - min(known)) or 1.0
-            share = (fmean(cell) - min(known)) / span
-            found.append(BARS[round(share * (len(BARS) - 1))])
-        return found
-
 
 def show_courses(courses: Iterable[Course]) -> Table:
     """Lay out how far runs are, a line for each."""
@@ -222,7 +190,6 @@ def show_courses(courses: Iterable[Course]) -> Table:
     table.add_column("run", overflow="fold")
     for heading in ("round", "accuracy", "clusters", "left"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
     for course in courses:
         last = course.rows[-1] if course.rows else {"round": 0}
         accuracy = last.get("accuracy")
@@ -230,5 +197,5 @@ def show_courses(courses: Iterable[Course]) -> Table:
         done = f"{last['round']}/{course.rounds}"
         clusters = str(last.get("num_clusters") or "")
         name = Text(course.label)
-        table.add_row(name, done, shown, clusters, course.left(), course.curve())
+        table.add_row(name, done, shown, clusters, course.left())
     return table

@@ -134,7 +134,7 @@ class Watch:
         )
         for job in self.jobs:
             config = job.config
-            course = Course(job.label, config.rounds, config.timeline.changes)
+            course = Course(job.label, config.rounds)
             follow(course, job.rounds())
             self._courses[job.label] = course
         total = sum(job.config.rounds for job in self.jobs)

@@ -27,7 +27,7 @@ from cfl_flower.runs.console import Verbosity
 
 FLAGS = (
     ("-q", "--quiet", Verbosity.QUIET, "only the result and what went wrong"),
-    ("-v", "--verbose", Verbosity.VERBOSE, "every round in detail"),
+    ("-v", "--verbose", Verbosity.VERBOSE, "a line for every round"),
 )
 """Short and long name, what it sets, and what that means."""
 

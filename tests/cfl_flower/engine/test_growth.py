@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cfl_flower import server_app
 from cfl_flower.models import initial_vector
+from cfl_flower.run_config import RunConfig
+from cfl_flower.runs.callbacks import Callback
+from cfl_flower.runs.loggers import NoLogger
 from cfl_flower.state import ClusteredState
 from tests.conftest import Runner
 
 CLIENTS = 12
+
+HELD = list[tuple[float, float]]()
+"""What a run's server held after each round, in models, and its bound."""
+
+
+class Noting(NoLogger):
+    """Notes what a server holds."""
+
+    @contextmanager
+    def open(self, config: RunConfig, done: int) -> Iterator[Callback]:
+        """Compare it with the bound of the method."""
+        shape, classes = config.dataset.shape, config.dataset.classes
+        length = len(initial_vector(config.model, shape, classes, 0))
+        bound = BOUNDS[config.names["strategy"]]
+        yield lambda _, __, state: HELD.append(
+            (models_held(state, length), bound(state))
+        )
 
 
 def buffers(value: Any) -> Iterator[np.ndarray]:
@@ -69,21 +89,10 @@ OPTIONS = {
 def test_a_server_holds_a_few_models_for_each_cluster(
     strategy: str, run_small: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, held = server_app.make_callbacks, list[tuple[float, float]]()
-
-    def make_callbacks(config: Any, *others: Any) -> Any:
-        shape, classes = config.dataset.shape, config.dataset.classes
-        length = len(initial_vector(config.model, shape, classes, 0))
-
-        def note(_: Any, __: Any, state: ClusteredState) -> None:
-            held.append((models_held(state, length), BOUNDS[strategy](state)))
-
-        return [*made(config, *others), note]
-
     # What is kept of a psi that will not be needed again is small beside a model.
     monkeypatch.setattr("strategies.stocfl.method.KEPT", 64)
-    monkeypatch.setattr(server_app, "make_callbacks", make_callbacks)
+    HELD.clear()
     options = [f"strategy={strategy}", "rounds=6", *OPTIONS.get(strategy, [])]
-    run_small(*options, f"clients={CLIENTS}")
-    assert len(held) == 6
-    assert all(found <= bound for found, bound in held), held
+    run_small(*options, f"clients={CLIENTS}", f"logger._target_={__name__}.Noting")
+    assert len(HELD) == 6
+    assert all(found <= bound for found, bound in HELD), HELD

@@ -13,7 +13,6 @@ from cfl_flower.runs.callbacks import (
     Verbosity,
 )
 from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.runs.console import Course
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Failure
@@ -111,13 +110,13 @@ def test_the_remaining_time_is_estimated_by_the_last_rounds() -> None:
     assert last.endswith("0:40 left")  # 10 rounds of 4 s
 
 
-def test_quiet_prints_nothing_and_verbose_lists_failures() -> None:
+def test_quiet_prints_nothing_and_failures_are_told_once_a_kind() -> None:
     failures = [
         Failure(1, "train", "raised", "no"),
         Failure(2, "train", "raised", "no"),
         Failure(3, "train", "shape", "(2,), not (3,)"),
     ]
-    record = RoundRecord(1, failures=failures, bytes_up=12345, ari=0.5)
+    record = RoundRecord(1, failures=failures)
     assert printed(Verbosity.QUIET, record) == []
     # The first of each kind, once in a run.
     *told, line, again = printed(Verbosity.NORMAL, record, record)
@@ -126,27 +125,16 @@ def test_quiet_prints_nothing_and_verbose_lists_failures() -> None:
         "round 1, train, client 3: shape: (2,), not (3,)",
     ]
     assert line == again
-    words = " ".join(printed(Verbosity.VERBOSE, record))
-    for word in ("12,345", "ari 0.500", "2 failed to train: raised"):
-        assert word in words
 
 
 def test_on_a_terminal_a_run_is_one_block_in_the_place_of_lines() -> None:
     text = io.StringIO()
     console = Console(file=text, width=80, force_terminal=True, color_system=None)
-    progress = Progress(console, "fielding", 8, drifts=[3])
+    progress = Progress(console, "fielding", 8)
     with progress.open():
         for number, accuracy in enumerate([0.5, 0.9, None, 0.5], 1):
             record = RoundRecord(number, accuracy, num_clusters=number, seconds=2.0)
             progress(record, [], state())
     last = text.getvalue().splitlines()[-2].split()
-    assert last[-6:] == ["fielding", "4/8", "50.0%", "4", "0:08", "▁█│·▁····"]
+    assert last[-5:] == ["fielding", "4/8", "50.0%", "4", "0:08"]
     assert "loss" not in text.getvalue()
-
-
-def test_a_curve_has_room_for_long_runs_and_for_some_drifts() -> None:
-    rows = [{"round": r, "accuracy": r / 100} for r in range(1, 51)]
-    course = Course("a", 100, [51], rows)
-    assert course.curve().plain == "▁▂▃▃▄▅▆▆▇█" + "│" + 10 * "·"
-    many = Course("a", 100, range(2, 100, 10), rows)
-    assert many.curve().plain == "▁▂▃▃▄▅▆▆▇█" + 10 * "·"

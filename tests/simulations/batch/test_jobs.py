@@ -76,7 +76,7 @@ def test_on_a_terminal_the_runs_that_go_on_are_in_one_block(
     *_, total, _, run, _ = text.getvalue().splitlines()
     assert "title" in total
     assert "1/4 rounds" in total
-    assert run.split() == ["seed0", "1/2", "50.0%", "3", "▁│·"]
+    assert run.split() == ["seed0", "1/2", "50.0%", "3"]
 
 
 @pytest.mark.slow
