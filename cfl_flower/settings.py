@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import field
 from difflib import get_close_matches
 from functools import wraps
-from inspect import get_annotations
 from typing import (
     Annotated,
     Any,
@@ -85,7 +84,6 @@ def settings(group: str, frozen: bool = True) -> Callable[[type[T]], type[T]]:
     """
 
     def decorate(cls: type[T]) -> type[T]:
-        _refuse_bare(group, cls)
         made: Any = dataclass(frozen=frozen, config=STRICTNESS)(cls)
         validate = made.__init__
 
@@ -105,19 +103,6 @@ def settings(group: str, frozen: bool = True) -> Callable[[type[T]], type[T]]:
         return made  # type: ignore[no-any-return]
 
     return decorate
-
-
-def _refuse_bare(group: str, cls: type) -> None:
-    """Refuse a value without an annotation, which nobody would take for a setting."""
-    settings = getattr(cls, "__pydantic_fields__", {})
-    declared = {name for base in cls.__mro__[1:] for name in get_annotations(base)}
-    known = get_annotations(cls).keys() | (declared - {*settings})
-    for name, value in vars(cls).items():
-        hidden = name in known or name.startswith("_") or name.isupper()
-        if not (hidden or callable(value) or hasattr(value, "__get__")):
-            kind = type(value).__name__
-            allowed = f"{name}: {kind} = ..., or ClassVar[{kind}] for no setting"
-            require(False, f"{group}: {cls.__name__}.{name}", value, allowed)
 
 
 def _first_problem(group: str, cls: Any, error: ValidationError) -> ConfigError:
