@@ -18,7 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -73,8 +73,6 @@ class FedCCFASettings(DecoupledSettings):
 @dataclass
 class FedCCFAState(AnchorState):
     """FedCCFA's state; its anchors are used with `anchors=global` only."""
-
-    version: ClassVar[int] = 2
 
     clustered: list[ClientId] = field(default_factory=list)
     """The m clients whose classifiers were clustered last."""

@@ -7,10 +7,9 @@ a large array's file is the digest of its content: what has not changed since th
 checkpoint is there already, and what several places of a state share is one file.
 
 A state is a dataclass of plain values, arrays, bytes, lists, mappings and further
-dataclasses. Each is saved with the name and the ``version: ClassVar[int]`` (by default
-1) of its class, and restored as the class of that name in the annotation of its field.
-A field that was added since, with a default, may be missing; one that means something
-else now needs another version.
+dataclasses. Each is saved with the name of its class, and restored as the class of that
+name in the annotation of its field. A field that was added since, with a default, may
+be missing; one that means something else now needs another name, or `FORMAT`.
 """
 
 from __future__ import annotations
@@ -34,9 +33,8 @@ from cfl_flower.errors import CheckpointError, ConfigError, one_line
 from cfl_flower.runs.reading import effective_differences
 from cfl_flower.types import Json
 
-FORMAT = 3
-"""Number of this file format; 1 had no names and versions of classes, 2 all arrays in
-one file."""
+FORMAT = 4
+"""Number of this file format, and of what the fields of states mean."""
 
 LARGE = 2**20
 """Bytes from which an array has a file of its own."""
@@ -47,15 +45,7 @@ State = TypeVar("State")
 
 
 class OtherVersionError(Exception):
-    """A saved dataclass is not of the version that this code declares."""
-
-
-def version_of(kind: Any) -> int:
-    """Return the version that a dataclass declares; a field of that name is none."""
-    if any(field.name == "version" for field in fields(kind)):
-        return 1
-    version: int = getattr(kind, "version", 1)
-    return version
+    """A saved dataclass is not the one that this code declares."""
 
 
 def pack(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Json:
@@ -74,7 +64,6 @@ def pack(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Json:
         names = [field.name for field in fields(value)]
         return {
             "class": type(value).__name__,
-            "version": version_of(type(value)),
             "fields": {
                 n: pack(getattr(value, n), arrays, f"{path}.{n}") for n in names
             },
@@ -99,7 +88,7 @@ def unpack(node: Json, arrays: Mapping[str, np.ndarray], annotation: Any = Any) 
 
     The annotation is what is expected; a dataclass is found in it by its name, in
     unions, lists and mappings, too: ``dict[ClientId, Result | Failure]``. Raises
-    `OtherVersionError` if it has no such dataclass, or one of another version, and
+    `OtherVersionError` if it has no such dataclass, or one with other fields, and
     TypeError for any other value that is not of the annotation.
     """
     value = _unpack(node, arrays, annotation)
@@ -129,9 +118,8 @@ def _restore_dataclass(
 ) -> Any:
     members: list[Any] = [m for m in _alternatives(annotation) if is_dataclass(m)]
     found = next((each for each in members if each.__name__ == node["class"]), None)
-    if found is None or version_of(found) != node["version"]:
-        raise OtherVersionError(node["class"])
-    if not node["fields"].keys() <= {field.name for field in fields(found)}:
+    known = {field.name for field in fields(found)} if found is not None else set()
+    if found is None or not node["fields"].keys() <= known:
         raise OtherVersionError(node["class"])
     hints = get_type_hints(found)
     items = node["fields"].items()
@@ -307,8 +295,7 @@ class Checkpoint:
         try:
             with self._whole():
                 state: State = unpack(header["state"], arrays, state_class)
-                # An earlier version wrote no digest.
-                if header.get("state_sha256") not in (None, _digest(header["state"])):
+                if header["state_sha256"] != _digest(header["state"]):
                     raise ValueError("the state is not that which was saved")
         except OtherVersionError as error:
             self._refuse_version(f"another version of cfl-flower's {error}")

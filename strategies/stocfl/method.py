@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -103,8 +103,6 @@ class StoCFLSettings(DittoSettings):
 @dataclass
 class StoCFLState(ClusteredState):
     """StoCFL's state; ``models[0]`` is omega."""
-
-    version: ClassVar[int] = 2
 
     representations: list[Vector] = field(default_factory=list)
     """Each client's psi, of which a picture of the clients (docs/results/stocfl.md)
