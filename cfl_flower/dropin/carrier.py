@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -31,6 +31,12 @@ from cfl_flower.seeding import generator
 from cfl_flower.types import ClientId, Failure, Plan, Result, Scalar, Task, Vector
 
 log = logging.getLogger(__name__)
+
+Reseeded: TypeAlias = Callable[[int], ArrayRecord]
+"""Returns the app's initial arrays with another seed."""
+
+Concepts: TypeAlias = Callable[[int], Mapping[int, int]]
+"""Returns the cluster of each node in a round."""
 
 QUESTIONS = {"pretrain", "choose", "representation"}
 """What a method asks nodes before a round."""
@@ -53,6 +59,8 @@ class Carrier:
     """Labels that a mod counts; 0 if it has not said yet."""
     settings: Any = None
     """The method's, of which some are its clients'."""
+    reseeded: Reseeded | None = None
+    concepts: Concepts | None = None
     others: Others = field(default_factory=dict)
     clients: list[ClientId] = field(default_factory=list)
     """The nodes that are there."""

@@ -6,12 +6,10 @@ the app does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
-from flwr.app import ArrayRecord
 
 from cfl_flower.communication.results import Results
 from cfl_flower.dropin.carrier import Carrier
@@ -22,37 +20,32 @@ from cfl_flower.runs.record import ClientRow
 from cfl_flower.settings import require
 from cfl_flower.types import BoolArray, IntArray, Vector
 
-Reseeded: TypeAlias = Callable[[int], ArrayRecord]
-"""Returns the app's initial arrays with another seed."""
-
-Concepts: TypeAlias = Callable[[int], Mapping[int, int]]
-"""Returns the cluster of each node in a round."""
-
 
 class PlainServices(RunServices):
     """What a method may use, with the app's arrays as the network."""
 
-    carrier: Carrier
-    reseeded: Reseeded | None = None
-    concepts: Concepts | None = None
+    @property
+    def carrier(self) -> Carrier:
+        """What brings tasks to the app."""
+        return cast(Carrier, self._context.fleet)
 
     def initial_model(self, seed: int | None = None) -> Vector:
         """Return the app's initial arrays, or those of another seed."""
         if seed is None:
             return self.carrier.initial
-        if self.reseeded is None:
+        if self.carrier.reseeded is None:
             raise ConfigError(
                 "reseeded=None is not allowed, since the clusters of this method start "
                 "from different models; give reseeded=lambda seed: ArrayRecord(...), "
                 "the app's initial arrays with another seed"
             )
-        return self.carrier.layout.read(self.reseeded(seed))[0]
+        return self.carrier.layout.read(self.carrier.reseeded(seed))[0]
 
     def true_concepts(self, server_round: int) -> IntArray | None:
         """Return the cluster that each node is given in a round."""
-        if self.concepts is None:
+        if self.carrier.concepts is None:
             return None
-        given = self.concepts(server_round)
+        given = self.carrier.concepts(server_round)
         clients = self._context.state.clients
         missing = [client for client in clients if client not in given]
         require(not missing, "clusters", f"{given}", f"a map with node {missing[:1]}")
@@ -70,21 +63,15 @@ class PlainServices(RunServices):
 class PlainRounds(Rounds):
     """The engine's rounds, with plain messages, of which the app's metrics are kept."""
 
-    def prepare(
-        self, carrier: Carrier, reseeded: Reseeded | None, concepts: Concepts | None
-    ) -> None:
-        """Let the method use the app's arrays, and draw as FedAvg does."""
+    kind_of_services = PlainServices
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.history: dict[int, dict[int, int]] = {}
-        services = PlainServices(
-            self.context, self.participants, self.delivery, self.ask_in_parts
-        )
-        services.carrier = carrier
-        services.reseeded = reseeded
-        services.concepts = concepts
+        self.carrier = cast(Carrier, self.fleet)
         # Oracle asks whether there is a stream whose concepts are known.
-        services.timeline = cast(Any, concepts)
-        self.services = services
-        self.carrier = carrier
+        self.services.timeline = cast(Any, self.carrier.concepts)
+        # Who is there is drawn from, as FedAvg does.
         self.participants.eligible.append(self.present)
 
     def present(self) -> BoolArray:

@@ -26,9 +26,9 @@ from cfl_flower.clustering.algorithms import nearest_centre
 from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
-from cfl_flower.dropin.carrier import Carrier
+from cfl_flower.dropin.carrier import Carrier, Concepts, Reseeded
 from cfl_flower.dropin.layout import Layout, Others
-from cfl_flower.dropin.rounds import Concepts, PlainRounds, Reseeded
+from cfl_flower.dropin.rounds import PlainRounds
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import mean_model
@@ -192,6 +192,8 @@ class DropIn(FedAvg):
             evaluate_config or ConfigRecord(),
             self.seed,
             settings=self.settings,
+            reseeded=self.reseeded,
+            concepts=self.concepts,
             others=others,
         )
         discloses = self.method.discloses
@@ -201,7 +203,7 @@ class DropIn(FedAvg):
         self.running = self.method(
             self._config(classes, num_rounds),
             cast(Fleet, self.carrier),
-            engine=self._make_engine,  # type: ignore[arg-type]
+            engine=PlainRounds,
         )
         done = 0 if self.resumed is None else self._load(self.resumed)
         result = super().start(
@@ -215,11 +217,6 @@ class DropIn(FedAvg):
             evaluate_fn=None if evaluate_fn is None else self._evaluate_clusters,
         )
         return self._complete(result)
-
-    def _make_engine(self, *args: Any) -> PlainRounds:
-        engine = PlainRounds(*args)
-        engine.prepare(self.carrier, self.reseeded, self.concepts)
-        return engine
 
     @property
     def engine(self) -> PlainRounds:
