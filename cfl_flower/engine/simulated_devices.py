@@ -1,31 +1,29 @@
-"""How fast simulated devices are: the seconds that training and transfer take on them.
+"""Simulated devices: how long they take, and in which rounds they are there.
 
 FedScale's model (Lai et al., ICML 2022): a device needs some milliseconds for a forward
 pass over a sample, three times as long for a training step's, and has one bandwidth for
 both ways. A client keeps its device for the whole run.
 
-All functions are pure. `Devices` are the settings, their `open` gives the device of
-each client.
+All functions are pure. `Devices` are the settings; their `open` gives the device of
+each client, their `open_presence` who is there when.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
 from cfl_flower.data.reading.files import intact, table
-from cfl_flower.engine.presence import Moves, Presence, draw_presence
 from cfl_flower.seeding import generator, key
 from cfl_flower.settings import Fraction, Positive, require, settings
-from cfl_flower.types import PASSES, ClientId, FloatArray, Result
+from cfl_flower.types import PASSES, BoolArray, ClientId, FloatArray, IntArray, Result
 
 COLUMNS = ("computation", "communication")
 """Of a file of devices: milliseconds per sample, kbit/s."""
@@ -48,6 +46,29 @@ class Device:
         return passes * self.milliseconds / 1000 + bytes * 8 / 1000 / self.kbps
 
 
+@dataclass(frozen=True, eq=False)
+class Presence:
+    """The rounds in which n clients are there; both arrays have shape (n,)."""
+
+    first: IntArray
+    last: IntArray
+    """Included."""
+
+    def there(self, number: int) -> BoolArray:
+        """Return who is there in a round, shape (n,).
+
+        Examples
+        --------
+        >>> presence = Presence(first=np.array([1, 2, 5]), last=np.array([9, 3, 6]))
+        >>> presence.there(2), presence.there(4)
+        (array([ True,  True, False]), array([ True, False, False]))
+        """
+        return (self.first <= number) & (number <= self.last)
+
+
+FOREVER = 2**31
+"""The last round of a client that does not leave."""
+
 DeviceOf = Callable[[ClientId], Device]
 """The device of each client."""
 
@@ -66,7 +87,7 @@ class Devices:
     narrowest: Annotated[float, Field(ge=1)] = 100.0
     """Bandwidth at the 95th percentile over that at the 5th."""
     path: str | None = None
-    """A file of devices, absolute or below `data_dir`: a csv or json with
+    """A file of devices, absolute or below `data_dir`: a csv with
     ``computation`` (ms) and ``communication`` (kbit/s). Client i has device i, modulo
     their number."""
     joins: list[int] = field(default_factory=list)
@@ -94,10 +115,24 @@ class Devices:
         require(share < 1, "devices.joining + devices.leaving", share, words)
 
     def open_presence(self, clients: int, seed: int) -> Presence:
-        """Return who is there when, or raise `ConfigError`."""
-        joins = Moves(self.joins, self.joining)
-        leaves = Moves(self.leaves, self.leaving)
-        found = draw_presence(clients, joins, leaves, seed)
+        """Draw who joins and who leaves, or raise `ConfigError`.
+
+        Those who join are not there before, those who leave were there from the start:
+        a client does one of both at most.
+
+        Examples
+        --------
+        >>> devices = Devices(joins=[5], joining=0.2, leaves=[7, 8], leaving=0.4)
+        >>> presence = devices.open_presence(10, seed=0)
+        >>> [int(presence.there(number).sum()) for number in (1, 4, 5, 7, 8, 9)]
+        [8, 8, 10, 8, 6, 6]
+        """
+        order = generator(seed, "presence").permutation(clients)
+        found = Presence(np.ones(clients, np.int64), np.full(clients, FOREVER))
+        for number, group in _divide(order, self.joins, self.joining):
+            found.first[group] = number
+        for number, group in _divide(order[::-1], self.leaves, self.leaving):
+            found.last[group] = number - 1
         key = "devices.joining, devices.leaving"
         shares = [self.joining, self.leaving]
         for number in (1, *self.joins, *self.leaves):
@@ -130,21 +165,25 @@ class Devices:
         return Device(self.milliseconds * slow, self.kbps * wide)
 
 
+def _divide(
+    order: IntArray, rounds: Sequence[int], share: float
+) -> Iterator[tuple[int, IntArray]]:
+    """Yield each round, and those of a share of all clients who move in it."""
+    moving = order[: round(share * len(order))]
+    parts = np.array_split(moving, max(len(rounds), 1))
+    yield from zip(sorted(rounds), parts, strict=False)
+
+
 @cache
 def read_devices(path: Path) -> tuple[Device, ...]:
-    """Read a file of devices.
+    """Read a csv of devices.
 
-    A ``.json`` has a list of objects, or an object of them by client; anything else is
-    a csv. Raises `ConfigError` if it cannot be read, lacks a column, or a number is not
-    above 0.
+    Raises `ConfigError` if it cannot be read, lacks a column, or a number is not above
+    0.
     """
     wanted = f"write {COLUMNS[0]} (ms) and {COLUMNS[1]} (kbit/s) of each device"
     with intact(f"devices.path={path}", wanted):
-        if path.suffix == ".json":
-            found: Any = json.loads(path.read_text(encoding="utf-8"))
-        else:
-            found = table(path, COLUMNS)
-        rows = list(found.values() if isinstance(found, dict) else found)
+        rows = table(path, COLUMNS)
         devices = tuple(Device(*(float(row[name]) for name in COLUMNS)) for row in rows)
         if not devices:
             raise ValueError("there is no device")
