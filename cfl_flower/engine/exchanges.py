@@ -10,10 +10,13 @@ import numpy as np
 from cfl_flower.client.requests import UploadRequest
 from cfl_flower.communication.validation import check_test
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.engine.declarations import UploadMethod
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.turns import Costs
-from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
+from cfl_flower.engine.uploads_state import (
+    AsynchronousSettings,
+    AsynchronousState,
+    UploadMethod,
+)
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.privacy.clipping import FEWEST, shortened, update_length
 from cfl_flower.types import ClientId, Failure, Json, Plan, Result, Task, Vector

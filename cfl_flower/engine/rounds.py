@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import ClassVar, cast
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
 
 from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.communication.fleet import Fleet
@@ -43,6 +44,8 @@ STEPS = {
 class Rounds:
     """Carries out a method: who takes part, what is sent, what comes of the results."""
 
+    kind_of_services: ClassVar[type[RunServices]] = RunServices
+
     def __init__(
         self,
         method: Method,
@@ -59,7 +62,7 @@ class Rounds:
         self.delivery = Delivery(self.context)
         self.participants = Participants(self.context)
         self.measures = RoundMeasures(self.context)
-        self.services = RunServices(
+        self.services = self.kind_of_services(
             self.context, self.participants, self.delivery, self.ask_in_parts
         )
         self.stages = [
@@ -82,9 +85,9 @@ class Rounds:
             arrays = ArrayRecord([self.services.initial_model()])
             timeout = self.config.system.message_timeout
             try:
-                self.method.start(
-                    cast(Grid, self.fleet.grid), arrays, remaining, timeout
-                )
+                strategy = cast(Strategy, self.method)
+                grid = cast(Grid, self.fleet.grid)
+                strategy.start(grid, arrays, remaining, timeout)
             finally:
                 # The round that is done is saved, however the next one ends.
                 self.fleet.grid.finish()

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.engine.declarations import Exchange
 from cfl_flower.engine.participants import Participants
-from cfl_flower.engine.uploads_state import AsynchronousState
+from cfl_flower.engine.uploads_state import AsynchronousState, Exchange
 from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.seeding import generator
 from cfl_flower.types import ClientId, client_order

@@ -22,11 +22,14 @@ import numpy as np
 
 from cfl_flower.communication.asynchronous import AsyncDispatcher
 from cfl_flower.communication.results import Results, payload_bytes
-from cfl_flower.engine.declarations import UploadMethod
 from cfl_flower.engine.exchanges import Exchanges
 from cfl_flower.engine.rounds import Rounds
 from cfl_flower.engine.turns import Turns
-from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
+from cfl_flower.engine.uploads_state import (
+    AsynchronousSettings,
+    AsynchronousState,
+    UploadMethod,
+)
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.types import (
