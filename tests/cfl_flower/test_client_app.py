@@ -116,49 +116,6 @@ def test_what_a_method_returned_is_named_with_what_it_should(returned: object) -
         unpack(returned, ClusteredClient(cast(Any, None)))
 
 
-@pytest.mark.parametrize("phase", ["train", "evaluate"])
-def test_answer_does_not_depend_on_the_other_tasks_of_the_message(
-    compose: Composer, phase: str
-) -> None:
-    config = compose()
-    (alone,) = work(config, phase, plan(config, 4))
-    among = work(config, phase, plan(config, 2, 4, 0))[1]
-    assert among.num_examples == alone.num_examples > 0
-    assert among.loss == pytest.approx(alone.loss)
-    assert among.metrics == alone.metrics
-    for one, two in zip(among.arrays, alone.arrays, strict=True):
-        assert np.array_equal(one, two)
-
-
-def test_training_starts_from_the_model_that_the_task_names(compose: Composer) -> None:
-    config = compose("strategy.local.learning_rate=1e-9")
-    models = [start(config), np.full(PARAMETERS, 0.5, np.float32)]
-    asked = Plan([Task(0, (1,)), Task(1, (0,))], models)
-    answers = work(config, "train", asked)
-    assert answers[0].arrays[0] == pytest.approx(models[1], abs=1e-4)
-    assert answers[1].arrays[0] == pytest.approx(models[0], abs=1e-4)
-
-
-def test_query_is_answered_for_its_round(compose: Composer) -> None:
-    config = compose("drift.rounds=[2]")
-    asked = plan(config, 0, representation=True)
-    (before,) = work(config, "query", asked, round=1)
-    (upon,) = work(config, "query", asked, round=2)
-    assert before.metrics["representation"] == histogram(config, 0, 1)
-    assert upon.metrics["representation"] == histogram(config, 0, 2)
-    assert before.metrics != upon.metrics
-    assert before.num_examples > 0
-
-
-def test_config_of_one_task_overrides_the_common_config(compose: Composer) -> None:
-    config = compose()
-    silent = Task(0, (0,), {"representation": False})
-    asked = Plan([silent, Task(1, (0,))], [start(config)], {"representation": True})
-    first, second = work(config, "evaluate", asked)
-    assert "representation" not in first.metrics
-    assert "representation" in second.metrics
-
-
 def test_client_remembers_from_message_to_message_and_no_other_client_does(
     compose: Composer,
 ) -> None:
@@ -171,18 +128,6 @@ def test_client_remembers_from_message_to_message_and_no_other_client_does(
     knowing, unknowing = work(config, "evaluate", again, round=2)
     assert "representation" not in knowing.metrics
     assert unknowing.metrics["representation"] == histogram(config, 1, 3)
-
-
-@pytest.mark.parametrize(
-    ("fault", "reason"), [("raises", "raised"), ("hangs", "timeout")]
-)
-def test_failing_client_gives_its_reason(
-    compose: Composer, fault: str, reason: str
-) -> None:
-    config = compose(f"faults.{fault}=1", "system.task_timeout=0.05")
-    answers = work(config, "train", plan(config, 0, 1))
-    assert [answer.error and answer.error[0] for answer in answers] == [reason] * 2
-    assert [len(answer.arrays) for answer in answers] == [0, 0]
 
 
 def test_a_message_cannot_make_a_folder_where_the_process_stands(

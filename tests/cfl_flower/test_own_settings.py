@@ -165,3 +165,15 @@ def test_a_run_trains_it_and_its_configuration_repeats_it(
     assert run.failures == []
     assert run.config.model.build((1, 8, 8), 10)(torch.ones(1, 64)).shape == (1, 10)
     assert run_small(*options, folder="again").numbers == run.numbers
+
+
+def test_a_check_that_fails_by_itself_keeps_its_words() -> None:
+    @settings("strategy")
+    class Broken:
+        rate: float = 0.1
+
+        def __post_init__(self) -> None:
+            raise ValueError("a rate without a unit")
+
+    with pytest.raises(ConfigError, match=r"^strategy: .*a rate without a unit"):
+        Broken()

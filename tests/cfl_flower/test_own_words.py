@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -27,59 +28,56 @@ DEVICE_LOGS = ("cfl_flower.client", "cfl_flower.data")
 SOUND = "age,label\n" + "".join(f"{n},{n % 2}\n" for n in range(40))
 
 
-def write_cell(folder: Path) -> None:
-    (folder / "data.csv").write_text(f"{SOUND}{SECRET},1\n")
-
-
-def write_class(folder: Path) -> None:
-    (folder / "data.csv").write_text(f"{SOUND}3,{SECRET}\n")
-
-
-def write_column(folder: Path) -> None:
-    (folder / "data.csv").write_text(SOUND.replace("age", SECRET))
-
-
-def write_torn(folder: Path) -> None:
-    (folder / "data.csv").write_text(f'{SOUND}{SECRET},"1,2,3\n4,5,6,{SECRET}\n')
-
-
-def write_npz(folder: Path) -> None:
-    x = np.zeros((20, 1, 8, 8), np.float32)
-    np.savez(folder / f"{SECRET}.npz", x=x, y=np.array([SECRET] * 20))
-
-
-def write_bytes(folder: Path) -> None:
-    (folder / f"{SECRET}.npz").write_bytes(b"PK\3\4 torn " + SECRET.encode())
-
-
-def write_image(folder: Path) -> None:
-    for name in ("0", SECRET):
-        inner = folder / "images" / name
-        inner.mkdir(parents=True)
-        for number in range(5):
-            Image.new("L", (8, 8), 9).save(inner / f"{SECRET}-{number}.png")
-
-
-def write_no_image(folder: Path) -> None:
-    write_image(folder)
-    for path in folder.glob("images/*/*.png"):
-        path.write_bytes(SECRET.encode())
-
-
 CSV = ["dataset=csv", "dataset.shape=[1]", "dataset.classes=2"]
 NPZ = ["dataset=folder", "dataset.shape=[1,8,8]"]
 IMAGES = ["dataset=image_folder", "dataset.size=8", "dataset.channels=1"]
 
 
-def write_samples_of_the_operator(folder: Path) -> None:
-    """Write what is on the server: it describes the data, and has nobody's words."""
-    folder.mkdir()
-    (folder / "data.csv").write_text(SOUND)
-    for name in ("0", "1"):
-        inner = folder / "images" / name
-        inner.mkdir(parents=True)
-        for number in range(5):
-            Image.new("L", (8, 8), 9).save(inner / f"{number}.png")
+def in_memory(save: Callable[[BytesIO], object]) -> bytes:
+    """Return what is saved to a file."""
+    file = BytesIO()
+    save(file)
+    return file.getvalue()
+
+
+X = np.zeros((20, 1, 8, 8), np.float32)
+LABELS = in_memory(lambda file: np.savez(file, x=X, y=np.array([SECRET] * 20)))
+IMAGE = in_memory(lambda file: Image.new("L", (8, 8), 9).save(file, "png"))
+
+
+def images(name: str, image: bytes) -> dict[str, bytes]:
+    """Return images of two classes, of which one and all files have a name."""
+    places = [(label, number) for label in ("0", name) for number in range(5)]
+    return {f"images/{label}/{name}-{n}.png": image for label, n in places}
+
+
+FILES: dict[str, tuple[list[str], str, dict[str, bytes]]] = {
+    **{
+        f"{name}, {privacy}": (CSV, privacy, {"data.csv": text.encode()})
+        for name, privacy, text in (
+            ("cell", "none", f"{SOUND}{SECRET},1\n"),
+            ("cell", "local", f"{SOUND}{SECRET},1\n"),
+            ("class", "none", f"{SOUND}3,{SECRET}\n"),
+            ("column", "none", SOUND.replace("age", SECRET)),
+            ("torn", "local", f'{SOUND}{SECRET},"1,2,3\n4,5,6,{SECRET}\n'),
+        )
+    },
+    "labels": (NPZ, "none", {f"{SECRET}.npz": LABELS}),
+    "bytes": (NPZ, "none", {f"{SECRET}.npz": b"PK\3\4 torn " + SECRET.encode()}),
+    "images": (IMAGES, "local", images(SECRET, IMAGE)),
+    "no images": (IMAGES, "local", images(SECRET, SECRET.encode())),
+}
+"""What devices have, with the options and the privacy of a run."""
+
+OF_THE_OPERATOR = {"data.csv": SOUND.encode(), **images("1", IMAGE)}
+"""Files on the server: they describe the data, and have nobody's words."""
+
+
+def write(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
 
 
 class Overheard(InProcessGrid):
@@ -95,34 +93,20 @@ class Overheard(InProcessGrid):
         return reply
 
 
-@pytest.mark.parametrize(
-    ("write", "options", "privacy"),
-    [
-        *((each, CSV, "none") for each in (write_cell, write_class, write_column)),
-        *((each, CSV, "local") for each in (write_cell, write_torn)),
-        *((each, NPZ, "none") for each in (write_npz, write_bytes)),
-        *((each, IMAGES, "local") for each in (write_image, write_no_image)),
-    ],
-)
+@pytest.mark.parametrize("kind", FILES)
 def test_no_word_of_a_device_leaves_it(
-    privacy: str,
-    write: Callable[[Path], None],
-    options: list[str],
-    run_small: Runner,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    kind: str, run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    options, privacy, files = FILES[kind]
     configs = []
     for name in ("site-a", "site-b", "site-c"):
-        folder = tmp_path / SECRET / name
-        folder.mkdir(parents=True)
-        write(folder)
+        folder = write(tmp_path / SECRET / name, files)
         state = str(tmp_path / f"state-{SECRET}" / name)
         configs.append({"client-id": name, "data-dir": str(folder), "state-dir": state})
     # Whose folder is gone when it is asked who it is.
     configs.append({"client-id": "site-d", "data-dir": str(tmp_path / f"no-{SECRET}")})
-    write_samples_of_the_operator(tmp_path / "server")
-    options = [*options, f"data_dir={tmp_path / 'server'}", f"privacy={privacy}"]
+    server = write(tmp_path / "server", OF_THE_OPERATOR)
+    options = [*options, f"data_dir={server}", f"privacy={privacy}"]
     grid = Overheard(configs)
     fleet = ["clients=3", "participants=3", "rounds=1", "drift=none"]
     fleet += ["partition.groups=2"]

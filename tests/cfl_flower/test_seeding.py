@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cfl_flower.seeding import generator, key, seed_torch, torch_seed
 from tests.conftest import Runner
@@ -60,16 +58,6 @@ def test_torch_is_seeded_as_by_its_own_function() -> None:
     ours = torch.rand(3)
     torch.manual_seed(5)
     assert torch.equal(ours, torch.rand(3))
-
-
-@given(st.integers(0, 2**31), st.text(max_size=20), st.integers(0, 10**6))
-def test_torch_accepts_every_seed(seed: int, purpose: str, round: int) -> None:
-    assert 0 <= torch_seed(seed, purpose, round, "site-a") < 2**63
-
-
-def test_many_names_have_distinct_keys() -> None:
-    # Half of 64 bits would collide here with near certainty.
-    assert len({key(f"site-{i}") for i in range(200_000)}) == 200_000
 
 
 Draws = dict[tuple[int, ...], list[tuple[str, str, int]]]

@@ -11,9 +11,14 @@ from rich.console import Console
 
 from cfl_flower.analysis.comparison import compare
 from cfl_flower.client_app import app as app_of_devices
-from cfl_flower.config.compose import compose_config, compose_sweep
-from cfl_flower.errors import CflError, FailedRunsError
-from cfl_flower.runs.console import make_console
+from cfl_flower.config.compose import compose_sweep
+from cfl_flower.errors import (
+    LONGEST,
+    CflError,
+    FailedRunsError,
+    InvalidResultError,
+    printable,
+)
 from cfl_flower.server_app import app, execute, execute_all, open_stream
 from simulations.engines.inprocess import InProcessGrid
 from simulations.preview import main as preview
@@ -25,7 +30,6 @@ SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
     ("sweep", "names"),
     [
         ("strategy=fedavg,static", ["fedavg", "static"]),
-        ("strategy=fedavg,static seed=0,1,2", ["fedavg", "static"]),
         (
             "strategy=fedavg participants=2,3 seed=0,1",
             ["fedavg-participants2", "fedavg-participants3"],
@@ -50,26 +54,6 @@ def test_comparison_has_a_row_for_what_differs_but_the_seed(
     found = [row.split("│")[0].strip() for row in rows]
     assert found == names + leads + names * 2 + swept
     assert all(("±" in row) is ("seed" in sweep) for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("rounds", "said"),
-    [
-        ("[2,8,9]", "regroup at round 2, accuracy"),
-        ("[8]", "regroup (after the last round: it starts at 8), accuracy"),
-    ],
-)
-def test_drifts_after_the_end_of_a_run_have_no_columns(
-    rounds: str, said: str, tmp_path: Path
-) -> None:
-    asked = f"{SMALL} strategy=fedavg drift.rounds={rounds} output_dir={tmp_path}"
-    configs = compose_sweep(asked)
-    assert configs[0].rounds < 8
-    for config in configs:
-        execute(InProcessGrid(), config, Console(file=io.StringIO()))
-    text = io.StringIO()
-    compare(configs, Console(file=text, width=130))
-    assert said in " ".join(text.getvalue().split())
 
 
 def test_failed_run_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -111,14 +95,6 @@ def test_what_devices_say_is_no_markup(
     assert text.getvalue().count("[/red]") >= 2
 
 
-def test_console_without_a_terminal_is_plain_lines_in_the_asked_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CFL_FLOWER_CONSOLE", str(tmp_path / "lines"))
-    make_console().print("round 1")
-    assert (tmp_path / "lines").read_text() == "round 1\n"
-
-
 def test_flowers_log_has_the_reason_in_one_line_and_no_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,19 +116,6 @@ def test_flowers_log_has_the_reason_in_one_line_and_no_traceback(
     (line,) = text.getvalue().splitlines()
     assert line.startswith("cfl-flower error: strategy=100%s is not allowed; known")
     assert (tmp_path / "lines").read_text() == f"{line}\n"
-
-
-def test_progress_is_one_line_per_round(tmp_path: Path) -> None:
-    text = io.StringIO()
-    config = compose_config([*SMALL.split(), f"output_dir={tmp_path / 'run'}"])
-    execute(InProcessGrid(), config, Console(file=text, width=40))
-    lines = text.getvalue().splitlines()
-    assert [line.split("accuracy")[0].split() for line in lines[:2]] == [
-        ["fielding", "round", "1/2"],
-        ["fielding", "round", "2/2"],
-    ]
-    assert "drifted 6" in lines[0]
-    assert lines[-1] == f"saved in {tmp_path / 'run'}"
 
 
 EMPTY = [
@@ -190,3 +153,29 @@ def test_a_run_that_diverged_says_so(
     text = io.StringIO()
     execute(InProcessGrid(), config, Console(file=text, width=200))
     assert ("training diverged: the loss is" in text.getvalue()) is diverges
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ValueError: no, 7 < 8 µs", "ValueError: no, 7 < 8 µs"),
+        ("no\nclient 1, train: shape", "no\\nclient 1, train: shape"),
+        ("\x1b[2J\r\t\0", "\\x1b[2J\\r\\t\\x00"),
+        ("\ud800", "\\ud800"),
+        ("a\u2028b\u202ec", "a\\u2028b\\u202ec"),
+        ("x" * LONGEST, "x" * LONGEST),
+        ("x" * 10**6, "x" * (LONGEST - 1) + "…"),
+        ("\n" * LONGEST, ("\\n" * LONGEST)[: LONGEST - 1] + "…"),
+    ],
+)
+def test_a_clients_text_becomes_one_short_line(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    shown.encode()
+
+
+def test_a_refusal_is_printable() -> None:
+    error = InvalidResultError("rai\nsed", "\ud800" * 1000)
+    assert error.reason == "rai\\nsed"
+    assert error.detail == str(error)
+    assert len(error.detail) == LONGEST
+    error.detail.encode()

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from cfl_flower.client.evaluation import BLOCK, Evaluator, predict_pool
+from cfl_flower.client.evaluation import BLOCK, Evaluator
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.reading.pool import Pool
-from cfl_flower.data.worlds.view import Form, View
+from cfl_flower.data.worlds.view import View
 from cfl_flower.models import FlatModel, Mclr, initial_vector
 from cfl_flower.types import Vector
 
@@ -102,22 +102,6 @@ def test_a_shared_model_sees_the_pool_once_whatever_the_number_of_clients(
     for row in range(20):
         evaluator.evaluate(vector, view(pool, [row]))
     assert sum(seen) == len(pool.labels)
-
-
-def test_a_client_without_test_samples_is_an_error(
-    pool: Pool, model: FlatModel, vector: Vector
-) -> None:
-    with pytest.raises(ValueError, match="no test samples"):
-        Evaluator(model, {id(vector): MANY}).evaluate(vector, view(pool, []))
-
-
-def test_pool_predictions_are_log_probabilities(
-    pool: Pool, model: FlatModel, vector: Vector
-) -> None:
-    answers = predict_pool(model.load(vector), pool, Form())
-    assert np.exp(answers.log_shares).sum(axis=1) == pytest.approx(1, abs=1e-5)
-    logits = model.module(pool.x).detach()
-    assert answers.labels.tolist() == torch.argmax(logits, 1).tolist()
 
 
 @pytest.mark.parametrize("degrees", [0.0, 90.0])

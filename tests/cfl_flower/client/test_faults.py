@@ -15,11 +15,6 @@ from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Answer
 
 
-def test_only_faults_with_a_probability_are_drawn() -> None:
-    assert fault_odds(Faults(nan=0.2)) == {"nan": 0.2}
-    assert draw_fault({}, 0, "train", 1, 1) is None
-
-
 def test_faults_have_their_probabilities_and_are_the_same_in_every_run() -> None:
     odds = fault_odds(Faults(raises=0.3, drops=0.1))
     draws = [draw_fault(odds, 5, "train", r, c) for r in range(40) for c in range(50)]
@@ -42,18 +37,6 @@ def test_the_raises_fault_raises_an_error() -> None:
 def sound() -> Answer:
     report = {"correct": 1, "r": np.float32([0.5, 0.5]).tobytes()}
     return Answer(1, [np.float32([1, 2])], 3, 0.1, report)
-
-
-def test_an_answer_without_a_fault_is_unchanged() -> None:
-    answer = inject_fault_after(None, sound())
-    assert answer is not None
-    result = validate(answer, "train", (2,))
-    assert result.arrays[0].tolist() == [1, 2]
-    assert result.metrics == sound().metrics
-
-
-def test_a_dropped_answer_is_none() -> None:
-    assert inject_fault_after("drops", sound()) is None
 
 
 @pytest.mark.parametrize(

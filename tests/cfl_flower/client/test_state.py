@@ -25,13 +25,6 @@ def test_a_client_reads_the_newest_version_from_before_its_round(
     assert [value(state, before) for before in (1, 2, 4, 5, 99)] == [None, 1, 1, 4, 4]
 
 
-def test_a_repeated_round_replaces_what_a_killed_run_left(tmp_path: Path) -> None:
-    state = ClientState(tmp_path, 3)
-    state.save(2, {"x": np.float32([1])})
-    state.save(2, {"x": np.float32([5])})
-    assert value(state, 3) == 5
-
-
 @pytest.mark.parametrize("alone", [False, True])
 def test_file_names_are_synced_on_devices_only(
     alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -80,25 +73,11 @@ def test_a_resumed_run_ignores_later_versions_of_a_killed_one(
         assert value(resumed, round + 1) == round
 
 
-def test_clients_do_not_see_each_other(tmp_path: Path) -> None:
-    ClientState(tmp_path, 3).save(1, {"x": np.float32([1])})
-    assert ClientState(tmp_path, "site-a").load(9) == {}
-    assert ClientState(tmp_path, 4).load(9) == {}
-
-
 def test_an_unfinished_file_is_no_version(tmp_path: Path) -> None:
     state = ClientState(tmp_path, 3)
     state.save(1, {"x": np.float32([1])})
     (tmp_path / "3" / ".00000002.safetensors.77.tmp").write_bytes(b"torn")
     assert value(state, 9) == 1
-
-
-def test_a_version_can_be_read_by_its_round(tmp_path: Path) -> None:
-    state = ClientState(tmp_path, 3)
-    state.save(2, {"x": np.float32([2])})
-    state.save(5, {"x": np.float32([5])})
-    assert state.at(2)["x"].tolist() == [2]
-    assert state.at(3) == {}
 
 
 def test_a_version_that_is_referred_to_outlives_newer_ones(tmp_path: Path) -> None:
@@ -108,16 +87,6 @@ def test_a_version_that_is_referred_to_outlives_newer_ones(tmp_path: Path) -> No
     assert state.at(0)["x"].tolist() == [0]
     state.save(13, {"x": np.float32([13])})
     assert state.at(0) == {}
-
-
-def test_a_part_has_versions_of_its_own(tmp_path: Path) -> None:
-    state = ClientState(tmp_path, 3, keep_from=9)
-    state.save(2, {"x": np.float32([2])})
-    for round in (3, 4, 5):
-        state.part("model").save(round, {"x": np.float32([round])})
-    assert state.at(2)["x"].tolist() == [2]
-    assert value(state.part("model"), 99) == 5
-    assert state.part("model").at(4) == {}
 
 
 def test_shared_arrays_are_saved_once(tmp_path: Path) -> None:

@@ -4,17 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from cfl_flower.client_app import app
 from cfl_flower.communication.fleet import Fleet
+from cfl_flower.communication.outstanding import Outstanding, PendingMessage
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import WorkerLostError
 from cfl_flower.models import initial_vector
 from cfl_flower.run_config import RunConfig
-from cfl_flower.types import Plan, Task
+from cfl_flower.types import ClientId, Plan, Task
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import app_of
 
@@ -189,3 +190,56 @@ def test_a_message_that_was_pushed_keeps_its_content(two: RunConfig) -> None:
     fleet.grid.push_messages(messages)
     assert [dict(message.content) for message in messages] == contents
     assert all(contents)
+
+
+def pending(
+    node: int | None, *clients: ClientId, phase: str = "train"
+) -> PendingMessage:
+    tasks = [Task(client) for client in clients]
+    return PendingMessage(phase, 1, Plan(tasks), tasks, node)
+
+
+def reply_to(message_id: str) -> Message:
+    InProcessGrid()  # names the run, without which there are no messages
+    message = Message(RecordDict(), 7, "train")
+    message.metadata.__dict__["_message_id"] = message_id
+    return Message(RecordDict({"a": ConfigRecord()}), reply_to=message)
+
+
+def test_sent_message_is_outstanding_until_it_is_answered() -> None:
+    ledger, sent = Outstanding(), pending(7, "a", "b")
+    ledger.add(sent)
+    assert ledger.ids == [] and ledger.clients == set()
+    ledger.sent(7, "first")
+    assert (ledger.ids, ledger.clients, ledger.nodes) == (["first"], {"a", "b"}, {7})
+    assert ledger.answered(reply_to("another")) is None
+    assert ledger.answered(reply_to("first")) is sent
+    assert ledger.answered(reply_to("first")) is None, "a second answer counts no more"
+    assert ledger.ids == []
+
+
+def test_message_that_was_not_sent_is_returned_once() -> None:
+    ledger, refused, away = Outstanding(), pending(7, "a"), pending(None, "b")
+    for each in (refused, away, pending(8, "c")):
+        ledger.add(each)
+    ledger.sent(8, "second")
+    assert ledger.unsent() == [refused, away]
+    assert ledger.unsent() == []
+
+
+def test_message_of_another_phase_that_was_not_sent_waits_for_its_own() -> None:
+    """A test ends no run because an asynchronous task found its device gone."""
+    ledger, task = Outstanding(), pending(None, "a", phase="train")
+    ledger.add(task)
+    assert ledger.unsent(["evaluate"]) == []
+    assert ledger.unsent() == [task]
+
+
+def test_only_hopeless_messages_are_given_up() -> None:
+    ledger = Outstanding()
+    for node, phase in ((7, "train"), (8, "evaluate")):
+        ledger.add(pending(node, node, phase=phase))
+        ledger.sent(node, phase)
+    (lost,) = ledger.give_up(lambda each: each.phase == "train")
+    assert lost.clients == [7]
+    assert ledger.ids == ["evaluate"]

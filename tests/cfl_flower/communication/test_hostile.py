@@ -15,9 +15,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from cfl_flower.client_app import app
-from cfl_flower.communication.fleet import Fleet
-from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import WorkerLostError
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner, app_of
 
@@ -304,24 +301,6 @@ def test_hostile_device_costs_what_a_failing_one_costs(
     assert len(said) - quiet == refused
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        *("stocfl", "flexcfl", "ifca", "feddrift", "cfl"),
-        *("fedccfa", "scaffold", "fedpac", "flux", "feroma"),
-    ],
-)
-def test_no_strategy_takes_in_what_a_hostile_device_sends(
-    strategy: str, run_small: Runner, tmp_path: Path
-) -> None:
-    """Those whose servers keep more than models and clusters; one attack a reason."""
-    one_each = dict(attacks(tmp_path)).items()
-    rounds = run_both(run_small, tmp_path, strategy, list(one_each))
-    assert all(row["failures"] for row in rounds)
-    assert {f["client"] for row in rounds for f in row["failures"]} == {VILLAIN}
-
-
 def with_metrics(**told: Any) -> Callable[[RecordDict], RecordDict]:
     """Return an attack that says something else beside a sound model."""
 
@@ -403,45 +382,3 @@ def test_representation_that_is_no_distribution_is_refused(run_small: Runner) ->
     assert {f["client"] for f in run.failures} == {VILLAIN}
     assert {f["reason"] for f in run.failures} == {"representation"}
     assert {row["client"] for row in run.clients} == {0, 1, 2}
-
-
-@pytest.mark.parametrize(
-    "hello",
-    [
-        {},
-        {"code": "another checkout's", "client-id": 3},
-        {"client-id": "../../etc"},
-        {"client-id": -1},
-        {"client-id": "x" * 65},
-        {"nodes": "many"},
-    ],
-    ids=["empty", "other code", "path", "negative", "long", "nodes"],
-)
-def test_node_with_senseless_identity_is_left_out(
-    hello: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def greet(reply: Message, asked: Message) -> Message:
-        code = reply.content.config_records["identity"]["code"]
-        told = {"code": code, **hello} if hello else {}
-        reply.content["identity"] = ConfigRecord(told)
-        return reply
-
-    asked = ["clients=3", "participants=3", f"output_dir={tmp_path}"]
-    fleet = Fleet(InProcessGrid(DEVICES, hostile_app(greet)), compose_config(asked))
-    with caplog.at_level(logging.WARNING, "cfl_flower"):
-        fleet.discover()
-    assert fleet.clients == [0, 1, 2]
-    assert "node 1003 is left out" in caplog.text
-
-
-def test_nodes_that_all_make_no_sense_end_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cfl_flower.communication.nodes.REFUSED_TIMEOUT", 0.1)
-
-    def mute(reply: Message, asked: Message) -> Message:
-        return Message(RecordDict(), reply_to=asked)
-
-    config = compose_config([f"output_dir={tmp_path}"])
-    with pytest.raises(WorkerLostError, match="a node says"):
-        Fleet(InProcessGrid(DEVICES[VILLAIN:], hostile_app(mute)), config).discover()

@@ -44,11 +44,8 @@ def make_builder(plan: Plan) -> PartialSumBuilder:
 def test_versions_that_several_tasks_make_are_summed() -> None:
     shared = versions_of_node(TASKS, PLAN.sum_spec, simulated=True)
     assert shared == {(0, 3), (1, 0)}
-    assert [remaining_reply(task, PLAN, shared) for task in TASKS] == [
-        (0, 0),
-        (2, 0),
-        (0, 0),
-    ]
+    left = [remaining_reply(task, PLAN, shared) for task in TASKS]
+    assert left == [(0, 0), (2, 0), (0, 0)]
     assert versions_of_node(TASKS, None, simulated=True) == set()
     # A device hides its own, or sends it as it is.
     assert versions_of_node(TASKS, PLAN.sum_spec, simulated=False) == set()
@@ -60,15 +57,10 @@ def test_shared_versions_are_added_up_and_others_sent() -> None:
         builder.take(task, answer(int(task.client), task.models[1], 10 * place))
         for place, task in enumerate(TASKS)
     ]
-    assert [[a.tolist() for a in each.arrays] for each in sent if each] == [
-        [[], []],
-        [[7, 7], []],
-        [[], []],
-    ]
-    assert {key: each.weight for key, each in builder.sums.items()} == {
-        (0, 3): 5,
-        (1, 0): 7,
-    }
+    left = [[a.tolist() for a in each.arrays] for each in sent if each]
+    assert left == [[[], []], [[7, 7], []], [[], []]]
+    weights = {key: each.weight for key, each in builder.sums.items()}
+    assert weights == {(0, 3): 5, (1, 0): 7}
     assert builder.sums[0, 3].mean().tolist() == [3, 3]
     assert builder.sums[1, 0].mean().tolist() == np.float32([100 / 7] * 2).tolist()
 
@@ -89,15 +81,10 @@ def test_invalid_answer_costs_only_itself(bad: Answer, reason: str) -> None:
     answers = [answer(1, 5, 6), bad, answer(4, 5, 6)]
     pairs = zip(tasks, answers, strict=True)
     sent = [builder.take(task, each) for task, each in pairs]
-    assert [each.error and each.error[0] for each in sent if each] == [
-        None,
-        reason,
-        None,
-    ]
-    assert {key: each.terms for key, each in builder.sums.items()} == {
-        (0, 3): 2,
-        (1, 0): 2,
-    }
+    told = [each.error and each.error[0] for each in sent if each]
+    assert told == [None, reason, None]
+    terms = {key: each.terms for key, each in builder.sums.items()}
+    assert terms == {(0, 3): 2, (1, 0): 2}
     assert builder.sums[1, 0].mean().tolist() == [6, 6]
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from math import inf, nan
 from typing import Any
 
@@ -120,13 +121,7 @@ def test_answers_arrive_as_they_were_sent() -> None:
     received = unpack_answers(pack_answers(sent))
     for one, two in zip(sent, received, strict=True):
         assert [a.tolist() for a in one.arrays] == [a.tolist() for a in two.arrays]
-        assert (one.client, one.num_examples, one.loss, one.metrics, one.error) == (
-            two.client,
-            two.num_examples,
-            two.loss,
-            two.metrics,
-            two.error,
-        )
+        assert replace(one, arrays=()) == replace(two, arrays=())
 
 
 @pytest.mark.parametrize("array", [np.zeros(2), np.zeros((1, 2), np.float32)])
@@ -175,51 +170,43 @@ def test_answer_counts_for_one_run_phase_and_round(
     assert caught.value.reason == "replayed"
 
 
-@pytest.mark.parametrize(
-    ("phase", "changes", "reason"),
-    [
-        ("train", {"error": ("timeout", "too late")}, "timeout"),
-        ("train", {"arrays": []}, "shape"),
-        ("train", {"arrays": [np.float32([1])]}, "shape"),
-        ("train", {"arrays": [np.float32([1, 2])] * 2}, "shape"),
-        ("train", {"arrays": [np.array([1.0, 2.0])]}, "shape"),
-        ("train", {"arrays": [np.float32([1, np.nan])]}, "non-finite"),
+TWO = np.float32([1, 2])
+INVALID: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "timeout": [("train", {"error": ("timeout", "too late")})],
+    "shape": [
         *(
-            ("train", {"arrays": [np.float32([1, x])]}, "non-finite")
-            for x in (np.inf, -np.inf, 1.001e15, -1.001e15)
+            ("train", {"arrays": arrays})
+            for arrays in ([], [TWO[:1]], [TWO, TWO], [TWO.astype(float)])
         ),
-        ("train", {"num_examples": 0}, "count"),
-        ("train", {"num_examples": -1}, "count"),
-        ("train", {"num_examples": 2.0}, "count"),
-        ("train", {"num_examples": True}, "count"),
-        ("train", {"num_examples": 2**40 + 1}, "count"),
-        ("train", {"metrics": {"norm": float("inf")}}, "non-finite"),
-        ("train", {"metrics": {"norms": [1.0]}}, "shape"),
-        ("train", {"loss": float("nan")}, "non-finite"),
-        ("evaluate", {"loss": float("nan")}, "non-finite"),
-        ("evaluate", {"loss": None}, "shape"),
-        ("evaluate", {"metrics": {}}, "shape"),
-        ("evaluate", {"metrics": {"correct": 5}}, "shape"),
-        ("evaluate", {"metrics": {"correct": -1}}, "shape"),
-        ("evaluate", {"metrics": {"correct": 1.5}}, "shape"),
+        ("train", {"metrics": {"norms": [1.0]}}),
+        ("evaluate", {"loss": None}),
+        ("evaluate", {"metrics": {}}),
+        *(("evaluate", {"metrics": {"correct": right}}) for right in (5, -1, 1.5)),
         *(
-            ("evaluate", {"metrics": {"correct": 2, **own}}, "shape")
-            for own in (
-                {"own_correct": 3, "own_tested": 2},
-                {"own_correct": -1, "own_tested": 2},
-                {"validation_correct": 3, "validation_tested": 2},
-                {"own_correct": 1.0, "own_tested": 2},
-                {"own_correct": 1, "own_tested": 2.0},
-                {"own_tested": 2},
-                {"unlabelled_correct": 3, "unlabelled_tested": 2},
-                {"unlabelled_correct": "1", "unlabelled_tested": 2},
-                {"unlabelled_tested": 2},
-            )
+            ("evaluate", {"metrics": {"correct": 2, f"{name}_tested": 2, **right}})
+            for name in ("own", "validation", "unlabelled")
+            for right in ({}, *({f"{name}_correct": n} for n in (3, -1, 1.0, "1")))
         ),
+        ("evaluate", {"metrics": {"correct": 2, "own_correct": 1, "own_tested": 2.0}}),
     ],
+    "non-finite": [
+        *(
+            ("train", {"arrays": [np.float32([1, x])]})
+            for x in (nan, inf, -inf, 1.001e15, -1.001e15)
+        ),
+        ("train", {"metrics": {"norm": inf}}),
+        *((phase, {"loss": nan}) for phase in ("train", "evaluate")),
+    ],
+    "count": [("train", {"num_examples": n}) for n in (0, -1, 2.0, True, 2**40 + 1)],
+}
+
+
+@pytest.mark.parametrize(
+    ("reason", "phase", "changes"),
+    [(reason, *each) for reason, answers in INVALID.items() for each in answers],
 )
 def test_invalid_answer_is_refused_with_its_reason(
-    phase: str, changes: dict, reason: str
+    reason: str, phase: str, changes: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidResultError) as caught:
         validate(answer(**changes), phase, reply=(2,))

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import ConfigCompositionException
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import DictConfig, OmegaConf
 
 from cfl_flower.config.overrides import (
+    apply_override,
     expand,
     own_folder,
+    parse,
     quoted,
     read_run_config,
     split,
@@ -121,3 +127,52 @@ def test_flat_keys_go_to_every_line_of_overrides(
 def test_a_setting_with_a_key_and_in_the_line_is_refused() -> None:
     with pytest.raises(ConfigError, match="num-server-rounds=5 is not allowed beside"):
         read_run_config({"overrides": "rounds=8", "num-server-rounds": 5})
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_one_file_uses_private_names() -> None:
+    paths = [
+        p
+        for name in ("cfl_flower", "simulations")
+        for p in ROOT.glob(f"{name}/**/*.py")
+    ]
+    found = [path.name for path in paths if "hydra._internal" in path.read_text()]
+    assert found == ["overrides.py"]
+
+
+@pytest.fixture
+def settings() -> DictConfig:
+    found = OmegaConf.create({"a": 1, "b": {"c": [2], "d": None}})
+    OmegaConf.set_struct(found, True)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("a=3", {"a": 3, "b": {"c": [2], "d": None}}),
+        ("b.c=[4,5]", {"a": 1, "b": {"c": [4, 5], "d": None}}),
+        ("b.d=${a}", {"a": 1, "b": {"c": [2], "d": 1}}),
+        ("+b.e=6", {"a": 1, "b": {"c": [2], "d": None, "e": 6}}),
+        ("++a=7", {"a": 7, "b": {"c": [2], "d": None}}),
+        ("~b.c", {"a": 1, "b": {"d": None}}),
+    ],
+)
+def test_an_override_is_applied(
+    override: str, expected: dict[str, object], settings: DictConfig
+) -> None:
+    apply_override(*parse([override]), settings)
+    assert OmegaConf.to_container(settings, resolve=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [("e=3", "Could not override 'e'"), ("+a=3", "already at 'a'"), ("~e", "'e' does")],
+)
+def test_what_cannot_be_applied_is_told_in_words_that_are_read(
+    override: str, said: str, settings: DictConfig
+) -> None:
+    with pytest.raises(ConfigCompositionException, match=said):
+        apply_override(*parse([override]), settings)

@@ -36,12 +36,6 @@ def test_docstrings_below_fields_are_inherited_and_overridden() -> None:
     }
 
 
-def test_nested_settings_are_listed_by_their_path() -> None:
-    rows = {row.key: row for row in method_settings("fielding")}
-    assert rows["scan.smallest"].allowed == "a whole number of at least 2"
-    assert rows["privacy.epsilon"].default == "1"
-
-
 def test_a_group_with_options_lists_the_settings_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

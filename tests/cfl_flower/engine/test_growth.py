@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from cfl_flower.models import initial_vector
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback
+from cfl_flower.runs.checkpoint import pack
 from cfl_flower.runs.loggers import NoLogger
 from cfl_flower.state import ClusteredState
 from tests.conftest import Runner
@@ -37,23 +36,16 @@ class Noting(NoLogger):
         )
 
 
-def buffers(value: Any) -> Iterator[np.ndarray]:
-    """Yield the memory behind all arrays of a state: of a view, the whole it is of."""
-    if isinstance(value, np.ndarray):
-        while isinstance(value.base, np.ndarray):
-            value = value.base
-        yield value
-    elif is_dataclass(value):
-        for each in fields(value):
-            yield from buffers(getattr(value, each.name))
-    elif isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from buffers(item)
-
-
 def models_held(state: ClusteredState, length: int) -> float:
     """Return how many float32 models would take as much memory as a state's vectors."""
-    held = {id(each): each.nbytes for each in buffers(state) if each.size >= length / 2}
+    arrays: dict[str, np.ndarray] = {}
+    pack(state, arrays)
+    held = {}
+    for each in arrays.values():
+        # Of a view, the whole that it is of.
+        whole = each.base if isinstance(each.base, np.ndarray) else each
+        if whole.size >= length / 2:
+            held[id(whole)] = whole.nbytes
     return sum(held.values()) / (4 * length)
 
 

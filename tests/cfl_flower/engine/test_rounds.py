@@ -1,4 +1,4 @@
-"""Device time, which the frame gives every synchronous method."""
+"""The rounds of a synchronous method: who takes part, device time, what is noted."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
+from cfl_flower.engine.declarations import check_plan
 from cfl_flower.engine.simulated_devices import Devices
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.gradients import TRAINING_PASSES
@@ -17,7 +19,7 @@ from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import Plan
+from cfl_flower.types import Plan, Result, Task
 from simulations.engines.inprocess import InProcessGrid
 from simulations.run import check, run
 from strategies.fedavg import FedAvg
@@ -55,20 +57,6 @@ def test_tests_cost_no_device_time(run_small: Runner) -> None:
     once = run_small(*QUIET, "system.evaluate_every=2", folder="once")
     times = [[row["virtual_seconds"] for row in run.rounds] for run in (every, once)]
     assert times[0] == times[1]
-
-
-def test_reports_and_questions_cost_device_time(run_small: Runner) -> None:
-    plain = run_small("strategy=fedavg")
-    ifca = run_small("strategy=ifca", "clusters=3", folder="ifca")
-    # Everyone receives three models and tries them out.
-    assert ifca.summary["virtual_seconds"] > 1.5 * plain.summary["virtual_seconds"]
-
-
-def test_real_devices_have_no_virtual_time(run_small: Runner) -> None:
-    grid = InProcessGrid([{"client-id": client} for client in range(12)])
-    run = run_small(*QUIET, grid=grid)
-    assert [row["virtual_seconds"] for row in run.rounds] == [None, None]
-    assert run.summary["virtual_seconds"] is None
 
 
 def test_a_client_counts_for_the_samples_that_it_can_train_on(tmp_path: Path) -> None:
@@ -175,3 +163,94 @@ def test_a_checkpoint_has_its_round_and_nothing_of_the_next(tmp_path: Path) -> N
         method.engine.run()
     # All three rounds that were done are saved, each as it was.
     assert saved == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("every", "done", "number", "kept"),
+    [
+        (1, 0, 1, 0),
+        (1, 0, 5, 3),
+        (3, 0, 4, 0),
+        (3, 0, 5, 3),
+        (3, 0, 7, 3),
+        (3, 0, 8, 6),
+        (3, 4, 5, 4),
+        (3, 4, 8, 6),
+    ],
+)
+def test_devices_keep_what_the_newest_checkpoint_that_is_sure_to_be_there_needs(
+    every: int, done: int, number: int, kept: int, tmp_path: Path
+) -> None:
+    # The one of the round before is written in the course of a round.
+    asked = ["strategy=fedavg", f"system.checkpoint_every={every}"]
+    context = open_method(tmp_path, *asked).engine.context
+    context.done = done
+    context.begin(number)
+    assert context.keep_from == kept
+
+
+def test_who_may_not_take_part_is_never_chosen(tmp_path: Path) -> None:
+    method = open_method(tmp_path, "strategy=fedavg", "clients=8", "participants=6")
+    method.state.clients = list(range(8))
+    method.state.clusters = np.zeros(8, np.int64)
+    method.state.empty = [2]
+    able = np.arange(8) % 2 == 0
+    late = np.arange(8) < 6
+    participants = method.run.participants
+    participants.eligible += [lambda: able, lambda: late]
+    for server_round in range(1, 5):
+        assert participants.choose(server_round) == [0, 4]
+
+
+def test_who_says_nothing_has_as_many_samples_as_before(tmp_path: Path) -> None:
+    method = open_method(tmp_path, "strategy=fedavg")
+    method.state.clients = list(range(5))
+    method.state.empty = [0, 1]
+    told = [Result(0, 1), Result(2, 1, metrics={"empty": True}), Result(4, 1)]
+    method.engine.measures.note_empty(told)
+    assert method.state.empty == [1, 2]
+
+
+def test_the_last_round_is_tested_in_any_case(run_small: Runner) -> None:
+    run = run_small("strategy=fedavg", "system.evaluate_every=3", "rounds=5")
+    tested = [row["round"] for row in run.rounds if row["accuracy"] is not None]
+    assert tested == [3, 5]
+
+
+MODEL = np.zeros(3, np.float32)
+
+
+def test_numbers_of_numpy_are_pythons() -> None:
+    task = Task(np.int64(4), (np.int64(0),))  # type: ignore[arg-type]
+    (found,) = check_plan(Plan([task], [MODEL]), "plan_train", [4]).tasks
+    assert type(found.client) is int
+    assert [type(index) for index in found.models] == [int]
+    assert found == Task(4, (0,))
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (None, "plan_train returned None, not a Plan"),
+        (Plan([], [MODEL.astype(float)]), "model 0 is no float32 vector"),
+        (Plan([Task(1), Task(1)]), "several tasks of one client"),
+        (Plan([Task(9)]), r"unknown clients: \[9\]"),
+        (Plan([Task(1, (1,))], [MODEL]), r"client 1 models \(1,\) of 1"),
+        (Plan([Task(1, (-1,))], [MODEL]), r"client 1 models \(-1,\) of 1"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_names_the_step(plan: Any, words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        check_plan(plan, "plan_train", [1, 2])
+
+
+def test_whoever_is_new_may_be_asked() -> None:
+    assert check_plan(Plan([Task("site-a")]), "hello", None).tasks == [Task("site-a")]
+
+
+def test_a_plan_has_a_list_of_models_of_its_own() -> None:
+    models = [np.zeros(2, np.float32)]
+    plan = Plan([], models)
+    plan.models.append(np.ones(2, np.float32))
+    assert len(models) == 1
+    assert plan.models[0] is models[0]

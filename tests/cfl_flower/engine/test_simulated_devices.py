@@ -1,23 +1,19 @@
 from __future__ import annotations
 
-import json
 import pickle
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from cfl_flower.config.compose import compose_config
-from cfl_flower.engine.simulated_devices import Device, Devices, VirtualClock
+from cfl_flower.engine.simulated_devices import FOREVER, Device, Devices, VirtualClock
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.types import PASSES, Result
-
-TWO = {
-    1: {"computation": 40.0, "communication": 1000.0},
-    2: dict.fromkeys(("computation", "communication"), 8.0),
-}
 
 
 def test_seconds_are_those_of_fedscales_model() -> None:
@@ -50,18 +46,10 @@ def test_devices_are_as_wide_as_the_settings_say() -> None:
         assert high / low == pytest.approx(width, rel=0.25)
 
 
-def write(folder: Path, name: str) -> str:
-    path = folder / name
-    if name.endswith(".csv"):
-        path.write_text("computation,communication,model\n40,1000,x\n8,8,y\n")
-    else:
-        path.write_text(json.dumps(TWO))
-    return name
-
-
-@pytest.mark.parametrize("name", ["a.csv", "a.json"])
-def test_files_of_devices_are_read(tmp_path: Path, name: str) -> None:
-    of = Devices(path=write(tmp_path, name)).open(seed=0, data_dir=str(tmp_path))
+def test_files_of_devices_are_read(tmp_path: Path) -> None:
+    rows = "computation,communication,model\n40,1000,x\n8,8,y\n"
+    (tmp_path / "a.csv").write_text(rows)
+    of = Devices(path="a.csv").open(seed=0, data_dir=str(tmp_path))
     assert of(0) == of(2) == Device(40.0, 1000.0)
     assert of(1) == Device(8.0, 8.0)
 
@@ -73,9 +61,12 @@ def test_files_of_devices_are_read(tmp_path: Path, name: str) -> None:
         ("b.csv", b"computation,communication\n", "of each device"),
         ("c.csv", b"computation,communication\n40,0\n", "device 0"),
         ("d.csv", b"computation,communication\n40,fast\n", "could not convert"),
-        ("e.json", b"[1, 2]", "not the expected structure"),
         # FedScale's own file is a pickle, which is not opened as one.
-        ("client_device_capacity", pickle.dumps(TWO), "cannot be read"),
+        (
+            "client_device_capacity",
+            pickle.dumps([{"computation": 40.0}]),
+            "cannot be read",
+        ),
     ],
 )
 def test_a_bad_file_is_one_line(
@@ -86,36 +77,6 @@ def test_a_bad_file_is_one_line(
         Devices(path=str(tmp_path / name)).check()
     assert part in str(error.value)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("override", "allowed"),
-    [
-        ("devices.milliseconds=0", "a number above 0"),
-        ("devices.slowest=0.5", "a number of at least 1"),
-        (
-            "devices.path=nowhere.csv",
-            "nowhere.csv is not allowed; use a file that is there",
-        ),
-    ],
-)
-def test_bad_settings_are_found_before_any_training(
-    override: str, allowed: str
-) -> None:
-    with pytest.raises(ConfigError) as error:
-        compose_config([override])
-    assert allowed in str(error.value)
-
-
-@pytest.mark.parametrize("samples", [0, 1, 9, 10, 25])
-@pytest.mark.parametrize("steps", [None, 1, 7])
-def test_samples_of_a_training_are_those_of_its_batches(
-    samples: int, steps: int | None
-) -> None:
-    local = LocalTraining(epochs=2, batch_size=10, steps=steps)
-    sizes = [len(part) for part in np.split(np.arange(samples), range(10, samples, 10))]
-    taken = [sizes[i % len(sizes)] for i in range(local.count_steps(samples))]
-    assert local.count_samples(samples) == sum(taken)
 
 
 def test_a_clock_waits_for_the_slowest_and_begins_anew() -> None:
@@ -129,3 +90,53 @@ def test_a_clock_waits_for_the_slowest_and_begins_anew() -> None:
     assert np.isnan(clock.seconds([2])).all()
     assert clock.wait([0]) == expected[0]
     assert clock.wait() == 0.0
+
+
+ROUNDS = st.lists(st.integers(2, 20), max_size=4, unique=True)
+
+
+@given(st.integers(1, 60), ROUNDS, ROUNDS, st.floats(0, 0.5), st.floats(0, 0.49))
+def test_as_many_come_and_go_as_the_settings_say(
+    count: int, joins: list[int], leaves: list[int], joining: float, leaving: float
+) -> None:
+    come = round(joining * count) if joins else 0
+    gone = round(leaving * count) if leaves else 0
+    assume(come + gone < count)
+    devices = Devices(joins=joins, leaves=leaves, joining=joining, leaving=leaving)
+    presence = devices.open_presence(count, seed=3)
+    there = [presence.there(number) for number in range(1, 22)]
+    assert there[0].sum() == count - come
+    assert there[-1].sum() == count - gone
+    for number, (before, after) in enumerate(pairwise(there), 2):
+        assert (~before & after).any() <= (number in joins)
+        assert (before & ~after).any() <= (number in leaves)
+    assert (presence.first > 1).sum() == come
+    assert (presence.last < FOREVER).sum() == gone
+    # A client does one of both at most.
+    assert not ((presence.first > 1) & (presence.last < FOREVER)).any()
+    # All rounds of a kind have alike many, to one.
+    for rounds, found in ((joins, presence.first), (leaves, presence.last + 1)):
+        sizes = [int((found == number).sum()) for number in rounds]
+        assert max(sizes, default=0) - min(sizes, default=0) <= 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"joins": [1]}, r"devices.joins=\[1\] is not allowed; use rounds from 2 on"),
+        ({"joins": [2], "leaves": [3], "joining": 0.8}, "devices.joining"),
+    ],
+)
+def test_wrong_settings_are_one_line(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Devices(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"joins": [2], "joining": 0.95}, {"leaves": [2], "leaving": 0.95}]
+)
+def test_somebody_of_few_clients_is_there(settings: dict[str, object]) -> None:
+    devices = Devices(**settings)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="less with 6 clients: none is in round"):
+        devices.open_presence(6, seed=0)
+    assert devices.open_presence(100, seed=0).there(2).any()

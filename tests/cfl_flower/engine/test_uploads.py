@@ -1,4 +1,4 @@
-"""The event loop, by the example of CCFL."""
+"""The event loop of methods without rounds, and whose turn it is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from flwr.app import Error, Message
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
-from cfl_flower.engine.turns import STAMP_BYTES
+from cfl_flower.engine import turns as module
+from cfl_flower.engine.turns import STAMP_BYTES, Turns
 from cfl_flower.engine.uploads import Uploads
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.learning.gradients import TRAINING_PASSES
@@ -25,7 +26,6 @@ from clients.base import Config, Reply
 from clients.families.asynchronous import AsynchronousClient
 from clients.fedsoft import FedSoftClient
 from simulations.engines.inprocess import InProcessGrid
-from strategies.ccfl import CCFL
 from strategies.fedasync import FedAsync
 from tests.conftest import Runner, open_method
 
@@ -117,14 +117,8 @@ def test_silent_newcomer_stops_nobody(
 
     grid = Silent(DEVICES)
     # Nothing would end a wait for it.
-    run = run_small(
-        *SMALL,
-        "drift.rounds=[]",
-        "system.message_timeout=0",
-        "rounds=6",
-        "clients=14",
-        grid=grid,
-    )
+    size = ["drift.rounds=[]", "rounds=6", "clients=14"]
+    run = run_small(*SMALL, *size, "system.message_timeout=0", grid=grid)
     assert grid.asked == 1
     assert sum(run.rounds[-1]["cluster_sizes"]) == 13
     assert 13 in {row["client"] for row in run.clients}
@@ -181,62 +175,6 @@ def test_broken_device_neither_ends_the_run_nor_is_asked_all_the_time(
     assert sum(row["participants"] for row in run.rounds) == 4 * 6 + 1
 
 
-def test_device_that_says_goodbye_costs_only_its_own_result(
-    run_small: Runner,
-) -> None:
-    class Leaving(InProcessGrid):
-        refused = 0
-
-        def push_messages(self, messages: Iterable[Message]) -> list[str]:
-            listed = list(messages)
-            (kind,) = {message.metadata.message_type for message in listed}
-            if kind == "train" and listed[0].metadata.dst_node_id == 1011:
-                # As the SuperLink does for a node that has unregistered.
-                self.refused += 1
-                return [""]
-            return super().push_messages(listed)
-
-    grid = Leaving(DEVICES)
-    run = run_small(*SMALL, "drift.rounds=[]", grid=grid)
-    assert grid.refused == 1
-    assert [(each["client"], each["reason"]) for each in run.failures] == [(11, "node")]
-    assert "it has left" in run.failures[0]["detail"]
-
-
-@pytest.mark.usefixtures("impatient")
-def test_run_ends_when_all_devices_fail_again_and_again(
-    run_small: Runner,
-) -> None:
-    grid = _Broken(range(1000, 1012))
-    with pytest.raises(
-        NoValidResultError, match=r"none of \d+ clients gave a valid train"
-    ):
-        run_small(*SMALL, "drift.rounds=[]", grid=grid)
-    assert min(grid.asked.values()) >= 3
-
-
-def test_uploads_are_taken_in_by_the_virtual_clock(tmp_path: Path) -> None:
-    options = [*SMALL, "clients=12", "participants=12", "rounds=3"]
-    config = compose_config([*options, f"output_dir={tmp_path}", "drift=none"])
-    taken: list[tuple[float, int]] = []
-
-    class Watched(CCFL):
-        def reply(self, row: int, result: Any) -> Any:
-            taken.append((self.state.now, result.client))
-            return super().reply(row, result)
-
-    strategy = Watched(config, Fleet(InProcessGrid([{}, {}]), config), config.timeline)
-    strategy.engine.fleet.discover()
-    strategy.engine.run()
-    times = [time for time, _ in taken]
-    assert len(taken) == 36
-    assert times == sorted(times)
-    # A fast device uploads before a slow one has finished.
-    assert len({client for _, client in taken[:12]}) < 12
-    assert strategy.state.epoch == 36
-    assert np.array_equal(np.sort(strategy.state.clients), np.arange(12))
-
-
 def test_failed_upload_is_asked_for_again(run_small: Runner) -> None:
     faults = ["faults.raises=0.3", "faults.nan=0.2", "participants=12", "rounds=5"]
     shuffled = ["strategy.arrival=shuffled", "strategy.stream=cycles"]
@@ -258,12 +196,8 @@ class Lying(AsynchronousClient):
 
     def fit(self, parameters: list[Any], config: Config) -> Reply:
         """Spoil an upload of it."""
-        arrays, count, metrics = super().fit(parameters, config)
-        return (
-            self.lie(arrays, count, metrics)
-            if self.context.client == 5
-            else (arrays, count, metrics)
-        )
+        honest = super().fit(parameters, config)
+        return self.lie(*honest) if self.context.client == 5 else honest
 
     def lie(self, arrays: list[Any], count: int, metrics: Any) -> Reply:
         """Say that there was one sample: such a task takes no time."""
@@ -458,21 +392,6 @@ def test_a_device_that_answers_at_once_has_a_few_turns_in_a_round(
     assert sum(grid.tasks.values()) >= 4 * 12
 
 
-def test_a_few_devices_go_on_without_those_that_have_left(run_small: Runner) -> None:
-    class Leaving(_LastFirst):
-        def push_messages(self, messages: Iterable[Message]) -> list[str]:
-            listed = list(messages)
-            if len(self._order) > 16:
-                for node in range(1002, 1012):
-                    self.node_configs.pop(node, None)
-            return super().push_messages(listed)
-
-    options = ["system.message_timeout=5", "rounds=3", "participants=12"]
-    grid = Leaving(DEVICES)
-    run = run_small("strategy=fedasync", "drift.rounds=[]", *options, grid=grid)
-    assert len(run.rounds) == 3
-
-
 def test_an_upload_is_due_once_both_ways_and_the_training_have_passed(
     tmp_path: Path,
 ) -> None:
@@ -511,3 +430,36 @@ def test_shuffled_clients_upload_once_in_each_cycle(tmp_path: Path) -> None:
     stream = open_stream(config)
     sizes = [[len(stream.view(row, n).labels) for row in range(6)] for n in (1, 5)]
     assert method.state.samples.tolist() == sizes[1] != sizes[0]
+
+
+@pytest.fixture
+def turns(tmp_path: Path) -> Turns:
+    """The turns of two clients."""
+    method = open_method(tmp_path, "strategy=fedasync")
+    method.engine.welcome([Result(1, 5), Result(2, 5)])
+    found: Turns = method.engine._turns
+    return found
+
+
+def test_who_failed_rests_until_it_succeeds_or_some_time_has_passed(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns.note(1, valid=False)
+    turns.note(2, valid=True)
+    assert turns.resting() == {1}
+    turns.note(1, valid=True)
+    assert turns.resting() == set()
+    monkeypatch.setattr(module, "REST", 0.0)
+    turns.note(1, valid=False)
+    assert turns.resting() == set()
+
+
+def test_it_is_hopeless_when_all_fail_three_times_in_a_row(turns: Turns) -> None:
+    for sound in (False, False, True, False, False):
+        turns.note(1, sound)
+        turns.note(2, valid=False)
+    assert not turns.hopeless()
+    turns.note(1, valid=False)
+    assert turns.hopeless()
+    turns.note(2, valid=True)
+    assert not turns.hopeless()

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from cfl_flower.environment.machine import (
-    import_module,
     rare_collections,
     return_free_memory,
 )
@@ -27,22 +26,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
     sys.modules.pop(NAME, None)
-
-
-def test_the_search_is_paused_during_an_import_only(folder: Path) -> None:
-    (folder / f"{NAME}.py").write_text("import gc\nenabled = gc.isenabled()\n")
-    found = import_module(NAME)
-    assert not found.enabled
-    assert import_module(NAME) is found
-    assert gc.isenabled()
-    assert gc.get_freeze_count() == 0
-
-
-def test_a_failed_import_ends_the_pause(folder: Path) -> None:
-    (folder / f"{NAME}.py").write_text("raise ValueError('no')\n")
-    with pytest.raises(ValueError, match="no"):
-        import_module(NAME)
-    assert gc.isenabled()
 
 
 def test_what_a_run_leaves_behind_is_gone_after_it() -> None:
@@ -108,20 +91,3 @@ def test_the_models_of_a_round_take_the_memory_of_the_last_one() -> None:
     done = run(command, capture_output=True, text=True, check=True)
     # Five times ten models of 4 MiB have 51,200 pages.
     assert int(done.stdout) < 1000
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked")
-def test_what_refers_to_itself_is_returned_too() -> None:
-    class Portion:
-        def __init__(self) -> None:
-            self.own = self
-            self.models = np.ones(2**23)
-
-    gc.disable()
-    try:
-        Portion()
-        before = resident_bytes()
-        return_free_memory()
-    finally:
-        gc.enable()
-    assert before - resident_bytes() > 50 * 2**20

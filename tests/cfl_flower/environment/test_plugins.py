@@ -178,13 +178,3 @@ def test_a_folder_that_is_named_must_be_there(
     monkeypatch.setenv(plugins.CONFIGURATION, str(own / "nowhere"))
     with pytest.raises(ConfigError, match=r"CFL_CONF=.*nowhere is no folder"):
         compose_config(["model=tiny"])
-
-
-def test_without_own_parts_nothing_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(plugins.ALLOWED, raising=False)
-    compose_config(["strategy=fedavg"])
-    assert plugins.environment() == {}
-    assert plugins.allowed_packages() == ["cfl_flower", "strategies", "clients"]

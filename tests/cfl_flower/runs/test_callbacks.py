@@ -43,14 +43,6 @@ def test_the_checkpointer_saves_every_few_rounds_and_after_the_last(
             assert (done, loaded.models[0].tolist()) == (expected, [expected])
 
 
-def test_progress_prints_one_line_however_narrow_the_terminal() -> None:
-    text = io.StringIO()
-    progress = Progress(Console(file=text, width=20), "fielding", 20)
-    record = RoundRecord(3, accuracy=0.5, loss=1.25, num_clusters=4, seconds=0.5)
-    progress(record, [], state())
-    assert text.getvalue() == f"{progress.line(record)}\n"
-
-
 def test_a_progress_line_has_what_was_measured() -> None:
     record = RoundRecord(
         7,
@@ -74,15 +66,6 @@ def test_a_progress_line_leaves_out_what_was_not_measured() -> None:
     assert words == ["fedavg", "round", "7/20", "clusters", "1"]
 
 
-def test_a_progress_line_shows_an_accuracy_of_zero() -> None:
-    assert "accuracy   0.0%  loss 2.300" in line(RoundRecord(1, accuracy=0, loss=2.3))
-
-
-def test_progress_lines_of_a_run_are_aligned() -> None:
-    lengths = {len(line(RoundRecord(r, num_clusters=1), 100)) for r in (1, 10, 100)}
-    assert len(lengths) == 1
-
-
 def printed(verbosity: Verbosity, *records: RoundRecord) -> list[str]:
     text = io.StringIO()
     progress = Progress(Console(file=text, width=200), "fedavg", 20, verbosity)
@@ -101,13 +84,6 @@ def test_the_remaining_time_is_estimated_without_the_first_round() -> None:
         "1:12 left",  # 18 rounds of 4 s
         "1:25 left",  # 17 rounds of 5 s
     ]
-
-
-def test_the_remaining_time_is_estimated_by_the_last_rounds() -> None:
-    seconds = [1.0] * 500 + [4.0] * 200
-    records = [RoundRecord(r, seconds=s) for r, s in enumerate(seconds)]
-    *_, last = printed(Verbosity.NORMAL, *records, RoundRecord(10, seconds=4.0))
-    assert last.endswith("0:40 left")  # 10 rounds of 4 s
 
 
 def test_quiet_prints_nothing_and_failures_are_told_once_a_kind() -> None:

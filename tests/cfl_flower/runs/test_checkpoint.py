@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import torch
 from cfl_flower.environment.files import remove_leftovers
 from cfl_flower.errors import CheckpointError, ConfigError
 from cfl_flower.runs import checkpoint as module
+from cfl_flower.runs.asked import ASKED, Asked
 from cfl_flower.runs.checkpoint import Checkpoint
 
 CONFIG = {"seed": 1, "clients": 4, "rounds": 9, "strategy": {"name": "fielding"}}
@@ -190,13 +190,6 @@ def test_a_checkpoint_of_another_run_is_refused_with_what_differs(
         other.load(State)
 
 
-@pytest.mark.parametrize("key", ["rounds", "workers", "engine", "output_dir", "system"])
-def test_settings_without_effect_on_finished_rounds_may_differ(
-    saved: Checkpoint, key: str
-) -> None:
-    assert Checkpoint(saved.folder, {**CONFIG, key: "other"}).load(State)[0] == 3
-
-
 @dataclass
 class Seen:
     client: str
@@ -211,8 +204,6 @@ class Refused:
 
 @dataclass
 class Nested:
-    version: ClassVar[int] = 3
-
     latest: Seen | None
     answers: dict[int | str, Seen | Refused] = field(default_factory=dict)
     order: list[Seen] = field(default_factory=list)
@@ -259,22 +250,18 @@ def test_a_checkpoint_of_another_format_is_refused_in_one_line(
     )
 
 
-def test_a_state_class_of_another_version_is_refused(saved: Checkpoint) -> None:
+@pytest.mark.parametrize("change", [{"client": "a", "more": 1}, {}])
+def test_a_state_class_with_other_fields_is_refused(
+    saved: Checkpoint, change: dict
+) -> None:
     saved.save(5, Nested(Seen("a", np.zeros(1))))
     saved.check_state(Nested)
     header = header_of(saved)
-    assert header["state"]["version"] == 3
-    header["state"]["version"] = 2
-    assert "another version of cfl-flower's Nested" in refusal(saved, header, Nested)
-    header["state"]["version"] = 3
-    header["state"]["fields"]["latest"]["version"] = 9
+    seen = header["state"]["fields"]["latest"]
+    seen["fields"] = {"utility": seen["fields"]["utility"], **change}
     assert "another version of cfl-flower's Seen" in refusal(saved, header, Nested)
-
-
-def test_a_state_class_with_other_fields_is_refused(saved: Checkpoint) -> None:
-    header = header_of(saved)
-    header["state"]["fields"]["more"] = 1
-    assert "another version of cfl-flower's State" in refusal(saved, header, State)
+    header["state"]["class"] = "Other"
+    assert "another version of cfl-flower's Other" in refusal(saved, header, Nested)
 
 
 def test_a_state_that_no_checkpoint_can_hold_names_the_field(tmp_path: Path) -> None:
@@ -284,21 +271,27 @@ def test_a_state_that_no_checkpoint_can_hold_names_the_field(tmp_path: Path) -> 
         Checkpoint(tmp_path / "checkpoint", CONFIG).save(1, bad)
 
 
-def test_numbers_of_numpy_in_a_state_are_kept(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(tmp_path / "checkpoint", CONFIG)
-    kept = state()
-    kept.notes = {"share": np.float32(0.5), "count": np.int64(3)}
-    checkpoint.save(1, kept)
-    _, loaded = checkpoint.load(State)
-    assert loaded.notes == {"share": 0.5, "count": 3}
+def test_notes_reach_back_to_the_last_checkpoint_that_there_may_be(
+    tmp_path: Path,
+) -> None:
+    died = Asked(tmp_path, resume=False)
+    for round in (1, 2, 3):
+        died.note("train", round, [3, "site-a"])
+    died.note("means", 3, [3], key="one")
+    assert died.before("train", 3) == {}
+    again = Asked(tmp_path, resume=True)
+    again.note("means", 3, [3, 7], key="other")
+    third = Asked(tmp_path, resume=True)
+    for each in (again, third):
+        assert each.before("train", 1) == {}
+        assert each.before("train", 2) == {"": {3, "site-a"}}
+    assert again.before("means", 3) == {"one": {3}}
+    assert third.before("means", 3) == {"one": {3}, "other": {3, 7}}
+    assert Asked(tmp_path, resume=False).before("train", 3) == {}
 
 
-@dataclass
-class Counting:
-    version: int = 0
-
-
-def test_a_field_called_version_is_a_number_like_any_other(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(tmp_path / "checkpoint", CONFIG)
-    checkpoint.save(3, Counting(version=7))
-    assert checkpoint.load(Counting) == (3, Counting(version=7))
+@pytest.mark.parametrize("text", ["", "[", "5", "[[1]]", '[["train",1,"",5]]'])
+def test_damaged_notes_are_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / ASKED).write_text(text)
+    with pytest.raises(ConfigError, match="is damaged; without it no account"):
+        Asked(tmp_path, resume=True)

@@ -10,7 +10,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from cfl_flower.errors import ClientFailedError
-from cfl_flower.runs.reading import effective_differences
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner
 
@@ -73,11 +72,6 @@ def test_strict_elsewhere_ends_the_run_with_one_line(
     log = (tmp_path / "run" / "failures.log").read_text()
     assert log.count("Traceback") == 1
     assert (tmp_path / "run" / "failure.txt").read_text().startswith("client ")
-
-
-def test_strict_may_change_when_a_run_is_resumed() -> None:
-    saved, now = ({"faults": {"strict": strict}} for strict in (True, False))
-    assert not list(effective_differences(saved, now))
 
 
 def test_strict_counts_results_that_are_not_valid(run_small: Runner) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
@@ -14,7 +13,6 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.loggers import numbers, open_logger
-from cfl_flower.runs.reading import refuse_other_settings
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Failure
@@ -34,27 +32,6 @@ def test_what_is_one_number_is_logged() -> None:
     found = numbers(FIRST)
     assert (found["accuracy"], found["failures"]) == (0.5, 1)
     assert not {"round", "ari", "cluster_sizes"} & set(found)
-
-
-def test_no_logger_writes_nothing(tmp_path: Path) -> None:
-    with open_logger(composed(tmp_path / "run", "none"), 0, print) as write:
-        write(FIRST, ROWS, STATE)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("own", [None, "as its user says"])
-def test_mlflow_tells_its_makers_nothing(
-    own: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("mlflow", reason="needs 'cfl-flower[mlflow]'")
-    name = "MLFLOW_DISABLE_TELEMETRY"
-    monkeypatch.setenv(name, own or "")
-    if own is None:
-        monkeypatch.delenv(name)
-    config = composed(tmp_path, "mlflow", "logger.uri=nothing://here")
-    with pytest.raises(ConfigError), open_logger(config, 0, print):
-        pass
-    assert os.environ[name] == (own or "true")
 
 
 def test_tensorboard_gets_every_measured_number(tmp_path: Path) -> None:
@@ -136,10 +113,15 @@ def test_a_logger_that_fails_costs_no_run(
     assert "the run goes on" in messages[0]
 
 
-def test_a_logger_that_cannot_be_opened_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("own", [None, "as its user says"])
+def test_a_logger_that_cannot_be_opened_is_one_line_and_tells_its_makers_nothing(
+    own: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mlflow", reason="needs mlflow-skinny")
+    name = "MLFLOW_DISABLE_TELEMETRY"
+    monkeypatch.setenv(name, own or "")
+    if own is None:
+        monkeypatch.delenv(name)
     config = composed(tmp_path, "mlflow", "logger.uri=nothing://here")
     with (
         pytest.raises(ConfigError, match=r"logger=mlflow cannot be opened \(") as error,
@@ -147,13 +129,4 @@ def test_a_logger_that_cannot_be_opened_is_one_line(
     ):
         raise AssertionError
     assert "\n" not in str(error.value)
-
-
-def test_other_loggers_may_continue_a_run(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(
-        json.dumps(composed(tmp_path, "none").resolved)
-    )
-    (tmp_path / "rounds.jsonl").write_text('{"round": 1}\n')
-    refuse_other_settings(composed(tmp_path, "tensorboard"))
-    with pytest.raises(ConfigError, match=r"another run \(seed"):
-        refuse_other_settings(composed(tmp_path, "tensorboard", "seed=9"))
+    assert os.environ[name] == (own or "true")

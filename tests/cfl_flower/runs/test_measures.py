@@ -61,24 +61,6 @@ def test_a_class_has_as_many_meanings_as_clients_give_it() -> None:
         )
 
 
-def test_rotated_clients_mean_different_things_by_every_class() -> None:
-    turned = ["partition=rotated", "clients=12"]
-    world = compose_config(turned).timeline.world(1)
-    kinds = len(set(world.degrees.tolist()))
-    found = world.meanings
-    assert (found.max(axis=0) + 1).tolist() == [kinds] * 10
-
-
-@pytest.mark.parametrize("drift", ["swap_all", "recurring", "sudden"])
-def test_reading_meanings_changes_no_later_world(drift: str) -> None:
-    options = [f"drift={drift}", "clients=20"]
-    looked, plain = (compose_config(options).timeline for _ in range(2))
-    for round in (1, *plain.rounds):
-        meanings = looked.world(round).meanings
-        assert np.array_equal(looked.concepts(round), plain.concepts(round))
-        assert np.array_equal(meanings, plain.world(round).meanings)
-
-
 LABELS = st.integers(-1, 8)
 
 

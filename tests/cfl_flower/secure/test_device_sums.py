@@ -21,7 +21,6 @@ from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.identity import public_key
 from cfl_flower.communication.records import TaskBatch
-from cfl_flower.errors import ConfigError
 from cfl_flower.privacy.settings import NoPrivacy
 from cfl_flower.secure.device import keep_to_list
 from cfl_flower.secure.device_sums import DeviceSums
@@ -211,17 +210,6 @@ def test_of_its_data_a_strict_device_sends_what_is_on_its_list(
         assert found.error is not None
         assert "lets no" in found.error[1]
         assert not found.metrics
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [(SECURE_SUMS, "yes"), (LEAST_MEMBERS, 1), (LEAST_MEMBERS, True)],
-)
-def test_a_configuration_that_says_something_else_is_refused(
-    key: str, value: object
-) -> None:
-    with pytest.raises(ConfigError, match=key):
-        NodeConfig.of({"client-id": 0, key: value})
 
 
 def test_a_salt_is_used_once(site: Site) -> None:

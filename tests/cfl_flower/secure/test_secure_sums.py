@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -17,12 +17,12 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS
 from cfl_flower.communication.partial_sums import add_result, groups_of
-from cfl_flower.communication.records import unpack_answers, unpack_sums
+from cfl_flower.communication.records import unpack_answers, unpack_sums, unpack_tasks
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.options import list_options
 from cfl_flower.errors import ConfigError, NoValidResultError
-from cfl_flower.secure.groups import REVEAL, SIGNED
+from cfl_flower.secure.groups import REVEAL, SIGNED, Groups
 from cfl_flower.secure.server import large_enough, open_sums
 from cfl_flower.types import LEFT_OUT, OUTCOMES, Plan, Result, SumSpec, Task, Version
 from simulations.engines.inprocess import InProcessGrid
@@ -105,30 +105,6 @@ def test_devices_behind_masks_give_the_numbers_of_a_simulation(
     assert len(set(losses)) == 2
 
 
-def test_a_method_with_nothing_to_share_has_nothing_to_hide(
-    run_small: Runner, undisturbed: Runner, tmp_path: Path
-) -> None:
-    # Softmax regression is all classifier, which FedRep keeps on the client.
-    run = run_small("strategy=fedrep", SECURE, grid=Devices(tmp_path, 12))
-    assert not any(row["failures"] for row in run.rounds)
-    losses = [row["loss"] for row in undisturbed("strategy=fedrep").rounds]
-    assert [row["loss"] for row in run.rounds] == losses
-
-
-def test_nothing_that_a_device_sends_is_its_model(
-    run_small: Runner, tmp_path: Path
-) -> None:
-    grid = Devices(tmp_path, 12)
-    run_small("strategy=fedavg", SECURE, "rounds=1", grid=grid)
-    assert len(grid.trained) == 6
-    for content in grid.trained:
-        (answer,) = unpack_answers(content)
-        assert not np.concatenate(answer.arrays).size
-        (hidden,) = unpack_sums(content).values()
-        assert (hidden.terms, hidden.weight) == (1, answer.num_examples)
-        assert not hidden.is_possible()
-
-
 def test_with_a_quarter_lost_the_means_are_those_of_the_others(
     run_small: Runner, tmp_path: Path
 ) -> None:
@@ -148,25 +124,6 @@ def test_with_a_quarter_lost_the_means_are_those_of_the_others(
     run = run_small(*options, SECURE, folder="fewer", grid=fewer)
     reasons = [f["reason"] for f in run.rounds[0]["failures"]]
     assert sorted(reasons) == ["incomplete"] * 8 + ["shape"] * 4
-
-
-def test_devices_that_vanish_before_they_reveal_cost_nothing_either(
-    run_small: Runner, tmp_path: Path
-) -> None:
-    options = ["strategy=fedavg", "participants=12", "drift=none", "rounds=1", SECURE]
-    whole = run_small(*options, folder="whole", grid=Devices(tmp_path / "a", 12))
-    grid = Devices(tmp_path / "b", 12)
-
-    def vanish(reply: Message) -> Message:
-        if len(grid.revealed) <= 3:
-            del reply.content["answers"]
-        return reply
-
-    grid.change_revealed = vanish
-    run = run_small(*options, folder="vanished", grid=grid)
-    phases = [f["phase"] for f in run.rounds[0]["failures"]]
-    assert phases == ["query"] * 3
-    assert run.rounds[0]["loss"] == whole.rounds[0]["loss"]
 
 
 def lose_in_first_round(
@@ -210,23 +167,39 @@ def test_a_round_of_which_nothing_is_left_is_no_end(
     assert run.rounds[1]["loss"] < run.rounds[0]["loss"]
 
 
-@pytest.mark.parametrize("changed", ["terms", "weight", "nothing"])
-def test_sums_of_more_than_the_one_result_are_refused(
-    changed: str, run_small: Runner, tmp_path: Path
+HUGE = (
+    b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', 'fortran_order': False, "
+    b"'shape': (2, 1125899906842624), }".ljust(128)
+)
+FORGED: dict[str, Callable[[RecordDict], None]] = {
+    **{
+        rows[:20]: lambda content, rows=rows: content["summed"].update(rows=rows)
+        for rows in ("[[0,0,2,40]]", "[[0,0,1,1000000]]", "[]", "[" * 200_000)
+    },
+    "a promise": lambda content: setattr(content["sums"]["0"], "data", HUGE),
+    "a name": lambda content: content["shares"].update({"9" * 5000: [b"x"]}),
+    "short shares": lambda content: content["shares"].update({"0": [b"x"] * 12}),
+    "a text": lambda content: content["shares"].update({"0": "text"}),
+}
+"""What a device makes of its masked sum, or of its shares."""
+
+
+@pytest.mark.parametrize("forge", FORGED)
+def test_sums_and_shares_that_make_no_sense_cost_their_result(
+    forge: str, run_small: Runner, tmp_path: Path
 ) -> None:
     grid = Devices(tmp_path, 12)
 
-    def forge(reply: Message) -> Message:
+    def change(reply: Message) -> Message:
         if len(grid.trained) == 1:
-            rows = {"terms": "[[0,0,2,40]]", "weight": "[[0,0,1,1000000]]"}
-            reply.content.config_records["summed"]["rows"] = rows.get(changed, "[]")
+            FORGED[forge](reply.content)
         return reply
 
-    grid.change = forge
-    run = run_small("strategy=fedavg", SECURE, "rounds=1", grid=grid)
-    reasons = sorted(each["reason"] for each in run.rounds[0]["failures"])
-    assert reasons == ["shape"]
-    assert any("not those of its one" in f["detail"] for f in run.rounds[0]["failures"])
+    grid.change = change
+    options = ["strategy=fedavg", SECURE, "participants=12", "rounds=1"]
+    run = run_small(*options, grid=grid)
+    assert [each["reason"] for each in run.failures] == ["shape"]
+    assert len(run.clients) == 12, "everyone is tested, with a model of the round"
 
 
 @pytest.mark.parametrize(
@@ -379,47 +352,6 @@ def test_a_device_with_another_secret_costs_the_others_nothing(
     assert oct(key_file(tmp_path / "device-0").stat().st_mode)[-3:] == "600"
 
 
-def test_a_run_behind_masks_goes_on_after_an_interruption(
-    run_small: Runner, tmp_path: Path
-) -> None:
-    options = [*RUNS["fielding"], SECURE, "rounds=2", "drift.rounds=[2]"]
-    whole = run_small(*options, folder="whole", grid=Devices(tmp_path, 30))
-    run_small(*options, "rounds=1", grid=Devices(tmp_path, 30))
-    more = run_small(*options, "resume=true", grid=Devices(tmp_path, 30))
-    assert more.numbers == whole.numbers
-
-
-def test_a_device_answers_to_one_list_of_groups_in_a_round(
-    run_small: Runner, tmp_path: Path
-) -> None:
-    options = ["strategy=fedavg", SECURE, "participants=12", "drift=none"]
-    run = run_small(*options, "rounds=1", grid=Devices(tmp_path, 12))
-    first = run.rounds[0]["loss"]
-    # The server died before it saved anything, and asks again, with others.
-    shutil.rmtree(run.folder / "checkpoint")
-    grid = Devices(tmp_path, 11)
-    again = run_small(*options, "rounds=2", "resume=true", grid=grid)
-    reasons = {each["reason"] for each in again.rounds[0]["failures"]}
-    assert "refused" in reasons
-    assert again.rounds[0]["loss"] > first  # Nothing was trained.
-    assert "refused" not in {f["reason"] for f in again.rounds[1]["failures"]}
-
-
-def test_a_device_sends_nothing_without_masks_in_a_run_that_has_them(
-    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def without(tasks: list[Task], *more: object) -> list[Task]:
-        return tasks
-
-    monkeypatch.setattr("cfl_flower.engine.stages.secure_sums.with_keys", without)
-    grid = Devices(tmp_path, 12)
-    run = run_small("strategy=fedavg", SECURE, "rounds=1", grid=grid)
-    told = {each["detail"] for each in run.rounds[0]["failures"]}
-    assert told == {"it is asked for its result without masks"}
-    for content in grid.trained:
-        assert not unpack_sums(content)
-
-
 STRICT = [
     *(
         [f"strategy={name}", "model=mlp"]
@@ -545,10 +477,8 @@ def test_a_device_whose_shares_nobody_can_read_is_named(
 @pytest.mark.parametrize(
     ("signed", "reason"),
     [
-        (['"["'], "shape"),
         (["[]"], "shape"),
         (['"' + "00" * 64 + '"'], "shape"),
-        (["7"], "shape"),
         (["[" * 200_000], "shape"),
         ([], "missing"),
     ],
@@ -575,54 +505,6 @@ def test_a_device_that_signs_no_list_costs_the_others_nothing(
     assert run.rounds[0]["loss"] == whole.rounds[0]["loss"]
     failures = [(f["client"], f["phase"], f["reason"]) for f in run.failures]
     assert failures == [(7, "query", reason)]
-
-
-@pytest.mark.parametrize(
-    ("record", "name", "value"),
-    [
-        ("shares", "9" * 5000, [b"x"]),
-        ("shares", "0", [b"x"] * 12),
-        ("shares", "0", "text"),
-        ("answers", "rows", "reveal"),
-    ],
-)
-def test_no_share_and_nothing_revealed_ends_a_run(
-    record: str, name: str, value: Any, run_small: Runner, tmp_path: Path
-) -> None:
-    grid = Devices(tmp_path, 12)
-
-    def forge(reply: Message) -> Message:
-        if len(grid.trained) == 1 and record == "shares":
-            reply.content.config_records[record][name] = value
-        return reply
-
-    def garble(reply: Message) -> Message:
-        if len(grid.revealed) == 1 and value == "reveal":
-            (answer,) = json.loads(str(reply.content.config_records[record][name]))
-            answer[3][REVEAL] = "[" * 200_000
-            reply.content.config_records[record][name] = json.dumps([answer])
-        return reply
-
-    grid.change = forge
-    grid.change_revealed = garble
-    options = ["strategy=fedavg", SECURE, "participants=12", "rounds=1"]
-    run = run_small(*options, grid=grid)
-    reasons = [f["reason"] for f in run.rounds[0]["failures"]]
-    assert reasons == ["shape"]
-    assert len(run.clients) == 12, "everyone is tested, with a model of the round"
-
-
-def test_a_first_key_stays_after_a_restart(run_small: Runner, tmp_path: Path) -> None:
-    options = ["strategy=fedavg", SECURE, "participants=12", "drift=none"]
-    run = run_small(*options, "rounds=1", grid=Devices(tmp_path, 12))
-    key_file(tmp_path / "device-0").write_bytes(bytes(range(32)))
-    grid = Devices(tmp_path, 12)
-    run = run_small(*options, "rounds=2", "resume=true", grid=grid)
-    failures = [(f["client"], f["reason"]) for f in run.rounds[1]["failures"]]
-    assert failures == [(0, "node")]
-    (run.folder / ".first-keys.json").write_text("[")
-    with pytest.raises(ConfigError, match=r"first-keys.json is damaged; remove it"):
-        run_small(*options, "rounds=3", "resume=true", grid=grid)
 
 
 @pytest.mark.parametrize("key", [bytes(32), None])
@@ -652,66 +534,98 @@ def test_a_bad_or_copied_key_leaves_out_who_told_it_alone(
     assert trained == set(range(12)) - {7}
 
 
-@pytest.mark.parametrize(
-    ("rows", "data"),
-    [
-        ("[" * 200_000, None),
-        (
-            None,
-            b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', 'fortran_order': False, "
-            b"'shape': (2, 1125899906842624), }".ljust(128),
-        ),
-    ],
-)
-def test_sums_that_cannot_be_read_cost_their_result(
-    rows: str | None, data: bytes | None, run_small: Runner, tmp_path: Path
-) -> None:
-    grid = Devices(tmp_path, 12)
+SINGLE = "whose server needs more than each cluster's sum"
+REFUSED = {
+    **{
+        f"strategy={name}": SINGLE
+        for name in ("flexcfl", "fedgroup", "feddrift", "fedccfa", "auxo", "cfl")
+    },
+    "strategy=fesem privacy=local": "the cluster that they chose, which no",
+    "strategy=scaffold strategy.weighting=samples": "use plain with privacy",
+    "strategy=ccfl": r"does not say \(`discloses`\) that each cluster's sum",
+    "strategy=fedavg server_optimizer=qfedavg": "sums, which covers no losses",
+    "strategy=fedavg selection=oort": "sums, which covers no losses",
+    "strategy=fedavg participants=2": "at most participants=2",
+    "strategy=stocfl strategy.omega=sequential": "use parallel with",
+    "strategy=fedavg privacy.least_members=1": "least_members",
+}
 
-    def forge(reply: Message) -> Message:
-        if len(grid.trained) == 1 and rows:
-            reply.content.config_records["summed"]["rows"] = rows
-        if len(grid.trained) == 1 and data is not None:
-            reply.content.array_records["sums"]["0"].data = data
+
+@pytest.mark.parametrize("overrides", REFUSED)
+def test_what_needs_single_results_is_refused(overrides: str) -> None:
+    with pytest.raises(ConfigError, match=REFUSED[overrides]):
+        compose_config([*overrides.split(), SECURE])
+
+
+OPTIONS = [
+    *("strategy=fedavg", "privacy.secure_sums=true", "drift=none", "rounds=4"),
+    *("clients=6", "participants=6"),
+]
+
+
+class KilledError(Exception):
+    """The end of the server's process."""
+
+
+class Mortal(InProcessGrid):
+    """Devices, what they added masks to, and a server that dies while they answer."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(
+            {"client-id": client, "state-dir": str(root / str(client))}
+            for client in range(6)
+        )
+        self.kill = 0
+        self.sent: dict[tuple[Any, int], list[Groups]] = defaultdict(list)
+
+    def push_messages(self, messages: Any) -> list[str]:
+        listed = list(messages)
+        pushed = super().push_messages(listed)
+        now = listed[0].metadata.message_type, listed[0].metadata.group_id
+        if now == ("train", str(self.kill)):
+            raise KilledError
+        return pushed
+
+    def answer(self, message: Message) -> Message:
+        reply = super().answer(message)
+        if message.metadata.message_type == "train" and unpack_sums(reply.content):
+            batch = unpack_tasks(message.content)
+            (task,) = batch.plan.tasks
+            self.sent[task.client, batch.round].append(Groups.of_config(task.config))
         return reply
 
-    grid.change = forge
-    run = run_small("strategy=fedavg", SECURE, "rounds=1", grid=grid)
-    reasons = sorted(each["reason"] for each in run.rounds[0]["failures"])
-    assert reasons == ["shape"]
 
-
-def test_the_account_is_that_of_single_results(
-    run_small: Runner, undisturbed: Runner
+@pytest.mark.parametrize("away", [False, True])
+def test_no_device_adds_its_result_to_two_sums_of_a_round(
+    away: bool, run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("dp_accounting")
-    options = ["strategy=fedavg", "strategy.weighting=plain", "privacy=central"]
-    secure, plain = run_small(*options, SECURE), undisturbed(*options)
-    assert secure.summary["epsilon"] == plain.summary["epsilon"]
+    """Not even if another one is away, whose result would be their difference."""
+    monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
+    grid = Mortal(tmp_path)
+    nodes = dict(grid.node_configs)
+    for grid.kill in range(1, 5):
+        with pytest.raises(KilledError):
+            run_small(*OPTIONS, "resume=true", grid=grid)
+        grid.node_configs = dict(nodes)
+        if away:
+            grid.remove_node(1000 + grid.kill)
+    grid.kill = 0
+    run = run_small(*OPTIONS, "resume=true", grid=grid)
+    assert len(run.rounds) == 4
+    assert {round for _, round in grid.sent} == {1, 2, 3, 4}
+    for groups in grid.sent.values():
+        assert len({each.digest() for each in groups}) == 1
+        assert len({each.salt for each in groups}) == len(groups)
+    # The same devices are asked again, and other ones refuse.
+    assert (max(map(len, grid.sent.values())) > 1) != away
 
 
-@pytest.mark.parametrize(
-    ("overrides", "part"),
-    [
-        *(
-            ([f"strategy={name}"], "whose server needs more than each cluster's sum")
-            for name in ("flexcfl", "fedgroup", "feddrift", "fedccfa", "auxo")
-        ),
-        (["strategy=fesem", "privacy=local"], "the cluster that they chose, which no"),
-        (["strategy=scaffold", "strategy.weighting=samples"], "use plain with privacy"),
-        (["strategy=ccfl"], r"does not say \(`discloses`\) that each cluster's sum"),
-        (["strategy=cfl"], "whose server needs more than each cluster's sum"),
-        (
-            ["strategy=fedavg", "server_optimizer=qfedavg"],
-            "sums, which covers no losses",
-        ),
-        (["strategy=fedavg", "selection=oort"], "sums, which covers no losses"),
-        (["strategy=fedavg", "participants=2"], "at most participants=2"),
-        (["strategy=stocfl", "strategy.omega=sequential"], "use parallel with"),
-        (["strategy=fedavg", "system.checkpoint_every=3"], "use 1 with privacy"),
-        (["strategy=fedavg", "privacy.least_members=1"], "least_members"),
-    ],
-)
-def test_what_needs_single_results_is_refused(overrides: list[str], part: str) -> None:
-    with pytest.raises(ConfigError, match=part):
-        compose_config([*overrides, SECURE])
+@pytest.mark.parametrize("every", [2, 3, 10])
+@pytest.mark.parametrize("hidden", ["secure_sums=true", "secure_sums=false"])
+def test_a_checkpoint_of_fewer_rounds_is_refused(every: int, hidden: str) -> None:
+    options = [f"privacy.{hidden}", f"system.checkpoint_every={every}"]
+    if hidden.endswith("false"):
+        pytest.importorskip("dp_accounting")
+        options += ["privacy=local"]
+    with pytest.raises(ConfigError, match=f"checkpoint_every={every} .* use 1 with"):
+        compose_config(["strategy=fedavg", *options])

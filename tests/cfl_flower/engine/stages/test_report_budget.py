@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cfl_flower.clustering.representations import FAR, check_length, report_length
+from cfl_flower.engine.delivery import reported_length
 from cfl_flower.engine.stages.stage import MOST, REGAINED
-from cfl_flower.types import Vector
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.types import Result, Vector
 from clients.base import Config
 from clients.fielding import FieldingClient
 from tests.conftest import Runner
@@ -52,3 +55,82 @@ def test_reports_that_recluster_round_after_round_are_left_out(
 def test_who_drifts_with_most_others_spends_nothing(run_small: Runner) -> None:
     run = run_small("strategy=fielding", "drift.rounds=[2,3,4,5,6]", "rounds=7")
     assert not any("resting" in row for row in run.rounds)
+
+
+HUGE = [f"faults.attackers=[{LIAR}]", "faults.attack=embedding", "drift=none"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["strategy=fielding"],
+        ["strategy=fielding", "strategy/representation=embedding"],
+        ["strategy=fielding", "strategy/representation=gradient"],
+        ["strategy=fielding", "strategy/representation=combined"],
+        ["strategy=stocfl", "strategy.refresh=on_drift"],
+        ["strategy=flexcfl", "strategy.alpha=4"],
+    ],
+)
+def test_a_huge_report_is_refused_and_nobody_is_clustered_anew(
+    options: list[str], run_small: Runner
+) -> None:
+    run = run_small(*options, *HUGE)
+    assert {failure["client"] for failure in run.failures} <= {LIAR}
+    assert not any(row.get("reclustered") for row in run.rounds)
+    assert all(np.isfinite(model).all() for model in run.state.models)
+    assert run.rounds[-1]["accuracy_honest"] > 0.5
+
+
+def test_a_refused_report_of_a_test_leaves_the_test(run_small: Runner) -> None:
+    run = run_small("strategy=fielding", "faults.attackers=[2]", "faults.attack=random")
+    assert not run.failures
+    tested = {row["client"] for row in run.clients if row["round"] == 4}
+    assert LIAR in tested
+
+
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_distributions_are_of_one_length_however_narrow(classes: int) -> None:
+    narrow = np.eye(classes, dtype=np.float32)[0]
+    even = np.full(classes, 1 / classes, np.float32)
+    for each in (narrow, even):
+        check_length(report_length(each), 1.0)
+        assert report_length(each) == pytest.approx(1)
+
+
+def test_only_what_is_much_longer_than_the_median_is_refused() -> None:
+    check_length(FAR, 1.0)
+    check_length(1e12, 0.0)  # Nothing is known yet.
+    with pytest.raises(InvalidResultError, match="median"):
+        check_length(1.01 * FAR, 1.0)
+
+
+@pytest.mark.parametrize("changed", [1, 4, 5, 6, 7, 12])
+def test_what_is_typical_changes_with_a_majority_alone(
+    changed: int, undisturbed: Runner
+) -> None:
+    options = ["strategy=fielding", "strategy/representation=gradient", "rounds=3"]
+    before = undisturbed(*options, "drift=none").state.typical_report
+    ids = ",".join(map(str, range(changed)))
+    run = undisturbed(*options, f"drift.ids=[{ids}]")
+    assert [row["drifted"] for row in run.rounds] == [0, changed, 0]
+    # Of twelve clients; other data have gradients of other lengths.
+    assert (run.state.typical_report != before) == (changed > 6)
+
+
+@pytest.mark.parametrize(("clients", "known"), [(3, False), (4, False), (5, True)])
+def test_fewer_than_five_say_nothing_of_what_is_typical(
+    clients: int, known: bool, undisturbed: Runner
+) -> None:
+    options = ["strategy=fielding", "drift=none", "rounds=1", "participants=3"]
+    run = undisturbed(*options, f"clients={clients}")
+    assert (run.state.typical_report > 0) == known
+
+
+@pytest.mark.parametrize("numbers", [[np.nan, 1], [np.inf, 1], []])
+def test_what_is_not_finite_or_missing_has_no_length(numbers: list[float]) -> None:
+    data = np.array(numbers, np.float32)
+    metrics = {"representation": data.tobytes()} if numbers else {}
+    assert reported_length("evaluate", Result(1, 3, metrics=metrics)) is None
+    arrays = [np.float32([3, -4])]
+    assert reported_length("query", Result(1, 3, arrays)) == 7
+    assert reported_length("train", Result(1, 3, arrays)) is None
