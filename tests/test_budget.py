@@ -19,24 +19,24 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_032,
+    "cfl_flower": 1_012,
     "cfl_flower/analysis": 1_037,
     "cfl_flower/client": 1_037,
     "cfl_flower/clustering": 416,
     "cfl_flower/communication": 1_341,
-    "cfl_flower/config": 746,
+    "cfl_flower/config": 720,
     "cfl_flower/data": 3_317,
-    "cfl_flower/dropin": 650,
-    "cfl_flower/engine": 2_034,
+    "cfl_flower/dropin": 643,
+    "cfl_flower/engine": 2_009,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_302,
     "cfl_flower/models": 858,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_240,
+    "cfl_flower/runs": 1_192,
     "cfl_flower/secure": 658,
     "clients": 1_172,
     "simulations": 4_672,
-    "strategies": 2_796,
+    "strategies": 2_794,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -44,11 +44,11 @@ LONGEST_FILE = 466
 LONGEST_FUNCTION = 60
 LONG_FILES = 55
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 59
+SINGLE_IMPORTERS = 57
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 41_595
+TESTS = 39_773
 """Lines of all tests."""
 
 

@@ -46,9 +46,6 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.settings import known_names
 from cfl_flower.types import Json
 
-SCHEDULE = "cfl_flower.data.worlds.drift.Schedule"
-"""The class of several drifts, ``drift=[sudden,noise]``."""
-
 OF_CLASSES = ("local.optimizer", "local.schedule", "pretraining.optimizer")
 """Settings of strategies that name a class, whose own are below ``…_settings``."""
 
@@ -86,20 +83,15 @@ def compose_plain(overrides: Sequence[str], own_parts: bool = True) -> Compositi
     """
     parsed = parse(overrides)
     check_options(parsed)
-    drifts = _drifts(parsed)
     lines = [each.input_line or "" for each in parsed if not _is_value(each)]
     try:
-        # The last one counts.
-        node, choices = _choose([*lines, "drift=none"] if drifts else lines)
-        if drifts:
-            node.drift = {"_target_": SCHEDULE, "steps": dict(map(_step, drifts))}
-            choices["drift"] = "+".join(drifts)
+        node, choices = _choose(lines)
         refuse_doubles(choices)
         own = parse(_of_options(node, choices))
         kept = [str(key) for key in node if key not in ("hydra", OPTIONS)]
         run = OmegaConf.masked_copy(node, kept)
         values = [*own, *filter(_is_value, parsed)]
-        refuse_options(values, choices, drifts)
+        refuse_options(values, choices)
         _set_values(run, values, choices, own_parts)
         plain: Any = OmegaConf.to_container(run, resolve=True)
     except InterpolationKeyError as error:
@@ -118,12 +110,6 @@ def _is_value(override: Override) -> bool:
     return "/" not in key and not list_options(key)
 
 
-def _drifts(overrides: Sequence[Override]) -> list[str]:
-    """Return the options of ``drift=[sudden,noise]``; empty for a single one."""
-    chosen = [each.value() for each in overrides if each.key_or_group == "drift"]
-    return chosen[-1] if chosen and isinstance(chosen[-1], list) else []
-
-
 def _choose(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """Let Hydra compose the chosen options; return the settings and these options."""
     try:
@@ -138,13 +124,6 @@ def _choose(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
         raise ConfigError(said) from error
     choices = node.hydra.runtime.choices
     return node, {key: str(value) for key, value in choices.items()}
-
-
-def _step(drift: str) -> tuple[str, Any]:
-    """Return the settings of one of several drifts, with references to its own."""
-    node, _ = _choose([f"drift={drift}"])
-    text = json.dumps(OmegaConf.to_container(node.drift))
-    return drift, json.loads(text.replace("${drift.", f"${{drift.steps.{drift}."))
 
 
 def _set_values(

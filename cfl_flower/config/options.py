@@ -84,36 +84,19 @@ def check_options(overrides: Sequence[Override]) -> None:
         if not known or item.is_delete() or item.is_sweep_override():
             continue
         asked = item.get_value_element_as_str()
-        value = item.value()
-        names = [value]
-        if group == "drift" and isinstance(value, list):
-            names = value
-            known.remove("none")
-        for name in names:
-            if name not in known:
-                hint = known_names(str(name), known)
-                raise ConfigError(f"{group}={asked} is not allowed; {hint}")
-        once = "a list of drifts, each of them once"
-        require(len({*names}) == len(names) > 0, group, asked, once)
+        if item.value() not in known:
+            hint = known_names(asked, known)
+            raise ConfigError(f"{group}={asked} is not allowed; {hint}")
 
 
-def refuse_options(
-    overrides: Iterable[Override], choices: Mapping[str, str], drifts: Sequence[str]
-) -> None:
-    """Refuse values for chosen groups, whose options are named with a slash.
-
-    Refused are settings of all of several drifts, too: each has its own.
-    """
+def refuse_options(overrides: Iterable[Override], choices: Mapping[str, str]) -> None:
+    """Refuse values for chosen groups, whose options are named with a slash."""
     for item in overrides:
         key = item.key_or_group
         path = key.replace(".", "/")
         allowed = f"{path}= with one of {', '.join(list_options(path))}"
         ok = path == key or path not in choices or item.is_delete()
-        said = item.get_value_element_as_str()
-        require(ok, key, said, allowed)
-        if drifts and key in ("drift.rounds", "drift.width"):
-            own = key.replace("drift.", f"drift.steps.{drifts[0]}.")
-            require(False, key, said, f"{own}= for each drift")
+        require(ok, key, item.get_value_element_as_str(), allowed)
 
 
 def refuse_doubles(choices: Mapping[str, str]) -> None:

@@ -71,7 +71,7 @@ def test_the_picture_has_clients_of_one_concept_beside_each_other() -> None:
         ["drift=swap_all", "partition=few_classes", "rounds=30"],
         ["drift=mixture_redraw", "partition=mixtures", "rounds=30"],
         ["drift=label_buckets", "partition=iid", "rounds=130"],
-        ["drift=[gradual,conditional]", "partition=iid"],
+        ["drift=gradual", "partition=iid"],
     ],
 )
 def test_a_preset_is_printed_and_drawn(

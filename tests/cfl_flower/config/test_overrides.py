@@ -103,7 +103,7 @@ def test_only_a_sweep_without_a_folder_gets_one() -> None:
     assert folder.endswith("-compare")
 
 
-NOISY = "clients=9 'drift=[sudden, noise]'"
+NOISY = "clients=9 'drift=my own'"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ NOISY = "clients=9 'drift=[sudden, noise]'"
         ({"num-clients": ""}, "strategy=a,b\nstrategy=c seed=1"),
         ({"strategy": "d"}, "strategy=d\nstrategy=d seed=1"),
         (
-            {"num-clients": 9, "drift": "[sudden, noise]"},
+            {"num-clients": 9, "drift": "my own"},
             f"{NOISY} strategy=a,b\n{NOISY} strategy=c seed=1",
         ),
     ],

@@ -16,9 +16,6 @@ OPTIONS = {
     "test_time": [AT],
     "gradual": ["drift.rounds=[2]", "drift.width=3"],
     "recurring_covariate": ["drift.first=2", "drift.every=1"],
-    "[sudden,noise]": [
-        *("drift.steps.sudden.rounds=[3]", "drift.steps.noise.rounds=[2]"),
-    ],
 }
 
 
@@ -57,20 +54,6 @@ def test_a_run_of_four_rounds_is_that_of_two_and_two(
     assert json.loads(texts[0])["data"] == json.loads(texts[1])["data"]
 
 
-def test_several_drifts_are_each_as_alone() -> None:
-    asked = ["drift=[recurring,noise]", "partition=iid", "drift.steps.noise.width=2"]
-    both = compose_config([*asked, "drift.steps.recurring.rounds=[5,9]"])
-    assert both.names["drift"] == "recurring+noise"
-    timeline = both.timeline
-    assert timeline.changes == [5, 9, 13, 14, 25, 26]
-    alone = compose_config(["drift=noise", "partition=iid"]).timeline
-    assert (timeline.world(14).looks == alone.world(14).looks).all()
-    swapped = compose_config(["drift=sudden", "partition=iid", "drift.rounds=[5]"])
-    now = timeline.world(5)
-    assert (now.relabel == swapped.timeline.world(5).relabel).all()
-    assert (timeline.concepts(30) == timeline.concepts(1)).all()
-
-
 def test_a_file_may_have_several_drifts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,5 +63,9 @@ def test_a_file_may_have_several_drifts(
     steps = "steps:\n  noise:\n    rounds: [7]"
     parts = "defaults: [rotate@steps.rotate, noise@steps.noise, _self_]"
     (folder / "both.yaml").write_text("\n".join(["# Both.", parts, target, steps]))
+    of_both = "rounds: [5]\nwidth: 1"
+    twice = parts.replace("rotate@steps.rotate", "sudden@steps.sudden")
+    (folder / "twice.yaml").write_text("\n".join([twice, of_both, target, steps]))
     monkeypatch.chdir(tmp_path)
     assert compose_config(["drift=both"]).timeline.changes == [7, 13, 25]
+    assert compose_config(["drift=twice"]).timeline.changes == [5, 7]
