@@ -204,7 +204,7 @@ def numpy_client(message: Message, context: Context, call_next: Call) -> Message
     if result["status"]["code"]:
         raise ValueError(f"{verb} failed: {result['status']['message']}")
     told = {**result.get("loss", {}), **result["metrics"]}
-    numbers = {key: each for key, each in told.items() if isinstance(each, int | float)}
+    numbers: Any = {k: n for k, n in told.items() if isinstance(n, int | float)}
     numbers["num-examples"] = result["num_examples"]["num_examples"]
     reply.content = RecordDict({"metrics": MetricRecord(numbers)})
     if verb == "fit":
