@@ -66,7 +66,7 @@ def test_a_numpy_client_learns_what_the_same_app_of_messages_does() -> None:
     assert found["numpy"].cluster_arrays == found["pytorch"].cluster_arrays
     tested = found["numpy"].cluster_evaluate_metrics
     assert tested == found["pytorch"].cluster_evaluate_metrics
-    assert set(found["numpy"].train_metrics_clientapp[2]) == {"steps"}
+    assert set(found["numpy"].train_metrics_clientapp[2]) == {"steps", "converged"}
 
 
 class Forgets(quickstarts.DigitsClient):
