@@ -10,13 +10,7 @@ import numpy as np
 
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts
-from cfl_flower.data.reading.samples import (
-    ColourImages,
-    Crop,
-    ImageTable,
-    Sample,
-    images,
-)
+from cfl_flower.data.reading.samples import Crop, images
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, settings
 
@@ -65,51 +59,6 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
     return files
 
 
-class ClassFolders(ImageTable):
-    """A dataset in ``<data_dir>/<folder>/<part>/<class>/*.png`` or ``*.jpg``.
-
-    Classes are numbered by name.
-    """
-
-    folder: ClassVar[str]
-
-    def sources(self) -> dict[str, tuple[str, ...]]:
-        """Return the folders that make up the training and the test set."""
-        return {"train": ("train",), "test": ("test",)}
-
-    def files(self) -> tuple[str, ...]:
-        """Return the class folders: they change when a file comes or goes.
-
-        So a start need not look at each of 270,000 files.
-        """
-        sources = (source for some in self.sources().values() for source in some)
-        return tuple(f"{self.folder}/{source}/*/" for source in sources)
-
-    def samples(self, data_dir: str) -> dict[str, list[Sample]]:
-        """Return the images, by the names of their classes and files."""
-        root = Path(data_dir, self.folder)
-        names = list(class_folders(root / "train"))
-        if len(names) != self.classes:
-            raise ConfigError(
-                f"{root / 'train'} has {len(names)} class folders; {self.name} has "
-                f"{self.classes} classes"
-            )
-        listed: dict[str, list[Sample]] = {}
-        for part, sources in self.sources().items():
-            listed[part] = []
-            for source in sources:
-                found = class_images(root / source)
-                differ = sorted(set(names) ^ set(found))
-                if differ:
-                    raise ConfigError(
-                        f"{root / source} has other class folders than the training "
-                        f"set: {', '.join(differ[:5])}"
-                    )
-                for label, name in enumerate(names):
-                    listed[part] += [Sample(Crop(path), label) for path in found[name]]
-        return listed
-
-
 @settings("dataset")
 class ImageFolder(InferredDataset):
     """Images of one's own: ``<folder>/<class>/*.png``, or with a test set beside.
@@ -147,35 +96,3 @@ class ImageFolder(InferredDataset):
         names = [name for name, paths in files.items() for _ in paths]
         shape = (self.channels, self.size, self.size)
         return {"x": images(crops, shape), "y": np.asarray(names, str)}
-
-
-@settings("dataset")
-class Cinic10(ClassFolders):
-    """CINIC-10: 270,000 photographs, 32x32, colour, in three parts of 90,000."""
-
-    add_valid: bool = False
-    """Train on the validation part as well."""
-    name: ClassVar[str] = "cinic10"
-    folder: ClassVar[str] = "CINIC-10"
-    shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
-    classes: ClassVar[int] = 10
-
-    def sources(self) -> dict[str, tuple[str, ...]]:
-        """Return the folders that make up the training and the test set."""
-        train = ("train", "valid") if self.add_valid else ("train",)
-        return {"train": train, "test": ("test",)}
-
-
-@settings("dataset")
-class MiniImagenet(ClassFolders, ColourImages):
-    """mini-ImageNet: 60,000 photographs of 100 classes, colour.
-
-    Both parts hold all classes, unlike the split for few-shot learning.
-    """
-
-    size: Count = 84
-    """Height and width to which images are resized."""
-    classes: Count = 100
-    """Number of class folders."""
-    name: ClassVar[str] = "mini_imagenet"
-    folder: ClassVar[str] = "mini-imagenet"

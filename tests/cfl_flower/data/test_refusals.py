@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cfl_flower.data.datasets.digits import Digits
-from cfl_flower.data.datasets.folders import Cinic10, ImageFolder, MiniImagenet
+from cfl_flower.data.datasets.folders import ImageFolder
 from cfl_flower.data.datasets.images import Cifar10, Cifar100, FashionMnist, Mnist
 from cfl_flower.data.datasets.leaf import Femnist, Sent140
 from cfl_flower.data.datasets.listed import Cityscapes, Fmow, OpenImages, Waymo
@@ -44,7 +44,7 @@ STREAM: dict[str, Any] = {"every": 5, "first": 1}
 REFUSED: dict[type, list[dict[str, Any]]] = {
     Digits: [{"size": 7}, *({"test_fraction": share} for share in (0.0, 0.001, 1.0))],
     Synthetic: [{"alpha": -1}, {"beta": -0.5}, {"devices": 0}, {"test_fraction": 1.0}],
-    MiniImagenet: [{"size": 0}, {"classes": 0}],
+    ImageFolder: [{"size": 0}, {"channels": 2}],
     OpenImages: [{"size": 0}, {"classes": 0}, {"client_classes": 0}],
     Cityscapes: [{"block": 0}],
     Mnist: [{"test_fraction": 1.0}],
@@ -113,8 +113,8 @@ def test_groups_without_labels_are_refused(named: list[list[int]]) -> None:
 
 FILES: list[FileDataset] = [
     *(Mnist(), FashionMnist(), Cifar10(), Cifar100(), Femnist(), Sent140()),
-    *(Fmow(), OpenImages(), Cityscapes(), Waymo(), Cinic10(), Cinic10(add_valid=True)),
-    *(MiniImagenet(), ImageFolder(), Npz(), Csv(), Csv(test_file="test.csv")),
+    *(Fmow(), OpenImages(), Cityscapes(), Waymo()),
+    *(ImageFolder(), Npz(), Csv(), Csv(test_file="test.csv")),
 ]
 
 

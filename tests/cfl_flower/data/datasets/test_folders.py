@@ -6,101 +6,36 @@ import pytest
 import torch
 from PIL import Image
 
-from cfl_flower.data.datasets.folders import (
-    SUFFIXES,
-    Cinic10,
-    ImageFolder,
-    MiniImagenet,
-)
+from cfl_flower.data.datasets.folders import SUFFIXES, ImageFolder
 from cfl_flower.data.reading.samples import FORMATS
 from cfl_flower.errors import ConfigError
 from tests.cfl_flower.data.pools import picture
 
-CINIC = (
-    *("airplane", "automobile", "bird", "cat", "deer"),
-    *("dog", "frog", "horse", "ship", "truck"),
-)
 
-
-def cinic10(root: Path) -> str:
-    for part, shade in (("train", 0), ("valid", 100), ("test", 200)):
-        for label, name in enumerate(CINIC):
-            folder = root / "CINIC-10" / part / name
-            picture(folder / "n01-b.png", (shade + label, 0, 7))
-            picture(folder / "cifar10-a.png", (shade + label, 1, 7))
-    return str(root)
-
-
-def test_cinic10_has_classes_in_the_order_of_their_names(tmp_path: Path) -> None:
-    dataset = Cinic10()
-    train, test = dataset.load(cinic10(tmp_path))
-    assert train.x.shape == (20, *dataset.shape)
+def test_folders_of_parts_have_classes_in_the_order_of_their_names(
+    tmp_path: Path,
+) -> None:
+    for part, shade in (("train", 0), ("test", 200)):
+        for label, name in enumerate(("bee", "cat", "owl")):
+            picture(tmp_path / "images" / part / name / "b.png", (shade + label, 0, 7))
+            picture(tmp_path / "images" / part / name / "a.JPG", (shade + label, 99, 7))
+    plain = ImageFolder().complete(str(tmp_path))
+    train, test = plain.load(str(tmp_path))
+    assert train.x.shape == (6, *plain.shape)
     assert train.x.dtype == torch.uint8
-    assert train.labels.tolist() == [label for label in range(10) for _ in range(2)]
+    assert train.labels.tolist() == test.labels.tolist() == [0, 0, 1, 1, 2, 2]
     for pool, shade in ((train, 0), (test, 200)):
-        assert pool.x[:, 0, 31, 31].tolist() == (shade + pool.labels).tolist()
-        # Within a class, in the order of the file names.
-        assert pool.x[:, 1, 0, 0].tolist() == [1, 0] * 10
-        assert pool.x[:, 2].unique().tolist() == [7]
-
-
-def test_cinic10_can_train_on_the_validation_part(tmp_path: Path) -> None:
-    data_dir = cinic10(tmp_path)
-    train, test = Cinic10(add_valid=True).load(data_dir)
-    assert len(train.labels) == 40
-    assert train.x[:, 0, 0, 0].tolist()[20:] == (100 + train.labels[20:]).tolist()
-    assert len(test.labels) == 20
-    assert len(Cinic10().load(data_dir)[0].labels) == 20
-
-
-def test_each_channel_has_a_mean_and_a_deviation_of_its_own(tmp_path: Path) -> None:
-    data_dir = cinic10(tmp_path)
+        # JPEG is close, not exact; within a class, in the order of the file names.
+        reds = (pool.x[:, 0, 31, 31].int() - shade - pool.y).abs()
+        assert reds.max() <= 3
+        assert (pool.x[:, 1, 0, 0] > 50).tolist() == [True, False] * 3
     scaling = [[0.1, 0.2, 0.3], [0.2, 0.4, 0.5]]
-    plain = Cinic10().load(data_dir)[1].inputs(slice(0, 20))
-    found = Cinic10(normalise=scaling).load(data_dir)[1].inputs(slice(0, 20))
+    found = ImageFolder(normalise=scaling).load(str(tmp_path))[1].inputs(slice(0, 6))
     mean, deviation = torch.tensor(scaling).reshape(2, 3, 1, 1)
-    assert torch.allclose(found, (plain - mean) / deviation, atol=1e-6)
-
-
-def test_a_picture_that_is_added_is_read(tmp_path: Path) -> None:
-    data_dir = cinic10(tmp_path)
-    Cinic10().load(data_dir)
-    picture(tmp_path / "CINIC-10/train/truck/n02.JPG", (1, 2, 3))
-    assert Cinic10().load(data_dir)[0].labels.tolist()[-3:] == [9, 9, 9]
-
-
-def test_folders_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    data_dir = cinic10(tmp_path)
-    root = tmp_path / "CINIC-10"
-    (root / "test/truck").rename(root / "test/lorry")
-    with pytest.raises(ConfigError, match=r"test has other class .* lorry, truck"):
-        Cinic10().load(data_dir)
-    (root / "train/truck").rename(tmp_path / "truck")
-    with pytest.raises(ConfigError, match=r"9 class folders; cinic10 has 10"):
-        Cinic10().load(data_dir)
-
-
-def test_a_class_without_pictures_is_refused(tmp_path: Path) -> None:
-    data_dir = cinic10(tmp_path)
-    for path in (tmp_path / "CINIC-10/train/deer").iterdir():
-        path.unlink()
-    with pytest.raises(ConfigError, match="deer has no image"):
-        Cinic10().load(data_dir)
-
-
-def test_mini_imagenet_resizes_photographs_of_any_size(tmp_path: Path) -> None:
-    for part in ("train", "test"):
-        folder = tmp_path / "mini-imagenet" / part
-        picture(folder / "n01532829/n0153282900000005.jpg", (200, 100, 50), (90, 90))
-        picture(folder / "n01558993/n0155899300000010.jpg", (20, 10, 5), (40, 40))
-    dataset = MiniImagenet(size=16, classes=2)
-    for pool in dataset.load(str(tmp_path)):
-        assert pool.x.shape == (2, *dataset.shape) == (2, 3, 16, 16)
-        assert pool.labels.tolist() == [0, 1]
-        # JPEG is close, not exact.
-        assert (pool.x[0, :, 8, 8].int() - torch.tensor([200, 100, 50])).abs().max() < 4
-    with pytest.raises(ConfigError, match="2 class folders; mini_imagenet has 100"):
-        MiniImagenet().load(str(tmp_path))
+    pixels = test.inputs(slice(0, 6))
+    assert torch.allclose(found, (pixels - mean) / deviation, atol=1e-6)
+    picture(tmp_path / "images" / "train" / "owl" / "c.png", (1, 2, 3))
+    assert ImageFolder().load(str(tmp_path))[0].labels.tolist()[-3:] == [2, 2, 2]
 
 
 def test_an_own_folder_of_images_is_divided_or_has_a_test_set(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from tests.cfl_flower.data.pools import owners
 @pytest.mark.parametrize(
     "name",
     [
-        *("femnist", "sent140", "synthetic", "cinic10", "mini_imagenet", "folder"),
+        *("femnist", "sent140", "synthetic", "folder"),
         *("fmow", "open_images", "cityscapes", "waymo"),
     ],
 )
