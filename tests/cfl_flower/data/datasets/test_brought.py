@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cfl_flower.data.datasets.missing import NA_VALUES
 from cfl_flower.data.datasets.npz import Npz
 from cfl_flower.data.datasets.tables import Csv, Parquet, TableDataset
 from cfl_flower.data.reading.names import numbered_names
@@ -159,13 +157,6 @@ def test_letters_and_accents_are_names_as_they_are_meant(tmp_path: Path) -> None
     assert known.shape == (5,)
 
 
-@pytest.mark.parametrize("sign", NA_VALUES)
-def test_every_usual_sign_for_no_value_is_known(sign: str, tmp_path: Path) -> None:
-    for form in (sign, f"{sign} "):
-        frame = table(label=[form, *["x", "y", "z"] * 7, "x", "y"])
-        assert "label in 1 of 24 rows" in refusal(as_csv(tmp_path, frame), tmp_path)
-
-
 @pytest.mark.parametrize("sign", ["", "?", "nan", None])
 @pytest.mark.parametrize("role", ["label", "who", "b", "a"])
 @every_reader
@@ -285,11 +276,6 @@ def test_other_texts_with_digits_are_categories(
     frame = table(b=texts * (ROWS // 2))
     known, *_ = loaded(as_csv(tmp_path, frame, features=("b",)), tmp_path)
     assert known.shape == (2,)
-
-
-def test_a_unit_is_one_in_capitals_too(tmp_path: Path) -> None:
-    frame = table(b=["5 kg", "6 KG"] * (ROWS // 2))
-    assert "numbers such as" in refusal(as_csv(tmp_path, frame), tmp_path)
 
 
 def test_beside_decimal_commas_the_text_is_what_is_wrong(tmp_path: Path) -> None:
@@ -458,20 +444,6 @@ def test_times_of_arrays_may_be_dates(tmp_path: Path) -> None:
     words = ["now"] * 8
     np.savez(tmp_path / "data.npz", x=np.ones((8, 1)), y=[0, 0, 1, 1] * 2, time=words)
     assert "times are <U3, neither integers nor datetime64" in refusal(Npz(), tmp_path)
-
-
-@pytest.mark.parametrize("missing", ["drop", "mean"])
-def test_pixels_stay_bytes(missing: Any, tmp_path: Path) -> None:
-    x = np.arange(8 * 9, dtype=np.uint8).reshape(8, 3, 3)
-    np.savez(tmp_path / "data.npz", x=x, y=[0, 0, 1, 1] * 2)
-    for pool in loaded(Npz(missing=missing), tmp_path)[1:]:
-        assert pool.x.dtype is torch.uint8
-
-
-def test_a_split_without_samples_is_told(tmp_path: Path) -> None:
-    table()[:0].to_csv(tmp_path / "test.csv", index=False)
-    dataset = as_csv(tmp_path, table(), test_file="test.csv")
-    assert "for the test part has no row; add samples" in refusal(dataset, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -34,16 +34,6 @@ def test_the_shape_and_the_labels_are_known_without_loading(
     assert (images.min(), images.max()) == (0, 1)
 
 
-def test_enlarging_keeps_the_order_of_the_samples(pools: tuple[Pool, Pool]) -> None:
-    large = Digits(test_fraction=0.2, size=16).load()[0]
-    assert large.y.tolist() == pools[0].y.tolist()
-    # Bilinear, factor 2: the mean over the image stays but for its border.
-    assert large.x.mean() == pytest.approx(float(pools[0].x.mean()), abs=0.01)
-    # Interpolated, not repeated: more than the 17 grey levels of the original.
-    assert len(torch.unique(pools[0].x)) == 17
-    assert len(torch.unique(large.x)) > 17
-
-
 def test_the_digits_come_from_the_cache_and_without_one_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

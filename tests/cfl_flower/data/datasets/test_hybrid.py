@@ -1,16 +1,10 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-import torch
 
-from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.datasets.hybrid import Hybrid
-from cfl_flower.data.datasets.npz import Npz
-from cfl_flower.data.reading.pool import PARTS
 from cfl_flower.data.worlds.drift import Regroup
 from cfl_flower.data.worlds.partition import LabelGroups, Partition
 from cfl_flower.data.worlds.stream import Stream
@@ -27,17 +21,6 @@ def test_the_parts_follow_each_other_and_keep_their_names() -> None:
     assert np.bincount(train.domains).tolist() == [len(p[0].labels) for p in parts]
     assert np.array_equal(test.labels[: len(parts[0][1].labels)], parts[0][1].labels)
     assert (TWO.shape, TWO.classes) == ((1, 8, 8), 10)
-
-
-def test_bytes_beside_floats_are_of_the_same_scale(tmp_path: Path) -> None:
-    white = {f"{part}_images": np.full((3, 8, 8), 255, np.uint8) for part in PARTS}
-    labels = {f"{part}_labels": np.arange(3) for part in PARTS}
-    np.savez(tmp_path / "white.npz", **white, **labels)
-    images = Npz(file="white.npz", shape=(1, 8, 8), classes=10)
-    train, _ = Hybrid({"digits": Digits(), "white": images}).load(str(tmp_path))
-    last = torch.arange(len(train.labels))[-4:]
-    assert train.inputs(last[1:]).unique().tolist() == [1]
-    assert train.inputs(last[:1]).max() <= 1
 
 
 @pytest.mark.parametrize(
@@ -93,20 +76,3 @@ DIGITS_TWICE = [
     "dataset.parts.mnist._target_=cfl_flower.data.datasets.digits.Digits",
     "dataset.parts.fashion_mnist._target_=cfl_flower.data.datasets.digits.Digits",
 ]
-
-
-def test_two_datasets_and_four_angles_are_eight_clusters() -> None:
-    config = compose_config([*DIGITS_TWICE, "partition=hybrid_rotated", "drift=none"])
-    world, concepts = config.timeline.world(1), config.timeline.concepts(1)
-    assert np.bincount(concepts).tolist() == [5] * 8
-    pairs = set(zip(world.domains.tolist(), world.degrees.tolist(), strict=True))
-    assert pairs == {(d, a) for d in (0, 1) for a in (0.0, 90.0, 180.0, 270.0)}
-    source = Stream(config.dataset, config.partition, config.drift, 40, 0, rounds=3)
-    pool = source.view(0, 1).train_pool
-    for number in range(8):
-        members = np.flatnonzero(concepts == number)
-        hands = [source.view(client, 1).train_indices for client in members]
-        domain = world.domains[members[0]]
-        # Each cluster deals out the whole of its dataset.
-        wanted = np.flatnonzero(pool.domains == domain)
-        assert np.sort(np.concatenate(hands)).tolist() == wanted.tolist()

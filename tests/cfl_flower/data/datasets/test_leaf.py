@@ -153,11 +153,6 @@ def test_tweets_are_word_vectors(tmp_path: Path) -> None:
     assert owners(train).tolist() == [1, 1, 0]
 
 
-def test_a_sentiment_of_another_number_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a label is none of 0, 1 and 4"):
-        Sent140().load(sent140(tmp_path, labels=("4", "2", "0", "0")))
-
-
 def test_word_vectors_that_are_cut_off_are_named(tmp_path: Path) -> None:
     data_dir = sent140(tmp_path)
     path = tmp_path / "sent140" / "glove.6B.300d.txt"

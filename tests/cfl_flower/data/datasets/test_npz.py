@@ -42,25 +42,6 @@ def test_images_are_read_with_channels_first(tmp_path: Path) -> None:
     assert test.x.shape == (2, 3, 6, 5)
 
 
-def test_a_file_may_be_named_by_its_absolute_path(tmp_path: Path) -> None:
-    file = str(Path(write(tmp_path), "some.npz"))
-    train, _ = Npz(file=file, shape=(3, 6, 5), classes=3).load("nowhere")
-    assert train.labels.tolist() == [0, 1, 2, 1]
-    with pytest.raises(ConfigError, match=r"lacks .*other\.npz"):
-        Npz(file=str(tmp_path / "other.npz")).load("nowhere")
-
-
-def test_grey_images_and_vectors_are_read_too(tmp_path: Path) -> None:
-    grey = {
-        f"{p}_images": np.zeros((n, 6, 5), np.uint8)
-        for p, n in (("train", 4), ("test", 2))
-    }
-    assert load(write(tmp_path, **grey), (1, 6, 5))[0].x.shape == (4, 1, 6, 5)
-    flat = {f"{p}_images": np.ones((n, 7)) for p, n in (("train", 4), ("test", 2))}
-    train, _ = load(write(tmp_path, **flat), (7,))
-    assert train.inputs(slice(0, 4)).tolist() == [[1.0] * 7] * 4
-
-
 def test_float_images_may_have_their_channels_at_either_end(tmp_path: Path) -> None:
     last = np.arange(4 * 6 * 5 * 3, dtype=np.float32).reshape(4, 6, 5, 3)
     first = last.transpose(0, 3, 1, 2)
@@ -93,17 +74,6 @@ def test_a_file_that_does_not_fit_is_one_line(
     with pytest.raises(ConfigError, match=words) as error:
         load(write(tmp_path, **changes))
     assert "\n" not in str(error.value)
-
-
-def test_a_damaged_or_absent_file_is_one_line(tmp_path: Path) -> None:
-    folder = write(tmp_path)
-    path = tmp_path / "some.npz"
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(ConfigError, match=r"some\.npz cannot be read"):
-        load(folder)
-    path.unlink()
-    with pytest.raises(ConfigError, match=r"lacks some\.npz"):
-        load(folder)
 
 
 def jpegs(pixels: np.ndarray) -> dict[str, np.ndarray]:
@@ -145,22 +115,6 @@ def test_owners_and_times_may_stand_beside(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", **both, **parts)
     _, test = Npz().load(str(tmp_path))
     assert owners(test).tolist() == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("times", "words"),
-    [
-        (np.arange(20) / 2, r"data\.npz cannot be read .*times are float64"),
-        (np.arange(3), r"has time of shape \(3,\) and labels of shape \(20,\)"),
-    ],
-)
-def test_times_that_do_not_fit_are_one_line(
-    tmp_path: Path, times: Any, words: str
-) -> None:
-    x = np.ones((20, 1), np.float32)
-    np.savez(tmp_path / "data.npz", x=x, y=np.arange(20) % 2, time=times)
-    with pytest.raises(ConfigError, match=words):
-        Npz().load(str(tmp_path))
 
 
 @pytest.mark.parametrize("more", [["x_train"], ["x_test", "y_test"], ["y_val"]])

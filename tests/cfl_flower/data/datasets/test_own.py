@@ -38,15 +38,6 @@ def test_a_device_reads_arrays_and_pictures(tmp_path: Path) -> None:
         assert not owners(pool).any()
 
 
-def test_pictures_become_floats_beside_floats(tmp_path: Path) -> None:
-    npz(tmp_path / "a.npz", np.full((9, 1, 2, 2), 0.5), [0] * 9, 100)
-    npz(tmp_path / "b.npz", np.full((9, 1, 2, 2), 51, np.uint8), [1] * 9, 200)
-    train, _ = Folder(shape=(1, 2, 2), classes=2, test_fraction=0.5).load(str(tmp_path))
-    assert train.x.dtype == torch.float32
-    expected = np.where(train.labels == 0, 0.5, 0.2)
-    assert train.x[:, 0, 0, 0].numpy() == pytest.approx(expected)
-
-
 def test_later_samples_leave_the_split_unchanged(tmp_path: Path) -> None:
     dataset = Folder(shape=(1,), classes=1, test_fraction=0.3)
     npz(tmp_path / "m.npz", np.arange(30.0)[:, None], [0] * 30, 100)
@@ -95,15 +86,6 @@ def test_a_file_is_left_until_it_is_whole(
     assert sum(int(pool.x.sum()) for pool in dataset.load(str(tmp_path))) == 30
 
 
-def test_a_picture_is_left_until_it_is_whole(tmp_path: Path) -> None:
-    dataset = Folder(shape=(3, 4, 4), classes=2, test_fraction=0.5)
-    npz(tmp_path / "a.npz", np.zeros((9, 3, 4, 4), np.uint8), [0] * 9)
-    picture(tmp_path / "1" / "a.png", (9, 9, 9))
-    path = tmp_path / "1" / "a.png"
-    path.write_bytes(path.read_bytes()[:40])
-    assert not any(pool.labels.any() for pool in dataset.load(str(tmp_path)))
-
-
 @pytest.mark.parametrize(
     ("x", "y", "fault"),
     [
@@ -119,12 +101,6 @@ def test_arrays_that_do_not_fit_are_refused(
     npz(tmp_path / "a.npz", x, y)
     with pytest.raises(ConfigError, match=rf"a\.npz.*{fault}"):
         Folder(shape=(4,), classes=2).load(str(tmp_path))
-
-
-def test_arrays_of_other_names_are_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", inputs=np.zeros(3), y=np.zeros(3))
-    with pytest.raises(ConfigError, match=r"a\.npz has no array x"):
-        Folder(shape=(4,)).load(str(tmp_path))
 
 
 def test_class_folders_go_by_number_or_by_name(tmp_path: Path) -> None:
@@ -149,9 +125,3 @@ def test_an_empty_folder_and_an_empty_part_are_refused(tmp_path: Path) -> None:
     npz(tmp_path / "a.npz", np.zeros((1, 4)), [0])
     with pytest.raises(ConfigError, match=r"no sample for the (train|test) part yet"):
         Folder(shape=(4,)).load(str(tmp_path))
-
-
-def test_lists_from_configuration_become_tuples() -> None:
-    dataset = Folder(shape=[1, 28, 28], classes=2, names=["a", "b"])  # type: ignore[arg-type]
-    assert dataset == Folder(shape=(1, 28, 28), classes=2, names=("a", "b"))
-    assert hash(dataset)

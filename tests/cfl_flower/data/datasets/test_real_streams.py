@@ -170,11 +170,6 @@ def test_a_package_that_is_not_there_is_named_before_training(
         compose_config([f"experiment={stream.name}"])
 
 
-def test_a_package_without_the_file_is_named(packages: Path) -> None:
-    with pytest.raises(ConfigError, match=r"lacks .*extract\.csv; install .* again"):
-        UsAccidents().load("")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stream", "owners", "samples"),

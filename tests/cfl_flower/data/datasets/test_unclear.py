@@ -6,10 +6,8 @@ import gzip
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from cfl_flower.data.datasets.npz import Npz
 from cfl_flower.data.datasets.tables import Csv
 from cfl_flower.errors import ConfigError
 
@@ -52,34 +50,3 @@ def test_a_table_that_cannot_be_read_says_why(
         Csv(**own).load(str(tmp_path))
     assert "\n" not in str(error.value)
     assert not recwarn
-
-
-def save_array(path: Path) -> None:
-    with path.open("wb") as file:
-        np.save(file, np.ones(3))
-
-
-def save_objects(path: Path) -> None:
-    np.savez(path, x=np.ones((4, 2), object), y=[0, 1, 0, 1])
-
-
-def save_vectors(path: Path) -> None:
-    np.savez(path, x=np.ones((4, 2)), y=np.eye(2)[[0, 1, 0, 1]])
-
-
-@pytest.mark.parametrize(
-    ("save", "words"),
-    [
-        (save_array, "it is no .npz file"),
-        (lambda path: path.write_bytes(b"no zip"), "it is no .npz file"),
-        (save_objects, r"it has objects; save x.astype\(float\)"),
-        (save_vectors, r"labels of shape \(4, 2\) .*save y.argmax\(axis=1\)"),
-    ],
-)
-def test_arrays_that_cannot_be_read_say_why(
-    save: Any, words: str, tmp_path: Path
-) -> None:
-    save(tmp_path / "data.npz")
-    with pytest.raises(ConfigError, match=words) as error:
-        Npz().load(str(tmp_path))
-    assert "pickle" not in str(error.value)

@@ -13,10 +13,8 @@ import conf
 from cfl_flower.building import build
 from cfl_flower.data.reading.files import (
     FileDataset,
-    blank,
     held_out,
     intact,
-    numbered,
     table,
 )
 from cfl_flower.data.reading.pool import Arrays, Parts, Pool
@@ -85,13 +83,6 @@ def test_samples_have_another_name_if_anything_of_them_changes(changed: str) -> 
     assert Pool.from_arrays(other).digest() != Pool.from_arrays(arrays).digest()
 
 
-def test_missing_files_are_named(tmp_path: Path) -> None:
-    (tmp_path / "test.txt").write_text("3\n")
-    for look in (Lines().check, Lines().load):
-        with pytest.raises(ConfigError, match=r"lines is not in.*lacks train\*\.txt"):
-            look(str(tmp_path))
-
-
 def test_each_owner_has_its_share_held_out_and_keeps_something() -> None:
     owners = np.repeat([4, 0, 2, 9], [100, 1, 3, 10])
     owners = owners[np.random.default_rng(0).permutation(len(owners))]
@@ -101,18 +92,6 @@ def test_each_owner_has_its_share_held_out_and_keeps_something() -> None:
     assert (held_out(owners, 0.2) == test).all()
     assert held_out(np.zeros(3, np.int64), 0.99).sum() == 2
     assert not len(held_out(np.zeros(0, np.int64), 0.5))
-
-
-def test_a_blank_array_can_be_empty() -> None:
-    assert blank((0, 3), np.uint8).shape == (0, 3)
-    assert not blank((2, 3), np.float32).any()
-    assert numbered([]) == {}
-
-
-def test_a_table_keeps_the_columns_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "list.csv"
-    path.write_text('b,a\n1,"x, y"\n2,z\n')
-    assert table(path, ["a"]) == [{"a": "x, y"}, {"a": "z"}]
 
 
 @pytest.mark.parametrize(

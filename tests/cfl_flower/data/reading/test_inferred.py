@@ -40,31 +40,12 @@ def test_labels_are_numbered_by_name_or_as_the_settings_order_them(
     assert ordered.recipe() == Npz(test_fraction=0.5).recipe()
 
 
-def test_a_share_of_each_label_is_held_out(tmp_path: Path) -> None:
-    folder = write(tmp_path, x=np.zeros((40, 1)), y=np.repeat([0, 1], [10, 30]))
-    train, test = Npz(test_fraction=0.3).load(folder)
-    assert np.bincount(test.labels).tolist() == [3, 9]
-    assert np.bincount(train.labels).tolist() == [7, 21]
-
-
 def test_inputs_are_standardised_by_the_training_set_alone(tmp_path: Path) -> None:
     train, test = np.array([[1.0, 5], [3, 5]]), np.array([[5.0, 6]])
     folder = write(tmp_path, x_train=train, y_train=[0, 1], x_test=test, y_test=[1])
     scaled = Npz(standardise=True).load(folder)
     assert scaled[0].x.tolist() == [[-1, 0], [1, 0]]
     assert scaled[1].x.tolist() == [[3, 1]]
-
-
-def test_pixels_are_normalised_as_if_they_were_from_0_to_1(tmp_path: Path) -> None:
-    x = np.uint8([[[0, 255]], [[0, 255]]])
-    folder = write(tmp_path, x_train=x, y_train=[0, 1], x_test=x, y_test=[0, 1])
-    train, _ = Npz(normalise=[0.5, 0.25]).load(folder)
-    assert train.x[0].tolist() == [[[-2, 2]]]
-    floats = np.float32([[0.5], [1]])
-    folder = write(
-        tmp_path, x_train=floats, y_train=[0, 1], x_test=floats, y_test=[0, 1]
-    )
-    assert Npz(normalise=[0.5, 0.25]).load(folder)[0].x.tolist() == [[0], [2]]
 
 
 def test_channels_of_own_images_are_normalised_one_by_one(tmp_path: Path) -> None:
@@ -146,17 +127,3 @@ def test_two_parts_without_a_common_class_are_refused(
     ours, others = (", ".join(map(str, labels)) for labels in (train, test))
     with pytest.raises(ConfigError, match=f"{ours} for training, but {others} for"):
         Npz().load(folder)
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [["True", "False", "1", "0"], ["1.5", "1.50"], ["+1", "1", "x"], ["no", "No "]],
-)
-def test_what_is_said_of_names_alike_is_true_of_them(
-    labels: list[str], tmp_path: Path
-) -> None:
-    y = labels * 5
-    np.savez(tmp_path / "data.npz", x=np.linspace(0, 1, len(y))[:, None], y=y)
-    with pytest.raises(ConfigError, match="say the same in two ways") as error:
-        Npz().load(str(tmp_path))
-    assert "call them something else if they differ" in str(error.value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,6 @@ from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
 from cfl_flower.types import FloatArray
-from simulations.previewing.data_summary import preview
 
 CLIENTS = 4
 ROWS = np.arange(50)
@@ -167,16 +165,6 @@ def test_classes_mean_something_else_where_they_look_different() -> None:
     assert len(set(named[:, 1].tolist())) == 2
 
 
-def test_a_preview_and_the_name_of_the_data_see_looks_of_tests() -> None:
-    event = Corrupt([4], tests_only=True, ids=[1, 2])
-    found = preview(stream(event), 9)
-    assert [period.changed for period in found.periods] == [None, 2]
-    assert [period.moved for period in found.periods] == [None, 0]
-    prints = {stream(each).fingerprint() for each in (event, Rotate([99]))}
-    stronger = Corrupt([4], tests_only=True, ids=[1, 2], strength=0.6)
-    assert len({*prints, stream(stronger).fingerprint()}) == 3
-
-
 @settings("drift")
 class Ink(Appearance):
     """Labels above another are written in more ink, not alike in each sample."""
@@ -221,13 +209,3 @@ def test_what_does_not_fit_is_refused_in_one_line(
     said = str(error.value)
     assert all(word in said for word in words), said
     assert "\n" not in said
-
-
-def test_a_feature_of_a_table_is_shifted(tmp_path: Path) -> None:
-    rows = [f"{n},{n * n % 7},{n % 3}" for n in range(60)]
-    path = tmp_path / "table.csv"
-    path.write_text("\n".join(["a,b,kind", *rows]))
-    table = ["dataset=csv", f"dataset.file={path}", "dataset.label=kind"]
-    table += ["partition=iid", "clients=4", "participants=2"]
-    config = compose_config([*table, "drift=feature_shift", "drift.features=[1]"])
-    assert config.timeline.changes == [13, 25]

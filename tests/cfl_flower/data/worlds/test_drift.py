@@ -60,12 +60,6 @@ def same(one: World, two: World, names: Sequence[str] = World.__annotations__) -
     )
 
 
-def test_without_events_nothing_changes() -> None:
-    line = timeline(Regroup([]))
-    assert line.rounds == line.changes == []
-    assert line.world(1) is line.world(99)
-
-
 def test_events_that_change_nothing_are_no_changes() -> None:
     # After the last part nothing more arrives.
     line = timeline(Release(every=50, first=1, periods=4), total=300)
@@ -83,14 +77,6 @@ def test_events_that_change_nothing_are_no_changes() -> None:
 
 
 # Regroup
-
-
-def test_at_each_event_all_clients_go_to_groups_that_did_not_exist() -> None:
-    line = timeline(Regroup([3, 5]))
-    for before, after in itertools.pairwise(worlds(line)):
-        known = {row.tobytes() for row in before.demand}
-        assert not known & {row.tobytes() for row in after.demand}
-        assert not set(before.groups.flat) & set(after.groups.flat)
 
 
 @pytest.mark.parametrize(
@@ -148,13 +134,6 @@ def test_random_swaps_are_each_clients_own(seed: int, pairs: int) -> None:
     # Twice the same name is the label itself: nothing but swaps.
     assert (np.take_along_axis(relabel, relabel, axis=1) == np.arange(10)).all()
     assert len(np.unique(relabel[changed > 0], axis=0)) > 1
-
-
-def test_random_swaps_are_among_the_labels_that_a_client_holds() -> None:
-    line = timeline(Relabel([2], random_swaps=2), partition=FewClasses(labels=4))
-    world = line.world(2)
-    changed = world.relabel != np.arange(10)
-    assert np.array_equal(changed, world.demand > 0)
 
 
 def test_a_step_of_a_schedule_is_named_in_its_errors_and_lasts_as_long_as_the_run() -> (
@@ -289,26 +268,12 @@ def test_time_passes_by_periods_and_is_forgotten() -> None:
     ]
 
 
-def test_buckets_are_of_the_labels_that_a_client_holds() -> None:
-    drift = LabelBuckets(every=10, first=1, buckets=10, window=10)
-    line = timeline(drift, partition=FewClasses(labels=3))
-    seen = np.stack([line.world(round).visible for round in line.rounds])
-    held = line.world(1).demand > 0
-    # Three labels, three buckets: in turn, and never none.
-    assert ((seen & held).sum(axis=2) == 1).all()
-    assert ((seen[:3] & held).sum(axis=0) == held).all()
-
-
 # Who and when
 
 
 def test_clients_that_there_are_not_cannot_change() -> None:
     with pytest.raises(ConfigError, match=r"drift\.ids=.*0 to 19"):
         timeline(Rotate([2], ids=[20])).world(2)
-
-
-def test_rounds_and_regular_rounds_are_one_schedule() -> None:
-    assert Rotate([3, 8], every=4, first=4).times(12, 0, 0) == [3, 4, 8, 12]
 
 
 def test_a_chance_in_each_round_is_drawn_from_the_seed() -> None:
@@ -399,18 +364,6 @@ def test_fedccfas_staggered_drift_comes_group_by_group() -> None:
         assert np.array_equal(swapped(line, round), groups > GROUPS)
 
 
-def test_fedccfas_recurring_drift_returns() -> None:
-    line = preset("recurring", "partition=dirichlet")
-    assert swapped(line, 24).all()
-    assert not swapped(line, 25).any()
-    assert np.array_equal(line.concepts(1), line.concepts(25))
-
-
-def test_the_rounds_of_a_preset_are_one_setting() -> None:
-    assert preset("sudden", "drift.rounds=[7]").rounds == [7]
-    assert preset("staggered", "drift.rounds=[7,8,9]").rounds == [7, 8, 9]
-
-
 def test_flexcfls_presets_are_the_papers() -> None:
     assert preset("incremental", "drift.every=50").rounds == [1, 51, 101, 151]
     for name in ("swap_all", "swap_part"):
@@ -418,28 +371,6 @@ def test_flexcfls_presets_are_the_papers() -> None:
         assert line.rounds == list(range(2, 201))
         changed = (line.world(2).source != np.arange(400)[:, None]).any(axis=1)
         assert changed.sum() == pytest.approx(20, abs=12)
-
-
-def test_fieldings_concept_drift_concerns_half_of_the_clients() -> None:
-    line = preset("concept_half", "drift.rounds=[5]")
-    changed = (line.world(5).relabel != np.arange(10)).sum(axis=1)
-    assert sorted(changed.tolist()) == [0] * 20 + [2] * 20
-
-
-def test_a_redrawn_mixture_is_new_and_the_main_cluster_stays() -> None:
-    line = timeline(Regroup([3, 5], ids=[2, 7]), partition=Mixtures(), clients=12)
-    one, two, three = worlds(line)
-    for before, after in itertools.pairwise((one, two, three)):
-        changed = (before.mixture != after.mixture).any(axis=1)
-        assert np.flatnonzero(changed).tolist() == [2, 7]
-        assert (after.mixture.argmax(axis=1) == after.groups[:, 0]).sum() >= 6
-    assert all((line.concepts(r) == line.concepts(1)).all() for r in (3, 5))
-    assert len(set(line.concepts(1))) == 4
-    assert one.mixture.shape == (12, 4)
-    assert one.mixture.sum(axis=1) == pytest.approx(1)
-    # The second draw of one client is that of a run in which all draw twice.
-    everyone = timeline(Regroup([3, 5]), partition=Mixtures(), clients=12).world(5)
-    assert np.array_equal(three.mixture[[2, 7]], everyone.mixture[[2, 7]])
 
 
 def test_exchanged_mixtures_go_with_the_samples() -> None:

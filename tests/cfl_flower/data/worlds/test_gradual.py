@@ -7,7 +7,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
@@ -148,22 +147,6 @@ def test_several_groups_change_together_and_come_back_to_the_same_data() -> None
     assert once == source.fingerprint()
     faster = [Restore([9], width=2)]
     assert stream(*events[:2], *faster).fingerprint() != once
-
-
-def test_tests_on_the_whole_test_set_are_as_mixed() -> None:
-    event = Relabel([3], permutation=[*range(1, 10), 0], width=4)
-    source = stream(event, partition=Partition(tests="whole"))
-    for round, share in ((3, 0.25), (5, 0.75)):
-        own = source.view(0, round)
-        view = own.everything()
-        pool = view.test_pool
-        named = view.test_labels
-        new = named == (pool.labels + 1) % 10
-        assert new.mean() == pytest.approx(share, abs=0.06)
-        assert np.array_equal(named[~new], pool.labels[~new])
-        assert torch.equal(view.test()[0], pool.inputs(slice(None)))
-        rows = own.test_indices % len(pool.labels)
-        assert np.array_equal(named[rows], own.test_labels)
 
 
 def by_turn(view: View, part: str) -> dict[int, tuple[bytes, int]]:

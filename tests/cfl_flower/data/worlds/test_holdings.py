@@ -107,14 +107,6 @@ def test_swapped_parts_are_labels_with_samples(name: str) -> None:
         assert len(before[client]) == len(after[client])
 
 
-def test_owners_of_three_labels_swap_one_for_one() -> None:
-    source = stream("natural", Exchange([2], part=True))
-    before, after = labels(source, 1), labels(source, 2)
-    lost = [len(one - two) for one, two in zip(before, after, strict=True)]
-    assert np.mean(lost) > 0.8
-    assert set(lost) <= {0, 1}
-
-
 @pytest.mark.parametrize("drift", ["label_buckets", "concept_half", "swap_part"])
 def test_server_and_workers_draw_the_same_worlds(drift: str) -> None:
     config = compose_config([f"drift={drift}", "partition=dirichlet", "rounds=14"])

@@ -55,14 +55,6 @@ def test_label_groups_are_disjoint_and_hold_their_share() -> None:
         assert len(np.unique(layout.demand[layout.groups == group], axis=0)) == 1
 
 
-def test_a_new_layout_has_no_group_that_ever_existed() -> None:
-    allocations = allocate_again(LabelGroups(groups=3), 9, 10, times=4)
-    rows = [
-        row.tobytes() for allocation in allocations for row in kinds(allocation.layout)
-    ]
-    assert len(set(rows)) == len(rows)
-
-
 @given(st.integers(0, 99), st.integers(1, 10), st.integers(1, 30))
 def test_groups_cover_all_labels_and_take_all_clients_in_turn(
     seed: int, groups: int, clients: int
@@ -73,14 +65,6 @@ def test_groups_cover_all_labels_and_take_all_clients_in_turn(
     assert layout.demand.sum(axis=1) == pytest.approx(1)
     members = np.bincount(layout.groups, minlength=groups)
     assert members.max() - members.min() <= 1
-
-
-def test_next_groups_of_clients_are_drawn() -> None:
-    drawn = [
-        LabelGroups(groups=5).layout(20, 10, [], seed).groups.tolist()
-        for seed in range(4)
-    ]
-    assert len({tuple(concepts) for concepts in drawn}) == 4
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -172,15 +156,6 @@ def test_natural_clients_need_owners_and_enough_of_them() -> None:
     )
     with pytest.raises(ConfigError, match="use another partition"):
         Natural().allocate_samples((nobody, nobody), allocation, 0, None)
-
-
-def test_traits_are_spread_evenly_within_each_label_group() -> None:
-    partition = LabelGroups(groups=4, rotations=[0, 180])
-    world = partition.begin(16, 10, seed=0)
-    groups = world.groups.max(axis=1)
-    pairs = np.stack([groups, world.degrees])
-    counts = np.unique(pairs, axis=1, return_counts=True)[1]
-    assert counts.tolist() == [2] * 8
 
 
 def test_named_groups_are_the_labels_that_are_named() -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,11 +10,8 @@ from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.data.worlds.drift import (
     Drift,
-    Exchange,
-    LabelBuckets,
     Regroup,
     Release,
-    Schedule,
 )
 from cfl_flower.data.worlds.mixtures import Mixtures
 from cfl_flower.data.worlds.partition import (
@@ -37,26 +32,6 @@ def stream(fraction: float = 1.0, seed: int = 3, **partition: int) -> Stream:
     groups = LabelGroups(groups=5, **partition)
     drift = Regroup([3, 5], fraction=fraction)
     return Stream(Digits(), groups, drift, CLIENTS, seed, rounds=9)
-
-
-def test_another_process_has_the_same_stream() -> None:
-    code = (
-        "from tests.cfl_flower.data.worlds.test_stream import stream;"
-        "print(stream().fingerprint())"
-    )
-    there = subprocess.check_output([sys.executable, "-c", code], text=True).strip()
-    assert stream().fingerprint() == there
-
-
-def test_the_data_follow_the_true_concept_before_and_after_a_drift() -> None:
-    source = stream()
-    for round in (2, 3, 5):
-        demand = source.timeline.world(round).demand
-        for client in range(CLIENTS):
-            view = source.view(client, round)
-            own = np.flatnonzero(demand[client] > 0.1)
-            for labels in (view.labels, view.test_pool.labels[view.test_indices]):
-                assert np.isin(labels, own).mean() > 0.8
 
 
 def test_samples_stay_held_out_when_others_follow() -> None:
@@ -143,16 +118,6 @@ def test_released_samples_grow_and_the_test_samples_are_there_at_once() -> None:
         assert len(tests) == 1
 
 
-def test_only_the_labels_of_the_window_are_there() -> None:
-    drift = LabelBuckets(every=50, first=1, buckets=5, window=100)
-    source = changed(drift, Partition())
-    for round in (1, 60, 150):
-        for client in range(CLIENTS):
-            view = source.view(client, round)
-            visible = np.flatnonzero(source.timeline.world(round).visible[client])
-            assert set(view.labels) == set(view.test_labels) == set(visible)
-
-
 @pytest.mark.parametrize(
     "partition",
     [
@@ -226,14 +191,6 @@ def test_drawn_samples_keep_the_labels_as_uneven_as_they_are() -> None:
                 assert train > 0.4
 
 
-def test_released_samples_are_the_same_whoever_holds_them() -> None:
-    share = Release(every=100, first=1, periods=2)
-    source = changed(Schedule(steps={"share": share, "swap": Exchange([5])}))
-    first = {tuple(source.view(client, 1).train_indices) for client in range(CLIENTS)}
-    after = {tuple(source.view(client, 5).train_indices) for client in range(CLIENTS)}
-    assert first == after
-
-
 # Mixtures
 
 
@@ -257,54 +214,6 @@ def test_each_sample_of_a_mixture_has_its_own_rotation() -> None:
         shares = np.bincount(view.train_parts, minlength=3) / len(view.labels)
         mixture = source.timeline.world(round).mixture[client]
         assert shares == pytest.approx(mixture)
-
-
-def test_a_client_redraws_the_same_data_whoever_else_does() -> None:
-    partition = Mixtures(sizes=[40, 60])
-    everyone = changed(Regroup([2, 3]), partition)
-    some = changed(Regroup([2, 9], ids=[4]), partition)
-    for client, there in ((4, 9), (5, 1)):
-        one, two = some.view(client, 9), everyone.view(client, 3 if there == 9 else 1)
-        assert np.array_equal(one.train_indices, two.train_indices)
-        assert np.array_equal(one.test_indices, two.test_indices)
-
-
-def test_new_draws_of_one_mixture_are_other_samples() -> None:
-    partition = Mixtures(clusters=2, samples=50, main=[0.5, 0.5], test_samples=20)
-    source = changed(Regroup([2]), partition)
-    for client in range(CLIENTS):
-        one, two = source.view(client, 1), source.view(client, 2)
-        assert one.train_parts.tolist() == two.train_parts.tolist()
-        assert (one.train_indices != two.train_indices).any()
-        assert (one.test_indices != two.test_indices).any()
-
-
-def test_buckets_shares_and_common_samples_apply_to_mixtures() -> None:
-    partition = Mixtures(sizes=[200, 300], shared="one")
-    drift = LabelBuckets(every=5, first=1, buckets=5, window=5)
-    source = changed(drift, partition)
-    view = source.view(3, 1)
-    visible = np.flatnonzero(source.timeline.world(1).visible[3])
-    assert set(view.labels) == set(view.test_labels) == set(visible)
-    assert len(view.train()[0]) == len(view.labels)
-    grown = changed(Release(every=5, first=1), partition).view(3, 1)
-    assert len(grown.labels) < 100
-
-
-def test_mixtures_and_hybrids_do_not_mix() -> None:
-    @dataclass(frozen=True)
-    class Two(Digits):
-        def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
-            pools = (
-                replace(pool, domains=np.arange(len(pool.labels)) % 2)
-                for pool in super().load(data_dir)
-            )
-            train, test = pools
-            return train, test
-
-    source = Stream(Two(), Mixtures(), Regroup([]), 4, 0, rounds=3)
-    with pytest.raises(ConfigError, match=r"partition\.domains=1"):
-        source.view(0, 1)
 
 
 # Time
@@ -381,13 +290,3 @@ def test_without_times_a_stream_in_time_is_one_clear_line(
     assert "\n" not in str(caught.value)
     one_time = isinstance(dataset, Dated)
     assert ("all have the time" in str(caught.value)) == one_time
-
-
-def test_all_test_samples_are_there_while_training_samples_come_and_go() -> None:
-    source = changed(Release(every=5, first=1, periods=10, window=10))
-    for client in range(3):
-        sizes = [len(source.view(client, r).train_indices) for r in (1, 6, 99)]
-        assert max(sizes) - min(sizes) <= 1
-        assert len({len(source.view(client, r).test_indices) for r in (1, 6, 99)}) == 1
-        early, late = (set(source.view(client, r).train_indices) for r in (1, 99))
-        assert not early & late
