@@ -19,7 +19,7 @@ from cfl_flower.data.reading.files import (
     table,
 )
 from cfl_flower.data.reading.pool import PARTS
-from cfl_flower.data.reading.samples import ColourImages, Crop, Sample, split
+from cfl_flower.data.reading.samples import Crop, ImageTable, Sample, split
 from cfl_flower.settings import Count, settings
 
 FMOW_CLASSES = """
@@ -40,7 +40,7 @@ FMOW_PARTS = {"train": "train", "val": "test", "test": "test"}
 
 
 @settings("dataset")
-class Fmow(ColourImages):
+class Fmow(ImageTable):
     """Functional Map of the World as WILDS distributes it: land use from satellites.
 
     ``fmow_v1.1/rgb_metadata.csv`` lists the images; line i, from 0, is
@@ -73,7 +73,7 @@ class Fmow(ColourImages):
 
 
 @settings("dataset")
-class OpenImages(ColourImages):
+class OpenImages(ImageTable):
     """Open Images by photographer, as FedScale distributes it.
 
     ``open_images/client_data_mapping/{train,test}.csv`` list the images in
@@ -130,7 +130,7 @@ def _listed(path: Path) -> list[Sample]:
 
 
 @settings("dataset")
-class EkyaImages(ColourImages):
+class EkyaImages(ImageTable):
     """Objects in a camera's frames, as Ekya prepares them for classification."""
 
     test_fraction: TestFraction = 0.2

@@ -57,7 +57,7 @@ class Npz(IncompleteDataset):
                         f"{self.called} has x and y, and {', '.join(more)} as well; "
                         "keep x and y alone, or x_train, y_train, x_test and y_test"
                     )
-                return {"train": _part(stored, "x", "y") | _known(stored, "")}
+                return {"train": _part(stored, "x", "y", "")}
             divided = any("test" in name for name in stored)
             found = {}
             for part in PARTS if divided else PARTS[:1]:
@@ -66,8 +66,7 @@ class Npz(IncompleteDataset):
                 if x not in stored:
                     x = f"{part}_images"
                     y = f"{part}_labels"
-                known = _known(stored, f"_{part}")
-                found[part] = _part(stored, x, y, f"{part}_jpeg") | known
+                found[part] = _part(stored, x, y, f"_{part}")
             return found
 
     def present(self, part: str, arrays: Arrays) -> Arrays:
@@ -88,16 +87,6 @@ class Npz(IncompleteDataset):
         return kept | {"notes": np.asarray(notes, str)}
 
 
-def _known(stored: Mapping[str, Any], ending: str) -> dict[str, NDArray[Any]]:
-    """Return the owners and times of a part, if the file has them."""
-    found = {}
-    if "owner" + ending in stored:
-        found["owner"] = _labels(stored["owner" + ending])
-    if "time" + ending in stored:
-        found["time"] = _times(stored["time" + ending])
-    return found
-
-
 def _times(times: NDArray[Any]) -> NDArray[Any]:
     """Return integers, or dates in seconds."""
     if times.dtype.kind not in "iuM":
@@ -106,17 +95,22 @@ def _times(times: NDArray[Any]) -> NDArray[Any]:
 
 
 def _part(
-    stored: Mapping[str, Any], x: str, y: str, jpeg: str = ""
+    stored: Mapping[str, Any], x: str, y: str, ending: str
 ) -> dict[str, NDArray[Any]]:
-    """Return the inputs and labels of a part, or raise `ConfigError`."""
-    if jpeg in stored:
-        return {"x": _inputs(_unpack(stored, jpeg)), "y": _labels(stored[y])}
-    if x not in stored or y not in stored:
+    """Return the arrays of a part, or raise `ConfigError`."""
+    jpeg = f"{ending[1:]}_jpeg"
+    if jpeg not in stored and (x not in stored or y not in stored):
         raise ConfigError(
             f"the .npz file has the arrays {', '.join(stored)}; call them x and y, or "
             "x_train, y_train, x_test and y_test"
         )
-    return {"x": _inputs(stored[x]), "y": _labels(stored[y])}
+    pixels = _unpack(stored, jpeg) if jpeg in stored else stored[x]
+    found = {"x": _inputs(pixels), "y": _labels(stored[y])}
+    if f"owner{ending}" in stored:
+        found["owner"] = _labels(stored[f"owner{ending}"])
+    if f"time{ending}" in stored:
+        found["time"] = _times(stored[f"time{ending}"])
+    return found
 
 
 def _labels(y: NDArray[Any]) -> NDArray[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import warnings
 from abc import abstractmethod
 from os.path import isfile
@@ -320,17 +319,7 @@ class Csv(FileTable):
         }
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            found: pd.DataFrame
-            try:
-                found = pd.read_csv(**form, names=names)
-            except pd.errors.ParserWarning:
-                # R writes a name of each row first, in quotes.
-                form |= {"names": ["", *names]}
-                row = pd.read_csv(**form | line, skiprows=1, quoting=csv.QUOTE_NONE)
-                if not str(row.iloc[0, 0]).startswith('"'):
-                    problem = "row 1 has more values than the header has names"
-                    raise ValueError(problem) from None
-                found = pd.read_csv(**form).drop(columns="")
+            found: pd.DataFrame = pd.read_csv(**form, names=names)
         if self.decimal == "comma":
             marked = found.select_dtypes(exclude="number").astype(str).stack()
             marked = marked[marked.str.fullmatch(r"[-+]?\d{1,3}(\.\d{3})+(,\d+)?")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -72,16 +71,6 @@ def intact(what: object, remedy: str = FETCH, action: str = "read") -> Iterator[
         ) from error
 
 
-PLAINLY = {
-    r".*( in line \d+), saw (\d+).*": r"too many values, \2,\1, its header counted",
-    r"Length of header .*": "a row has more values than the first line has names",
-    r"No columns to parse .*": "it is empty",
-    r"Object arrays cannot .*": "it has objects; save x.astype(float) or y.astype(str)",
-    r".*(pickled|context manager|magic string).*": "it is no .npz file",
-}
-"""What libraries say of a file, and what it means for who made it."""
-
-
 def reason_of(error: Exception) -> str:
     """Return what was wrong with a file, as one line."""
     text = str(error).strip()
@@ -89,8 +78,6 @@ def reason_of(error: Exception) -> str:
         text = f"it lacks {text}"
     elif isinstance(error, TypeError | AttributeError | IndexError):
         text = f"not the expected structure: {text}"
-    for said, meant in PLAINLY.items():
-        text = re.sub(f"^{said}$", meant, text, flags=re.DOTALL)
     # It may quote the file.
     return printable(text.splitlines()[0]) if text else type(error).__name__
 

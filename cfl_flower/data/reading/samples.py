@@ -74,14 +74,21 @@ class SampleTable(FileDataset):
 
 @settings("dataset")
 class ImageTable(SampleTable):
-    """A dataset whose files list images, or boxes in them."""
+    """A dataset whose files list colour images of any size, or boxes in them."""
 
+    size: Count = 64
+    """Height and width to which images are resized."""
     normalise: Scaling | None = None
     """The mean and deviation in (x / 255 - mean) / deviation, instead of x / 255: two
     numbers for all pixels, or two lists with one for each channel."""
 
     def __post_init__(self) -> None:
         check_scaling(self.normalise, False, self.shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return (3, self.size, self.size)
 
     def arrays(self, data_dir: str) -> Parts:
         """Read the samples, and scale their pixels if asked."""
@@ -92,19 +99,6 @@ class ImageTable(SampleTable):
         """Read the images, each resized to the dataset's shape."""
         del data_dir
         return images(contents, self.shape)
-
-
-@settings("dataset")
-class ColourImages(ImageTable):
-    """A dataset of colour images of any size."""
-
-    size: Count = 64
-    """Height and width to which images are resized."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
-        return (3, self.size, self.size)
 
 
 def split(samples: list[Sample], fraction: float) -> dict[str, list[Sample]]:

@@ -18,9 +18,9 @@ TEXT = f"a,b,label\n{ROWS}"
 @pytest.mark.parametrize(
     ("content", "own", "words"),
     [
-        (f"{TEXT}1,2,3,4\n", {}, "too many values, 4, in line 62, its header counted"),
-        (f"# my data\n{TEXT}", {}, "more values than the first line has names"),
-        ("", {}, "it is empty"),
+        (f"{TEXT}1,2,3,4\n", {}, "Expected 3 fields in line 62, saw 4"),
+        (f"# my data\n{TEXT}", {}, "Length of header"),
+        ("", {}, "No columns"),
         (gzip.compress(TEXT.encode()), {}, "save it again as UTF-8 text"),
         (TEXT.replace(",", "  "), {"separator": "  "}, "dataset.separator"),
         (TEXT.replace(",", "||"), {"separator": "||"}, "dataset.separator"),

@@ -102,7 +102,7 @@ def test_nothing_in_a_dataset_is_unpickled(
     monkeypatch.chdir(tmp_path)
     objects = np.array([Harm()] * 20, dtype=object)
     np.savez(tmp_path / "data.npz", x=np.ones((20, 4)), y=objects, allow_pickle=True)
-    refused(Npz().load, tmp_path, "it has objects")
+    refused(Npz().load, tmp_path, "Object arrays")
     (tmp_path / "data.npz").write_bytes(pickle.dumps(Harm()))
     refused(Npz().load, tmp_path, "cannot be read")
     assert not (tmp_path / "harmed").exists()
