@@ -25,7 +25,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/clustering": 416,
     "cfl_flower/communication": 1_341,
     "cfl_flower/config": 720,
-    "cfl_flower/data": 3_249,
+    "cfl_flower/data": 3_217,
     "cfl_flower/dropin": 643,
     "cfl_flower/engine": 2_009,
     "cfl_flower/environment": 201,

@@ -23,12 +23,6 @@ def _warnings(config: RunConfig) -> Iterator[str]:
         yield f"nothing changes with drift={drift}: {why}"
     else:
         yield from _idle_events(config)
-    partition = config.names["partition"]
-    if getattr(config.dataset, "partitioner", None) and partition != "natural":
-        yield (
-            f"dataset.partitioner has no effect with partition={partition}; add "
-            "partition=natural"
-        )
     shape = config.dataset.shape
     classes = config.dataset.classes
     needs = getattr(config.strategy, "needs_extractor", False)

@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face, and the partitioners of Flower Datasets."""
+"""Datasets of Hugging Face."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import pandas as pd
 
 from cfl_flower.data.datasets.columns import column_names
@@ -15,13 +14,7 @@ from cfl_flower.data.datasets.tables import Frames, TableDataset
 from cfl_flower.data.reading.files import intact, may_fetch
 from cfl_flower.data.reading.pool import cache_dir
 from cfl_flower.data.reading.samples import Crop
-from cfl_flower.errors import ConfigError
-from cfl_flower.settings import known_names, require, require_package, settings
-from cfl_flower.types import IntArray
-
-ROW = "__row__"
-OWNER = "__owner__"
-"""Columns with the number of a sample, and of the partition it is in."""
+from cfl_flower.settings import require, require_package, settings
 
 
 @settings("dataset")
@@ -41,20 +34,13 @@ class HuggingFace(TableDataset):
     test: str | None = "test"
     """The split to test on; null, or one that is not there, holds `test_fraction`
     out."""
-    partitioner: dict[str, Any] | None = None
-    """A partitioner of flwr-datasets, by its `kind`, and its arguments. It divides the
-    training split into the owners of `partition=natural`, and of each `test_fraction`
-    is held out."""
     name: ClassVar[str] = "the Hugging Face dataset"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         allowed = "a name on the hub, or a folder"
         require(bool(self.path), "dataset.path", repr(self.path), allowed)
-        allowed = "null with dataset.partitioner, which has the owners"
-        ok = not (self.owner and self.partitioner)
-        require(ok, "dataset.owner", self.owner, allowed)
-        require_package("flwr_datasets", "dataset", "hf")
+        require_package("datasets", "dataset", "hf")
 
     def files(self) -> tuple[str, ...]:
         """Return what is in the folder, if it is one."""
@@ -70,22 +56,14 @@ class HuggingFace(TableDataset):
         allowed = f"a folder with files below data-dir={data_dir}"
         require(there, "dataset.path", self.path, allowed)
 
-    @property
-    def owner_column(self) -> str | None:
-        """Return the column that says whose a sample is."""
-        return self.owner if self.partitioner is None else OWNER
-
     def frames(self, data_dir: str) -> Frames:
         """Return the rows of the splits; images are not decoded yet."""
         splits = self._splits(data_dir)
         if self.train not in splits:
             allowed = f"one of {', '.join(splits)}"
             require(False, "dataset.train", self.train, allowed)
-        train = splits[self.train]
-        if self.partitioner is not None:
-            owned = self._frame(train).assign(**{OWNER: self._owners(train)})
-            return [("train", f"split {self.train}", owned[owned[OWNER] >= 0])]
-        found = [("train", f"split {self.train}", self._frame(train))]
+        train = self._frame(splits[self.train])
+        found = [("train", f"split {self.train}", train)]
         if self.test and self.test in splits:
             test = self._frame(splits[self.test])
             found.append(("test", f"split {self.test}", test))
@@ -101,8 +79,6 @@ class HuggingFace(TableDataset):
         import datasets  # noqa: PLC0415
 
         datasets.disable_progress_bars()
-        # What partitioners filter would else be written beside the dataset's files.
-        datasets.disable_caching()
         folder = Path(data_dir, self.path)
         allowed = "a folder, on a device"
         require(may_fetch() or folder.is_dir(), "dataset.path", self.path, allowed)
@@ -137,23 +113,3 @@ class HuggingFace(TableDataset):
             frame[self.label] = [named.get(number, "") for number in frame[self.label]]
         frame.columns = pd.Index(column_names(frame.columns))
         return frame
-
-    def _owners(self, split: Any) -> IntArray:
-        """Return the partition of each row, -1 for none, shape (n,)."""
-        from flwr_datasets import partitioner as kinds  # noqa: PLC0415
-
-        values = dict(self.partitioner or {})
-        kind = str(values.pop("kind", ""))
-        known = [name for name in dir(kinds) if name.endswith("Partitioner")]
-        if kind not in known:
-            hint = known_names(kind, known)
-            raise ConfigError(f"dataset.partitioner.kind={kind} is not allowed; {hint}")
-        owners = np.full(len(split), -1)
-        remedy = "give it other arguments"
-        with intact(f"dataset.partitioner={self.partitioner}", remedy, "used"):
-            partitioner = getattr(kinds, kind)(**values)
-            partitioner.dataset = split.add_column(ROW, range(len(split)))
-            for number in range(partitioner.num_partitions):
-                rows = partitioner.load_partition(number).with_format("numpy")[ROW]
-                owners[np.asarray(rows)] = number
-        return owners

@@ -90,8 +90,8 @@ class TableDataset(IncompleteDataset):
                 raise ConfigError(f"{where} has no row; add samples")
         both = table.iloc[np.concatenate(rows)]
         columns = {"x": self.inputs(both), "y": _plain(both[self.label])}
-        if self.owner_column:
-            columns["owner"] = _plain(both[self.owner_column])
+        if self.owner:
+            columns["owner"] = _plain(both[self.owner])
         if self.time:
             columns["time"] = seconds(both[self.time], self.time_format)
         limits = np.cumsum([len(own) for own in rows])[:-1]
@@ -161,11 +161,6 @@ class TableDataset(IncompleteDataset):
             return standardised_by_training(parts, self.periods)
         return super().scaled(parts)
 
-    @property
-    def owner_column(self) -> str | None:
-        """Return the column that says whose a sample is."""
-        return self.owner
-
     def input_columns(self, frame: pd.DataFrame) -> list[str]:
         """Return the columns of the inputs."""
         if self.image:
@@ -177,7 +172,7 @@ class TableDataset(IncompleteDataset):
 
     def keys(self) -> dict[str, str]:
         """Return the columns that are no inputs, and the settings that name them."""
-        named = {self.label: "label", self.owner_column: "owner", self.time: "time"}
+        named = {self.label: "label", self.owner: "owner", self.time: "time"}
         return {name: key for name, key in named.items() if name}
 
     def _require_names(self, frame: pd.DataFrame, where: str) -> None:

@@ -14,7 +14,6 @@ from inspect import isabstract, isfunction
 from pathlib import Path
 from typing import Any
 
-import flwr_datasets.partitioner  # noqa: F401 - matplotlib looks for fonts once
 import numpy as np
 import pandas as pd
 import pytest
@@ -134,9 +133,6 @@ def hostile(kind: Any) -> Iterator[dict[str, Json]]:
         annotation = str(field.annotation)
         if field.annotation is bool:
             yield {**base, name: not field.default}
-        elif name == "partitioner":
-            kind_of = {"kind": "NaturalIdPartitioner", "partition_by": "label"}
-            yield {**base, name: kind_of, "test": None}
         elif "str" in annotation and "tuple" not in annotation:
             yield from ({**base, name: value} for value in NAMES)
         elif "str" in annotation:

@@ -68,7 +68,6 @@ def as_parquet(folder: Path, frame: pd.DataFrame, **own: Any) -> TableDataset:
 def as_hugging_face(folder: Path, frame: pd.DataFrame, **own: Any) -> TableDataset:
     reason = "needs pip install 'cfl-flower[data]'"
     datasets: Any = pytest.importorskip("datasets", reason=reason)
-    pytest.importorskip("flwr_datasets", reason=reason)
     from cfl_flower.data.datasets.hugging_face import HuggingFace
 
     datasets.Dataset.from_pandas(frame).save_to_disk(folder / "hub")

@@ -7,16 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfl_flower.config.compose import compose_config
-from cfl_flower.config.warnings import find_warnings
 from cfl_flower.data.datasets.hugging_face import HuggingFace
 from cfl_flower.errors import ConfigError
 from tests.cfl_flower.data.pools import owners
 
-datasets: Any = pytest.importorskip(
-    "datasets", reason="needs pip install flwr-datasets"
-)
-pytest.importorskip("flwr_datasets", reason="needs pip install flwr-datasets")
+datasets: Any = pytest.importorskip("datasets", reason="needs pip install datasets")
 
 NAMES = ["owl", "cat", "bee"]
 
@@ -61,24 +56,6 @@ def test_without_a_test_split_a_share_is_held_out(data_dir: str) -> None:
     assert (len(train.labels), len(test.labels)) == (24, 6)
 
 
-def test_a_partitioner_of_flower_names_the_owners(data_dir: str) -> None:
-    kind = {"kind": "PathologicalPartitioner", "num_partitions": 3}
-    rest = {"partition_by": "label", "num_classes_per_partition": 1}
-    animals = HuggingFace(path="animals", image="image", partitioner=kind | rest)
-    train, test = animals.load(data_dir)
-    for owner in range(3):
-        assert len(np.unique(train.labels[owners(train) == owner])) == 1
-        assert np.count_nonzero(owners(test) == owner) == 2
-    assert len(train.labels) + len(test.labels) == 30
-
-
-def test_owners_that_nobody_asks_for_are_a_warning(data_dir: str) -> None:
-    line = "dataset.partitioner={kind:IidPartitioner,num_partitions:2}"
-    data = ["dataset=hf", "dataset.path=animals", "dataset.image=image"]
-    config = compose_config([*data, f"data_dir={data_dir}", "partition=iid", line])
-    assert any("add partition=natural" in text for text in find_warnings(config))
-
-
 def test_a_folder_of_a_csv_is_read_as_load_dataset_does(tmp_path: Path) -> None:
     lines = [f"{number},{'ab'[number % 2]},{number % 5}" for number in range(20)]
     (tmp_path / "few").mkdir()
@@ -96,18 +73,6 @@ def test_a_folder_of_a_csv_is_read_as_load_dataset_does(tmp_path: Path) -> None:
         ({"train": "all"}, "dataset.train=all is not allowed; use one of train, test"),
         ({"image": "who"}, "dataset.image=who is not allowed; use a column of images"),
         ({"label": "kind"}, "dataset.label=kind is no column of .* image, label, who"),
-        (
-            {"partitioner": {"kind": "Dirichlet"}},
-            "kind=Dirichlet is not allowed; did you mean DirichletPartitioner",
-        ),
-        (
-            {"partitioner": {"kind": "IidPartitioner"}},
-            "dataset.partitioner=.* cannot be used .* missing .* 'num_partitions'",
-        ),
-        (
-            {"partitioner": {"kind": "NaturalIdPartitioner", "partition_by": "x"}},
-            "dataset.partitioner=.* cannot be used ",
-        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(
@@ -123,8 +88,3 @@ def test_a_folder_that_is_no_dataset_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="path=empty cannot be loaded"):
         HuggingFace(path="empty").load(str(tmp_path))
-
-
-def test_partitions_and_owners_exclude_each_other() -> None:
-    with pytest.raises(ConfigError, match=r"dataset\.owner=who is not allowed"):
-        HuggingFace(path="a", owner="who", partitioner={"kind": "IidPartitioner"})
