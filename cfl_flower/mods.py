@@ -204,13 +204,8 @@ def numpy_client(message: Message, context: Context, call_next: Call) -> Message
     if result["status"]["code"]:
         raise ValueError(f"{verb} failed: {result['status']['message']}")
     told = {**result.get("loss", {}), **result["metrics"]}
-<<<<<<< HEAD
-    numbers: Any = {k: n for k, n in told.items() if isinstance(n, int | float)}
-=======
     # A record of metrics takes no bool, which a client may return.
-    kept = {key: each for key, each in told.items() if isinstance(each, int | float)}
-    numbers: dict[str, Any] = {key: float(each) for key, each in kept.items()}
->>>>>>> d3391d7a (A NumPyClient may return bools beside its numbers: a record of metrics takes none)
+    numbers: Any = {k: float(n) for k, n in told.items() if isinstance(n, int | float)}
     numbers["num-examples"] = result["num_examples"]["num_examples"]
     reply.content = RecordDict({"metrics": MetricRecord(numbers)})
     if verb == "fit":
