@@ -47,7 +47,7 @@ class StrategySettings:
     """Weights of a cluster's mean: the clients' training samples, or all alike."""
     sampling: Sampling = "all"
     """Participants are drawn from all clients, or M/K from each cluster (Fielding)."""
-    weight_cap: Positive | None = 10.0
+    weight_cap: Positive | None = 5.0
     """A result weighs at most this multiple of the median number of samples: of those
     who trained the same model, or, in sums, of the participants of the round before.
     null for no bound."""

@@ -148,7 +148,7 @@ def test_a_claim_of_many_samples_is_capped_and_recorded(
     assert set(seen(run, "capped")) == {LIAR}
 
 
-def test_a_capped_result_weighs_ten_times_the_median() -> None:
+def test_a_capped_result_weighs_at_most_the_limit() -> None:
     tasks = [Task(client, (0,)) for client in range(3)]
     results = [Result(c, n, [np.float32([c])]) for c, n in enumerate([4, 4, 2**28])]
     for by_samples, weight, mean in ((True, 48, (4 + 2 * 40) / 48), (False, 3, 1)):
