@@ -5,7 +5,8 @@ were its own; local SGD on all the data that belong to the model that it trains.
 the trained model (d floats), which one it is, the round from which it has its data, the
 losses (K^2 floats) and the numbers of samples behind them (K). Keeps: for each time
 step its smallest loss, a digest of the data, and the indices of the samples; a real
-device keeps no indices, as only its present data are there.
+device keeps no indices, as only its present data are there. With `form=eager` a client
+chooses before its training, in which it receives its model alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +24,7 @@ from cfl_flower.client.requests import Request
 from cfl_flower.data.worlds.view import View
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Metrics, Reply, Samples
+from clients.families.choosing import ChoiceRequest
 
 NEW = -1
 """What a client reports instead of a model's number when it started a new model."""
@@ -35,6 +38,28 @@ class EarlierDataRequest(Request):
     """JSON pairs of a step and the model that its data belong to."""
 
 
+@dataclass(frozen=True)
+class ChosenRequest(Request):
+    """A request to train what the client chose: the only model that it receives."""
+
+    chosen: bool
+
+
+class Choice(NamedTuple):
+    """What a client trains, and on which data."""
+
+    model: int
+    """The number of the model, or `NEW`."""
+    step: int
+    """The round in which it first trained on its data."""
+    start: Vector
+    """The model that the training starts from."""
+    loss: float
+    """The smallest loss of a received model on its data."""
+    past: dict[int, int]
+    """The model of each earlier time step."""
+
+
 class FedDriftClient(ClusteredClient):
     """Algorithm 1, lines 3 to 10.
 
@@ -42,14 +67,38 @@ class FedDriftClient(ClusteredClient):
     round in which the client first trained on them.
     """
 
+    def answer(self, parameters: list[Vector], config: Config) -> Reply:
+        """Answer the hello, or choose a model before the training (`form=eager`)."""
+        if ChoiceRequest.from_config(config) is None:
+            return super().answer(parameters, config)
+        choice = self.choose(parameters, config)
+        own = np.array([choice.model, choice.step, choice.loss])
+        past = np.array([*choice.past.items()], np.int64).reshape(-1, 2)
+        kept = self.context.state.part("choice")
+        kept.save(self.context.round, {"own": own, "past": past})
+        belonging = self.belonging(choice)
+        count = len(belonging[choice.model][1])
+        return [], count, self.measure(parameters, choice, belonging)
+
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the model that fits this round's data best, or a new one."""
-        server_round = self.context.round
-        if len(self.data(server_round).train_indices) == 0:
+        if len(self.data(self.context.round).train_indices) == 0:
             return [parameters[0]], 0, {}
-        # A lost result leaves a step that the server does not know.
+        chose = ChosenRequest.from_config(config) is not None
+        choice = self.chosen(*parameters) if chose else self.choose(parameters, config)
+        belonging = self.belonging(choice)
+        report = {} if chose else self.measure(parameters, choice, belonging)
+        start_losses = self.start_loss(choice.start, config)
+        trained, count = self.train_from(choice.start, samples=belonging[choice.model])
+        self.remember(choice)
+        return [trained], count, {**report, **start_losses}
+
+    def choose(self, parameters: Sequence[Vector], config: Config) -> Choice:
+        """Return the model that fits this round's data best, or a new one."""
+        server_round = self.context.round
         request = EarlierDataRequest.from_config(config)
         assigned = [] if request is None else json.loads(request.assigned)
+        # A lost result leaves a step that the server does not know.
         past = {step: model for step, model in assigned if f"{step}.loss" in self.kept}
         last = max(past, default=0)
         same = np.array_equal(
@@ -66,24 +115,32 @@ class FedDriftClient(ClusteredClient):
             chosen = NEW
             start = start if self.is_original else self.context.initial()
         past.pop(step, None)
-        belonging = self.belonging(chosen, past)
-        report = {"chosen": chosen, "step": step, **self.measure(parameters, belonging)}
-        start_losses = self.start_loss(start, config)
-        trained, count = self.train_from(start, samples=belonging[chosen])
-        self.remember(step, past, float(losses.min()))
-        return [trained], count, {**report, **start_losses}
+        return Choice(chosen, step, start, float(losses.min()), past)
 
-    def measure(self, models: list[Vector], belonging: dict[int, Samples]) -> Metrics:
-        """Return the losses of K models on the data of each, (K, K), and the counts.
+    def chosen(self, start: Vector) -> Choice:
+        """Return what it chose before this round's training.
 
-        Both are zero for a model to which no data of the client belong.
+        It keeps that itself: all in a masked sum have to be told the same.
+        """
+        kept = self.context.state.part("choice").at(self.context.round)
+        model, step, loss = kept["own"].tolist()
+        return Choice(int(model), int(step), start, loss, dict(kept["past"].tolist()))
+
+    def measure(
+        self, models: list[Vector], choice: Choice, belonging: dict[int, Samples]
+    ) -> Metrics:
+        """Return what a client chose, and how K models fit the data of each.
+
+        The losses, (K, K), and the counts, (K,), are zero for a model to which no data
+        of the client belong.
         """
         counts = np.zeros(len(models), np.float32)
         losses = np.zeros((len(models), len(models)), np.float32)
         for model in belonging.keys() - {NEW}:
             counts[model] = len(belonging[model][1])
             losses[model] = self.losses(models, belonging[model])
-        return {"losses": losses.tobytes(), "counts": counts.tobytes()}
+        told = {"losses": losses.tobytes(), "counts": counts.tobytes()}
+        return {"chosen": choice.model, "step": choice.step, **told}
 
     @cached_property
     def kept(self) -> dict[str, np.ndarray]:
@@ -92,8 +149,8 @@ class FedDriftClient(ClusteredClient):
 
     @property
     def is_original(self) -> bool:
-        """Whether the method is FedDrift as its authors run it."""
-        return bool(self.context.settings.form == "original")
+        """Whether the method is FedDrift, or FedDrift-Eager, as its authors run it."""
+        return bool(self.context.settings.form != "simplified")
 
     def best_before(
         self, models: Sequence[Vector], last: int, same: bool
@@ -116,14 +173,11 @@ class FedDriftClient(ClusteredClient):
             return None
         return float(self.losses(models, self.samples(server_round - 1)).min())
 
-    def belonging(self, chosen: int, past: dict[int, int]) -> dict[int, Samples]:
-        """Return the samples that belong to each model; the round's to ``chosen``.
-
-        ``past`` has the model of each earlier time step.
-        """
+    def belonging(self, choice: Choice) -> dict[int, Samples]:
+        """Return the samples that belong to each model; the round's to the chosen."""
         now = self.data(self.context.round)
-        views = {chosen: [now]}
-        for step, model in past.items():
+        views = {choice.model: [now]}
+        for step, model in choice.past.items():
             rows = self.kept.get(f"{step}.samples")
             if rows is not None and self.is_original:
                 held = replace(now, train_indices=rows, earlier=None)
@@ -145,20 +199,20 @@ class FedDriftClient(ClusteredClient):
         parts = [self.samples_of(view) for view in forms.values()]
         return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
 
-    def remember(self, step: int, past: dict[int, int], loss: float) -> None:
-        """Save the loss and the data of a time step beside those of ``past`` ones."""
+    def remember(self, choice: Choice) -> None:
+        """Save the loss and the data of a time step beside those of earlier ones."""
         context = self.context
         view = self.data(self.context.round)
-        names = {str(each) for each in past}
+        names = {str(each) for each in choice.past}
         known = {n: a for n, a in self.kept.items() if n.split(".")[0] in names}
         found: dict[str, np.ndarray] = {
-            "loss": np.array([loss], np.float32),
+            "loss": np.array([choice.loss], np.float32),
             "data": self.fingerprint(context.round),
         }
         if context.folder is None and self.is_original:
             found["samples"] = view.train_indices
             found |= form_arrays(view)
-        own = {f"{step}.{name}": array for name, array in found.items()}
+        own = {f"{choice.step}.{name}": array for name, array in found.items()}
         context.state.part("steps").save(context.round, {**known, **own})
 
 

@@ -180,7 +180,7 @@ class Auxo(ClusteredStrategy):
 
     Settings = AuxoSettings
     State = AuxoState
-    discloses = Disclosure(singly=True)
+    discloses = Disclosure(singly="clusters single participants' updates")
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Put newcomers into random cohorts."""

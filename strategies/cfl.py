@@ -113,7 +113,7 @@ class CFL(ClusteredStrategy):
 
     Settings = CFLSettings
     State = CFLState
-    discloses = Disclosure(singly=True)
+    discloses = Disclosure(singly="splits clusters by single clients' updates")
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Add newcomers to the largest cluster."""

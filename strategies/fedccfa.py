@@ -145,9 +145,10 @@ class FedCCFA(DecoupledStrategy):
 
     Settings = FedCCFASettings
     State = FedCCFAState
-    # Single classifiers are compared, row by row.
+    # With sums of extractors alone, classifiers would show what masks are to hide.
     discloses = Disclosure(
-        singly=True, uncovered="classifiers, mean representations and their classes"
+        singly="clusters single participants' classifiers",
+        uncovered="classifiers, mean representations and their classes",
     )
 
     def initial_state(self) -> Any:

@@ -4,7 +4,9 @@ Jothimurugesan et al., "Federated Learning under Distributed Concept Drift" (AIS
 2023; Algorithm 1). A participant receives all models, and trains the one with the
 smallest loss, or a new one if that loss rose by more than delta. The server averages
 each model's results, and merges models that fit each other's data as well as their own.
-The data of a client belong to the model that it trained on them, for good.
+The data of a client belong to the model that it trained on them, for good. With
+FedDrift-Eager (`form=eager`), for one new concept at a time, all who drift in a round
+train one new model together.
 
 Server keeps: the models, of which there are as many as there were drifts that nobody
 shared; to which of them each client's data of each time step belong. Leaves the device:
@@ -31,10 +33,11 @@ from cfl_flower.engine.method import (
 )
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.privacy.clipping import capped_counts
-from cfl_flower.settings import Positive, settings
+from cfl_flower.settings import Positive, require, settings
 from cfl_flower.state import ClusteredState, StrategySettings
-from cfl_flower.types import FloatArray, IntArray, Plan, Result
-from clients.feddrift import NEW, EarlierDataRequest
+from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task
+from clients.families.choosing import ChoiceRequest
+from clients.feddrift import NEW, ChosenRequest, EarlierDataRequest
 
 
 @settings("strategy")
@@ -45,10 +48,17 @@ class FedDriftSettings(StrategySettings):
     delta: Positive = 0.5
     """The rise of the loss that is a drift, and the distance below which models
     merge."""
-    form: Literal["original", "simplified"] = "original"
-    """`simplified` is what FedCCFA's authors compare with: models are trained and
-    measured on the round's data alone, a new one starts from the common first model,
-    and a client that is not drawn in the round of a drift never notices it."""
+    form: Literal["original", "eager", "simplified"] = "original"
+    """`eager` is FedDrift-Eager: clients choose before they train, and all who drift in
+    a round train one new model. `simplified` is what FedCCFA's authors compare with:
+    models are trained and measured on the round's data alone, a new one starts from the
+    common first model, and a client that is not drawn in the round of a drift never
+    notices it."""
+
+    def check_secure_sums(self) -> None:
+        """Require that no model is one client's."""
+        ok = self.form == "eager"
+        require(ok, "strategy.form", self.form, "eager with privacy.secure_sums=true")
 
 
 @dataclass
@@ -124,13 +134,27 @@ class FedDrift(ClusteredStrategy):
 
     Settings = FedDriftSettings
     State = FedDriftState
-    # A new model is that of one client.
-    discloses = Disclosure(singly=True, uncovered="losses and numbers of samples")
+    discloses = Disclosure(
+        singly="keeps a drifted client's model as a new one",
+        uncovered="losses and numbers of samples",
+        in_sums="losses, and the number of the model that they chose",
+    )
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read which model a participant trained, and its losses with all models."""
         if phase != "train":
             return result
+        if self.is_eager:
+            return replace(result, report=self._choices[result.client])
+        return self.read_choice(result)
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether participants choose before they train, and drift together."""
+        return bool(self.settings.form == "eager")
+
+    def read_choice(self, result: Result) -> Result:
+        """Return a result whose report is what a participant chose."""
         count = len(self.state.models)
         chosen = read_number(result, "chosen", range(NEW, count))
         step = read_number(result, "step", range(1, self.run.record.round + 1))
@@ -154,7 +178,30 @@ class FedDrift(ClusteredStrategy):
             earlier = steps[steps[:, 0] == row, 1:].tolist()
             request = EarlierDataRequest(json.dumps(earlier))
             tasks.append(replace(task, config=request.to_config()))
-        return replace(plan, tasks=tasks)
+        plan = replace(plan, tasks=tasks)
+        return self.plan_after_choices(server_round, plan) if self.is_eager else plan
+
+    def plan_after_choices(self, server_round: int, plan: Plan) -> Plan:
+        """Let participants choose; each trains its model, or all who drifted a new one.
+
+        It starts from the model that most of them had.
+        """
+        question = replace(plan, config=ChoiceRequest(choose=True).to_config())
+        answers = self.run.ask(server_round, replace(question, reply=()))
+        answers = self.run.read("query", answers, self.read_choice)
+        self._choices = {each.client: each.report for each in answers}
+        drifted = [each.client for each in answers if each.report.model == NEW]
+        models = plan.models
+        if drifted:
+            had = np.bincount(self.state.clusters[self.state.rows(drifted)])
+            models = [*models, models[int(had.argmax())].copy()]
+        # The last of the models is the new one.
+        tasks = [
+            Task(client, (choice.model % len(models),))
+            for client, choice in self._choices.items()
+        ]
+        config = ChosenRequest(chosen=True).to_config()
+        return replace(plan, tasks=tasks, models=models, config=config)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average each model, merge those below delta, then add the new models."""
@@ -181,10 +228,12 @@ class FedDrift(ClusteredStrategy):
         record.reclustered = int(merged.max()) + 1 < len(state.models)
         if record.reclustered:
             self.merge(merged, samples.sum(axis=0))
-        for place in isolated.tolist():
-            self.assign(rows[place], reports[place].step, len(state.models))
-            # A copy: a view would keep all arrays of a message in memory.
-            state.models = [*state.models, results[place].arrays[0].copy()]
+        together = [isolated] if self.is_eager and len(isolated) else isolated[:, None]
+        for places in together:
+            for place in places.tolist():
+                self.assign(rows[place], reports[place].step, len(state.models))
+            mean = self.run.average([results[place] for place in places.tolist()])
+            state.models = [*state.models, mean]
 
     def assign(self, row: int, step: int, model: int) -> None:
         """Set a client's model, and the model to which data of a time step belong."""

@@ -39,7 +39,7 @@ class FeSEM(ChoosingStrategy):
     """Stochastic expectation maximisation over m centres."""
 
     Settings = FeSEMSettings
-    discloses = Disclosure(singly=True, in_sums=CHOICE)
+    discloses = Disclosure(singly="clusters participants' models", in_sums=CHOICE)
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Put newcomers into the cluster whose model is nearest to the initial one."""

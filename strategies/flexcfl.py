@@ -155,8 +155,7 @@ class FlexCFL(ChoosingStrategy):
 
     Settings = FlexCFLSettings
     State = FlexCFLState
-    # The cold start compares single updates.
-    discloses = Disclosure(singly=True, uncovered=CHOICE)
+    discloses = Disclosure(singly="groups single clients' updates", uncovered=CHOICE)
 
     def initial_state(self) -> Any:
         """Return m groups at w_0, and no client (Algorithm 2, line 2)."""

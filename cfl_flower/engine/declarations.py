@@ -54,14 +54,14 @@ class Disclosure:
     """Whether clients report what represents their data: a label histogram through
     `client.drift_report`, or a direction of length 1 as the only array of an answer to
     a query."""
-    singly: bool = False
-    """Whether the method compares single participants' models. One that averages those
-    who trained the same model does not."""
+    singly: str = ""
+    """What the method's server does with single participants' models; empty if it only
+    averages those who trained the same model."""
     uncovered: str = ""
     """What clients send besides, which `privacy=` does not cover; empty if nothing."""
     in_sums: str = ""
     """What they send with secure sums in the place of single models, which `privacy=`
-    does not cover either; empty if the method compares these all the same."""
+    does not cover either; empty if the method needs these all the same."""
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,25 @@ def test_a_drift_is_noticed_at_the_next_participation(
     assert (known[2]["chosen"], known[2]["step"]) == (1, 6)
 
 
+def test_an_eager_client_trains_what_it_chose_before(
+    make_context: MakeContext, model: Vector
+) -> None:
+    client_in(make_context, 2, "eager").fit([model], told())
+    asked = client_in(make_context, 5, "eager")
+    chose = asked.answer([model, -model], told((2, 0)) | {"choose": True})[2]
+    assert (chose["chosen"], chose["step"]) == (NEW, 5)
+    alone = client_in(make_context, 5).fit([model, -model], told((2, 0)))
+    assert all(chose[name] == value for name, value in alone[2].items())
+    # The server says from which model those begin who drifted.
+    found = client_in(make_context, 5, "eager").fit([-model], {"chosen": True})
+    expected, count = client_in(make_context, 5).train_from(-model)
+    assert np.array_equal(found[0][0], expected)
+    assert (found[1], found[2]) == (count, {})
+    # A round whose result is lost was not trained: it chooses again.
+    again = client_in(make_context, 6, "eager")
+    assert again.answer([model], told((2, 0)) | {"choose": True})[2]["chosen"] == NEW
+
+
 def test_the_simplified_form_notices_in_the_round_of_the_drift_alone(
     make_context: MakeContext, model: Vector
 ) -> None:

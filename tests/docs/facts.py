@@ -58,6 +58,7 @@ nobody's publication."""
 CONDITIONS: Mapping[str, tuple[str, ...]] = {
     "fielding": ("strategy/privacy=client",),
     "stocfl": ("strategy.refresh=never", "strategy.omega=parallel"),
+    "feddrift": ("strategy.form=eager",),
     "static": ("strategy/privacy=client",),
 }
 """The settings that a method needs with ``privacy=``. Secure sums have no part in
@@ -93,9 +94,9 @@ def support_of(method: str) -> Support:
         rounds = not issubclass(cls, AsynchronousStrategy)
         return Support(False, False, False, WHY[method] if rounds else "no rounds")
     noisy = not sent.uncovered
-    why = "the server needs single participants' models" if sent.singly else ""
+    why = f"the server {sent.singly}" if sent.singly else ""
     if sent.in_sums:
-        why += f", or with secure sums {sent.in_sums}"
+        why += f"; with secure sums clients send {sent.in_sums}"
     if sent.uncovered:
         why = f"no noise covers {sent.uncovered}{why and f'; {why}'}"
     sums = not sent.singly or bool(sent.in_sums)
@@ -126,7 +127,8 @@ def support_table() -> str:
         needs = " ".join(f"`{each}`" for each in CONDITIONS.get(method, ()))
         clusters = "yes" if method in CLUSTERED else "-"
         cells = [f"[{method}](../methods/{method}.md)", clusters, *marks]
-        lines.append(f"| {' | '.join(cells)} | {found.why or needs} |")
+        last = "; ".join(filter(None, (needs, found.why)))
+        lines.append(f"| {' | '.join(cells)} | {last} |")
     return "\n".join([*lines, "", ""])
 
 

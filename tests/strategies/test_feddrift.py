@@ -77,6 +77,24 @@ def test_drifted_clients_start_models_that_merge_by_concept(run_small: Runner) -
     assert run.rounds[-1]["accuracy"] > single.rounds[-1]["accuracy"]
 
 
+def test_eager_clients_who_drift_in_a_round_train_one_new_model(
+    run_small: Runner,
+) -> None:
+    options = [*DRIFT, "strategy.form=eager", "clients=20", "participants=20"]
+    run = run_small(*options, "privacy.secure_sums=true")
+    drifted = [row["drifted"] for row in run.rounds]
+    assert drifted[:4] == [0] * 4
+    assert 2 < drifted[4] < 20
+    counts = [row["num_clusters"] for row in run.rounds]
+    assert counts[4] == 2
+    assert all(row["left_out"] == 0 for row in run.rounds[:5])
+    plain = run_small(*options, folder="plain")
+    assert [row["num_clusters"] for row in plain.rounds] == counts
+    assert run.state.steps.tolist() == plain.state.steps.tolist()
+    models = np.stack(run.state.models)
+    assert models == pytest.approx(np.stack(plain.state.models), rel=1e-4, abs=1e-6)
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> FedDrift:
     """Return a server of three clients with two models, in round 4."""
@@ -99,7 +117,9 @@ def trained(
         "losses": np.full((count, count), loss, np.float32).tobytes(),
         "counts": np.array(sizes, np.float32).tobytes(),
     }
-    return Result(client, max(sizes), [np.full(2, value, np.float32)], metrics=metrics)
+    return Result(
+        client, max(*sizes, 1), [np.full(2, value, np.float32)], metrics=metrics
+    )
 
 
 def absorb(server: FedDrift, *results: Result) -> None:

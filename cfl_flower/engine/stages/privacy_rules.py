@@ -78,7 +78,7 @@ def disclosure_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rul
         mode != "central" or not sent.singly,
         "privacy",
         mode,
-        f"local or none with {method}, which compares single participants' models",
+        f"local or none with {method}, whose server {sent.singly}",
     )
 
 

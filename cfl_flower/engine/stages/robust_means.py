@@ -89,16 +89,11 @@ class RobustMeans(Stage):
         rule = config.strategy.robust
         name = f"strategy={config.names['strategy']}"
         sent = method.discloses
-        refused = {
-            f"{name}, which takes in models one by one": issubclass(
-                method.State, AsynchronousState
-            ),
-            f"{name}, which compares single participants' models": sent is not None
-            and sent.singly,
-        }
-        for why, applies in refused.items():
-            ok = rule in ("none", "clip") or not applies
-            yield Rule(ok, "strategy.robust", rule, f"none or clip with {why}")
+        why = f"whose server {sent.singly}" if sent is not None and sent.singly else ""
+        if issubclass(method.State, AsynchronousState):
+            why = "which takes in models one by one"
+        ok = rule in ("none", "clip") or not why
+        yield Rule(ok, "strategy.robust", rule, f"none or clip with {name}, {why}")
 
     def plan(self, plan: Plan) -> Plan:
         """Let results come one by one if they are compared; else limit their weights.

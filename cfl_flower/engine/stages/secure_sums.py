@@ -39,6 +39,10 @@ NO_KEY = "its device is not there, or reports another key than its first, or ano
 """Why a participant cannot be in a group of real devices."""
 
 
+CLUSTERED = "fielding, stocfl, ifca, fesem and feddrift"
+"""The published methods with clusters that go with sums."""
+
+
 class SecureSums(Stage):
     """Forms the groups of a round, and opens their sums."""
 
@@ -57,15 +61,13 @@ class SecureSums(Stage):
         yield from hiding_rules(config, "privacy.secure_sums")
         sent = method.discloses
         name = f"strategy={config.names['strategy']}"
-        refused = {
-            f"{name}, which does not say (`discloses`) that each cluster's sum is "
-            "enough for its server": sent is None,
-            f"{name}, whose server needs more than each cluster's sum": sent is not None
-            and sent.singly
-            and not sent.in_sums,
-        }
-        for why, applies in refused.items():
-            yield Rule(not applies, "privacy.secure_sums", "true", f"false with {why}")
+        why = ""
+        if sent is None:
+            why = "which does not say (`discloses`) that each cluster's sum is enough"
+        elif sent.singly and not sent.in_sums:
+            why = f"whose server {sent.singly}"
+        allowed = f"false with {name}, {why}; of methods with clusters, {CLUSTERED} do"
+        yield Rule(not why, "privacy.secure_sums", "true", allowed)
         yield Rule(
             config.strategy.robust in ("none", "clip"),
             "strategy.robust",
