@@ -48,6 +48,10 @@ def test_float_images_may_have_their_channels_at_either_end(tmp_path: Path) -> N
     for images in (last, first):
         changes = {"train_images": images, "test_images": images[:2]}
         assert np.array_equal(load(write(tmp_path, **changes))[0].x.numpy(), first)
+    # Where both may be the channels, the first are.
+    both = {"train_images": last[:, :3, :, :], "test_images": last[:2, :3]}
+    found = load(write(tmp_path, **both), (3, 5, 3))[0]
+    assert np.array_equal(found.x.numpy(), last[:, :3])
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ FORMS: dict[str, Any] = {
     "integers": PIXELS.astype(np.int64),
     "shares": PIXELS / 255,
     "signed": PIXELS / 127 - 1,
+    "near": PIXELS / 180 - 0.3,
 }
 
 
@@ -45,6 +46,7 @@ def save_files(folder: Path, **parts: str) -> Folder:
         ("bytes", "signed", True),
         ("bytes", "bytes", False),
         ("bytes", "shares", False),
+        ("bytes", "near", False),
         ("integers", "signed", False),
     ],
 )
