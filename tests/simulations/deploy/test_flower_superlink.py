@@ -17,6 +17,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import InvalidRequestError
 
 from simulations.deploy import flower_superlink
+from tests.simulations.deploy.loopback import Deployment
 
 UPLOAD = np.frombuffer(b"an upload without noise " * 9000, np.uint8)
 MARK = b"an upload without noise an upload"
@@ -72,3 +73,19 @@ def test_what_a_running_superlink_deletes_is_overwritten(tmp_path: Path) -> None
     flower_superlink.wipe(database, rewrite=False)
     assert not holds(database)
     del running
+
+
+@pytest.mark.slow
+@pytest.mark.devices
+def test_a_superlink_wipes_at_its_start_and_when_it_is_stopped(
+    deployment: Deployment,
+) -> None:
+    database = deployment.root / "superlink" / "state.db"
+    assert deployment.kill("flower_superlink")
+    carry_out_a_run(database)
+    process = deployment.start_superlink()
+    assert not holds(database)
+    process.terminate()
+    assert process.wait(60) == 0, "stopped as a service manager does"
+    journal = database.with_name("state.db-wal")
+    assert not journal.exists() or not journal.read_bytes()

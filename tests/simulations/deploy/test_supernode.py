@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from tests.cfl_flower.client.test_node_config import LOW, add_samples
 from tests.simulations.deploy.line import Line
@@ -38,3 +40,26 @@ def test_a_device_that_is_cut_off_ends_for_whoever_starts_it_again(
             return deployment.joined("site-a") == 2
 
         wait_for(is_back, "the return of the device", MISSED)
+
+
+def test_a_device_for_signed_apps_runs_no_other(deployment: Deployment) -> None:
+    deployment.make_keys("site-a")
+    deployment.register("site-a")
+    add_samples(deployment.root / "site-a", "first", LOW, most=20)
+    signer = ed25519.Ed25519PrivateKey.generate().public_key()
+    form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    trusted = deployment.root / "trusted.yaml"
+    trusted.write_text(f"fpk_1: {signer.public_bytes(*form).decode()}\n")
+    more = ("--", "--trusted-entities", str(trusted))
+    deployment.start_device("site-a", more=more)
+    wait_for(lambda: deployment.joined("site-a"), "the start of the device")
+    run = ("strategy=fedavg", "dataset=folder", "dataset.shape=[1,8,8]", "clients=1")
+    where = ("participants=1", "drift=none", f"output_dir={deployment.root / 'run'}")
+    deployment.start("submit", "simulations.deploy.submit", "loopback", *run, *where)
+
+    def is_refused() -> bool:
+        return "The FAB could not be verified" in deployment.log("site-a")
+
+    wait_for(is_refused, "the app")
+    assert not list((deployment.root / "home-site-a").glob("state/*"))
+    assert not list((deployment.root / "home-site-a").glob("apps/*"))

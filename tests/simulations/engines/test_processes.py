@@ -28,7 +28,7 @@ from cfl_flower.config.overrides import CONF
 from cfl_flower.types import Answer, Plan, Task
 from clients.base import ClusteredClient
 from simulations.engines.choice import VISIBLE, gpu_of, visible_gpus
-from simulations.engines.processes import SLACK, ProcessGrid, time_for
+from simulations.engines.processes import SLACK, ProcessGrid, time_for, usual_start
 from simulations.engines.shared_arrays import SharedArrays, receive
 from tests.conftest import Runner
 
@@ -154,6 +154,20 @@ def _without_reasons(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @LINUX
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ccfl", "fedbuff"])
+def test_uploads_without_rounds_go_on_after_a_worker_that_stands_still(
+    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    halt_once(monkeypatch, signal.SIGSTOP, "train", tmp_path / "note")
+    asked = [*SMALL, f"strategy={method}", "system.message_timeout=8", "rounds=12"]
+    with closing(ProcessGrid(2)) as grid:
+        run = run_small(*asked, grid=grid)
+    assert len(run.rounds) == 12
+    assert {each["reason"] for each in run.failures} == {"timeout"}
+
+
+@LINUX
 def test_nobody_waits_for_a_process_that_does_not_read() -> None:
     ours, theirs = socket.socketpair()
     big = ConfigRecord({"names": ["x" * 1000] * 5000})
@@ -230,6 +244,10 @@ def test_processes_that_are_not_forked_give_the_same_numbers(
     with closing(ProcessGrid(2, start_method="spawn")) as grid:
         spawned = run_small(*asked, grid=grid)
     assert spawned.numbers == run_small(*asked, folder="one").numbers
+
+
+def test_cuda_survives_no_fork() -> None:
+    assert usual_start(0.5) == "spawn"
 
 
 def test_workers_share_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
