@@ -244,6 +244,12 @@ def test_runs_of_tables_have_the_papers_settings() -> None:
             assert node == value, (overrides, key)
 
 
+@pytest.mark.parametrize("name", sorted(PRESETS - STREAMS | {"fedccfa_augmented"}))
+def test_papers_bound_no_weight(name: str) -> None:
+    plain = compose_plain([f"experiment={name}"]).settings
+    assert plain["strategy"]["weight_cap"] is None
+
+
 def test_tables_fit_together() -> None:
     assert not TABLES.keys() & published.load_elsewhere().keys()
     for name, table in TABLES.items():
