@@ -30,7 +30,7 @@ from cfl_flower.mods import FINE_TUNING, choose_by_loss, fine_tune, label_histog
 from cfl_flower.seeding import generator
 from cfl_flower.server_app import open_stream
 from clients.base import Samples
-from clients.feddrift import FedDriftClient
+from clients.feddrift import Choice, FedDriftClient
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import SMALL, Runner
 
@@ -56,8 +56,8 @@ OURS = {"feddrift": ["strategy.client=tests.cfl_flower.dropin.test_same_as_ours.
 class OfNow(FedDriftClient):
     """A client of FedDrift on a device: its earlier data are gone."""
 
-    def belonging(self, chosen: int, past: dict[int, int]) -> dict[int, Samples]:
-        return super().belonging(chosen, {})
+    def belonging(self, choice: Choice) -> dict[int, Samples]:
+        return super().belonging(choice._replace(past={}))
 
 
 class Alike:
