@@ -191,8 +191,11 @@ def numpy_client(message: Message, context: Context, call_next: Call) -> Message
     client's metrics that are numbers, ``num-examples``, and of a test the ``loss``.
     """
     verb = {"train": "fit", "evaluate": "evaluate"}[message.metadata.message_type]
-    (sent,) = message.content.array_records.values()
-    (config,) = message.content.config_records.values()
+    # What a mod is asked that this app does not have is not for the client.
+    records = {k: r for k, r in message.content.items() if not k.startswith(ASK)}
+    content = RecordDict(records)
+    (sent,) = content.array_records.values()
+    (config,) = content.config_records.values()
     message.content = RecordDict(
         {
             f"{verb}ins.parameters": ArrayRecord(sent.to_numpy_ndarrays()),

@@ -19,14 +19,14 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_012,
+    "cfl_flower": 1_014,
     "cfl_flower/analysis": 1_037,
     "cfl_flower/client": 1_037,
     "cfl_flower/clustering": 416,
-    "cfl_flower/communication": 1_341,
+    "cfl_flower/communication": 1_342,
     "cfl_flower/config": 714,
     "cfl_flower/data": 3_217,
-    "cfl_flower/dropin": 643,
+    "cfl_flower/dropin": 642,
     "cfl_flower/engine": 2_003,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_302,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 57
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_477
+TESTS = 39_499
 """Lines of all tests."""
 
 

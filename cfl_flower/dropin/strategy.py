@@ -362,7 +362,6 @@ def of_clusters(evaluate_fn: EvaluateFunction) -> EvaluateFunction:
         return evaluate_fn
     if len(required) == 2:
         return lambda server_round, _, arrays: evaluate_fn(server_round, arrays)
-    names = ", ".join(each.name for each in required)
     if len(required) != 3:
         names = ", ".join(each.name for each in required)
         raise ConfigError(

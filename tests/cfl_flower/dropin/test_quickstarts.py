@@ -90,6 +90,34 @@ def test_a_numpy_client_that_returns_other_arrays_costs_itself_alone() -> None:
     assert "9 arrays came, 8 left" in str(found.failures[1][0])
 
 
+def seeded(seed: int) -> ArrayRecord:
+    """Return the first arrays of a seed."""
+    torch.manual_seed(seed)
+    return ArrayRecord(quickstarts.Net().state_dict())
+
+
+ASKING: dict[str, tuple[Any, dict[str, Any]]] = {
+    "fielding": (plain.Fielding, {}),
+    "static": (plain.Static, {}),
+    "ifca": (plain.IFCA, {"clusters": 2, "reseeded": seeded}),
+    "flexcfl": (plain.FlexCFL, {"clusters": 2}),
+}
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_a_numpy_client_without_the_methods_mod_is_served(name: str) -> None:
+    kind, options = ASKING[name]
+    app = ClientApp(
+        client_fn=lambda context: quickstarts.DigitsClient(context).to_client(),
+        mods=[numpy_client],
+    )
+    grid = InProcessGrid([{"partition-id": node} for node in range(4)], app)
+    found = kind(**options).start(grid=grid, initial_arrays=seeded(0), num_rounds=1)
+    assert sorted(found.clusters) == [1000, 1001, 1002, 1003]
+    assert found.failures == {1: []}
+    assert found.evaluate_metrics_clientapp[1]["accuracy"] > 0.3
+
+
 @pytest.mark.ray
 def test_a_quickstart_in_flowers_simulation() -> None:
     client_app, initial = APPS["numpy"]
@@ -105,12 +133,6 @@ def test_a_quickstart_in_flowers_simulation() -> None:
 
     run_simulation(server_app, client_app, num_supernodes=4)
     check(results[0])
-
-
-def seeded(seed: int) -> ArrayRecord:
-    """Return the first arrays of a seed."""
-    torch.manual_seed(seed)
-    return ArrayRecord(quickstarts.Net().state_dict())
 
 
 @pytest.mark.ray
