@@ -33,10 +33,12 @@ TEXTS = (str, bytes)
 
 def validate_count(count: object, least: int) -> int:
     """Return a number of samples, or raise `InvalidResultError`."""
-    whole = isinstance(count, int) and not isinstance(count, bool)
-    if not whole or not least <= count <= LARGEST_COUNT:  # type: ignore[operator]
+    # Python's true and false are whole numbers, too.
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise InvalidResultError("count", f"num_examples={count!r:.40} is not whole")
+    if not least <= count <= LARGEST_COUNT:
         raise InvalidResultError("count", f"num_examples={count!r:.40}, not >= {least}")
-    return int(count)  # type: ignore[call-overload,no-any-return]
+    return count
 
 
 def validate(
