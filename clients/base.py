@@ -61,8 +61,8 @@ CLAIMS = {
     "fine_tunes": {"evaluate", "make_test"},
     "tests_received": {"evaluate", "make_test", "served", "report"},
 }
-"""What a client is taken to do, and the methods of which a subclass that overrides one
-has to say so itself."""
+"""The claims of a client, each with its methods: a subclass that overrides one of them
+has to make the claim itself."""
 
 Samples: TypeAlias = tuple[Tensor, Tensor]
 """Inputs, (n, ...), and labels, (n,)."""
@@ -86,8 +86,8 @@ class ClusteredClient(NumPyClient):
     to true."""
 
     fits_by: ClassVar[str] = "loss"
-    """What `find_cluster` compares clusters by: the smallest loss, or the largest
-    cosine of directions."""
+    """The criterion of `find_cluster`: the smallest loss, or the largest cosine of
+    directions."""
 
     directions: ClassVar[tuple[str, ...]] = ()
     """Keys of queries that are answered with a representation of data, not a model."""

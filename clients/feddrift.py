@@ -27,7 +27,7 @@ from clients.base import ClusteredClient, Config, Metrics, Reply, Samples
 from clients.families.choosing import ChoiceRequest
 
 NEW = -1
-"""What a client reports instead of a model's number when it started a new model."""
+"""Number that a client reports when it started a new model."""
 
 
 @dataclass(frozen=True)

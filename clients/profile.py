@@ -40,8 +40,8 @@ class ProfileRequest(Request):
     profile: bool
     """Whether to report the profile of the next round's data."""
     halves: int = 0
-    """How many random halves of the samples are profiled together; 0 for all of
-    them once."""
+    """Number of random halves of the samples that are profiled together; 0 for all
+    samples once."""
     unlabelled: bool = False
     """Whether to test with the model that the test samples' profile selects."""
 

@@ -72,11 +72,11 @@ def adapt_rate(
     old = state.variance / (1 - settings.beta2**before) if before else 0.0
     # The average of the model: beta1 m + (1 - beta1) w_t.
     state.mean = settings.beta1 * state.mean + (1 - settings.beta1) * weights
-    # That of the distance: beta2 v + (1 - beta2) of it.
+    # The average of the squared distance: beta2 v + (1 - beta2) spread.
     state.variance = settings.beta2 * state.variance + (1 - settings.beta2) * spread
     # The ratio of the two rounds' corrected variances; 1 in the first round.
     growth = state.variance / (1 - settings.beta2**t) / old if old > 0 else 1.0
-    # r_t: beta3 r + (1 - beta3) of the ratio.
+    # r_t: beta3 r + (1 - beta3) growth.
     state.ratio = settings.beta3 * state.ratio + (1 - settings.beta3) * growth
     # min(eta_0, eta_0 r_t / t), in parts of eta_0.
     state.share = min(1.0, state.ratio / (1 - settings.beta3**t) / t)

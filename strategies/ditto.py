@@ -27,7 +27,7 @@ class DittoSettings(StrategySettings):
     """lambda, how strongly models are held near the global model omega. For plain SGD
     to converge, lambda * eta must stay below 2."""
     start: Literal["omega", "initial"] = "omega"
-    """What a model is first trained from: omega as received in that round, or w_0."""
+    """Start of a personal model: omega as received in its first round, or w_0."""
 
 
 class Ditto(FedAvg):

@@ -39,9 +39,9 @@ class FedAsyncSettings(AsynchronousSettings):
 
     local: LocalTraining = field(default_factory=partial(LocalTraining, mu=0.005))
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.6
-    """What an upload without any staleness counts."""
+    """Weight of an upload without staleness."""
     a: NonNegative = 0.5
-    """How fast stale uploads lose weight; 0: they do not."""
+    """Exponent by which stale uploads lose weight; 0: they lose none."""
 
 
 def weight_of(staleness: int, alpha: float, a: float) -> float:

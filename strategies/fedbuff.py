@@ -44,13 +44,13 @@ class FedBuffState(AsynchronousState):
     """The state; n clients are rows."""
 
     steps: int = 0
-    """How many the model has made: its version."""
+    """Number of server steps so far: the version of the model."""
     received: IntArray = field(default_factory=no_clusters)
-    """After how many of them each client received its model, shape (n,)."""
+    """The version that each client received last, shape (n,)."""
     gathered: Vector = field(default_factory=lambda: np.zeros(0, np.float32))
     """The sum of the weighted updates in the buffer, shape (d,)."""
     held: int = 0
-    """How many these are."""
+    """Number of updates in the buffer."""
 
     def join(self, newcomers: Sequence[Result], clusters: IntArray) -> None:
         """Append newcomers, who receive the newest model."""

@@ -49,7 +49,7 @@ class FedCCFASettings(DecoupledSettings):
     balanced_samples: Count = 5
     """Samples of each class in the batch of the balanced classifier."""
     clustering: Literal["balanced", "local", "oracle"] = "balanced"
-    """What clients are clustered by: their balanced classifiers, their own, or the true
+    """Basis of the clustering: balanced classifiers, the clients' own, or the true
     concepts."""
     reach: Positive = 0.1
     """eps, the largest distance of neighbours in DBSCAN."""

@@ -126,7 +126,7 @@ class ChoiceReport(NamedTuple):
     losses: FloatArray
     """The loss of model i on its data of model j, at [j, i], shape (K, K)."""
     samples: FloatArray
-    """Its samples of each model, shape (K,)."""
+    """The participant's number of samples of each model, shape (K,)."""
 
 
 class FedDrift(ClusteredStrategy):

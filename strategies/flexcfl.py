@@ -66,10 +66,10 @@ class FlexCFLSettings(ChoosingSettings):
     alpha: Annotated[float, Field(ge=1)] = 20.0
     """The group cold start takes alpha * m clients."""
     grouping: Literal["edc", "madc", "random"] = "edc"
-    """How the clients of the group cold start are grouped. `random` is the paper's
-    ablation RCC, in which the updates of m random clients are the directions."""
+    """Grouping of the clients in the group cold start. With `random`, the paper's
+    ablation RCC, the updates of m random clients are the directions."""
     newcomers: Literal["cosine", "random"] = "cosine"
-    """How all other clients choose a group. `random` is the paper's ablation RAC;
+    """Choice of a group by all other clients. `random` is the paper's ablation RAC;
     clients that migrate later choose by cosine."""
     pretraining: Count = 50
     """Mini-batches of a cold start; the paper says an epoch."""
@@ -88,7 +88,7 @@ class FlexCFLState(ChoosingState):
     directions: list[Vector] = field(default_factory=list)
     """The direction of each group at its start, shape (d,), or (k,) if sketched."""
     holding: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
-    """Which clients have received the directions, shape (n,)."""
+    """Whether each client has received the directions, shape (n,)."""
 
 
 def group_updates(

@@ -45,7 +45,7 @@ class FluxState(ProfileState):
     """FLUX's state."""
 
     accuracies: FloatArray = field(default_factory=lambda: np.zeros(0))
-    """Of the common model after each round, on participants' training samples."""
+    """Accuracy of the common model on participants' training samples, of each round."""
 
 
 class Flux(ProfileStrategy):

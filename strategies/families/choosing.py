@@ -37,7 +37,7 @@ from cfl_flower.types import (
 from clients.families.choosing import ChoiceRequest, MigrationRequest
 
 CHOICE = "the number of the cluster that they chose"
-"""What clients of these methods send beside models."""
+"""The data that clients of these methods send beside models."""
 
 
 @settings("strategy")
@@ -49,7 +49,7 @@ class ChoosingSettings(StrategySettings):
     migration: bool = False
     """Clients choose again when their label counts have shifted."""
     shift: ShiftTest = field(default_factory=ShiftTest)
-    """How a shift of the label counts is detected."""
+    """Test that detects a shift of the label counts."""
 
     def check_run(self, clients: int) -> None:
         """Require at least as many clients as clusters."""

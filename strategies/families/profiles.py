@@ -57,7 +57,7 @@ class ProfileStrategy(ClusteredStrategy):
     Settings: ClassVar[type[StrategySettings]] = ProfileSettings
     State: ClassVar[type[ProfileState]] = ProfileState
     halves: ClassVar[int] = 0
-    """How many random halves of their samples clients profile; 0 for all samples."""
+    """Number of random halves of its samples that a client profiles; 0 for all."""
     follows: ClassVar[bool] = False
     """Whether clients report a profile of the next round's data with each test."""
 

@@ -42,7 +42,7 @@ class PublicSettings(AsynchronousSettings):
     public_dir: str | None = None
     """A real server's own: a folder with a folder for each public set."""
     pretraining: LocalTraining = field(default_factory=LocalTraining)
-    """How the K models are trained on their public sets before the first round."""
+    """Training of the K models on their public sets before the first round."""
     common_epochs: Natural = 0
     """Epochs on the union of all public sets before each model is trained on its own,
     so that the K models share a start and their averages are of use; 0: they share

@@ -45,17 +45,17 @@ class Distribution:
     """One of the K distributions that clients hold, or mix."""
 
     weights: FloatArray
-    """How frequent each label is, relative to the others, shape (L,)."""
+    """The relative frequency of each label, shape (L,)."""
     degrees: float
     """Rotation of the images."""
     relabel: IntArray
-    """What the samples of a label are called, shape (L,)."""
+    """The label that clients give to samples of each label, shape (L,)."""
     domain: int
-    """Which of the datasets of a hybrid they are from."""
+    """The number of the samples' dataset in a hybrid."""
     looks: IntArray | None = None
-    """How samples of each label look: numbers of `shown`, shape (L,)."""
+    """The look of each label's samples, as a number of `shown`, shape (L,)."""
     shown: tuple[tuple[Look, ...], ...] = ((),)
-    """What is done to samples of each number."""
+    """The transformations that make up each look."""
 
     def draw(self, pool: Pool, size: int, rng: Generator) -> Samples:
         """Draw samples from a pool, each at most once; all if they are not enough."""

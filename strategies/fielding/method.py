@@ -86,19 +86,19 @@ class FieldingSettings(StrategySettings):
     tolerance: NonNegative = 0.0
     """Change of a representation, in D, up to which a client does not report."""
     reporters: Literal["all", "participants"] = "all"
-    """Whose reports of drift count: all clients', or those of the clients alone that
-    trained in the round (Figure 2b)."""
+    """Clients whose reports of drift count: all, or only those that trained in the
+    round (Figure 2b)."""
     significance: Fraction = 0.001
     """Level of the test whether one label distribution explains all clients, which are
     then one cluster; 0 for no test."""
     scan: KMeansScan = field(default_factory=KMeansScan)
-    """How clients are clustered from scratch."""
+    """Clustering from scratch."""
     representation: Representation = field(default_factory=LabelHistogram)
-    """What clients represent their data by."""
+    """Representation of a client's data."""
     trigger: Trigger = field(default_factory=CentreTrigger)
-    """What leads to global re-clustering."""
+    """Condition of a global re-clustering."""
     threshold_learning: ThresholdLearning = field(default_factory=FixedThreshold)
-    """Whether the threshold is learned (Appendix F.1)."""
+    """Fixed threshold, or one learned from trials (Appendix F.1)."""
     privacy: Privacy = field(default_factory=NoNoise)
     """Noise on reported label histograms."""
 

@@ -124,7 +124,7 @@ class FieldingState(ClusteredState):
     consecutive: int = 0
     """Drift events in a row that led to re-clustering (Appendix F.2)."""
     trials: Trials = field(default_factory=Trials)
-    """What was observed of the thresholds (Appendix F.1)."""
+    """The trials of thresholds so far (Appendix F.1)."""
 
 
 class DriftEvent(NamedTuple):

@@ -56,7 +56,7 @@ KEPT = 4096
 have a standard error of 0.02 then."""
 
 TOLERANCE = 1e-3
-"""By how much the length of a reported psi may differ from 1."""
+"""Largest difference from 1 of the length of a reported psi."""
 
 THETA = 0
 OMEGA = 1
@@ -304,7 +304,7 @@ class StoCFL(ClusteredStrategy):
     def next_omega(self, server_round: int, omega: Vector, results: Results) -> Vector:
         """Return the mean of omega as the participants trained it."""
         if self.settings.omega == "parallel":
-            # Nobody takes part in a round in which no simulated client is there.
+            # There is no result if no simulated client was present in the round.
             found = results.sums.get((OMEGA, UNKNOWN))
             return omega if found is None else found.mean()
         trained = RunningMean()
