@@ -79,7 +79,7 @@ check: $(TOOLS)  ## Formatting, lint, imports and types
 docs: $(TOOLS)  ## Rewrite what pages draw from declarations: settings, counts, the scoreboard
 	$(BIN)/python -m tests.docs.settings_tables
 	$(BIN)/python -m tests.docs.facts
-	$(BIN)/python -m simulations.scoreboard
+	$(BIN)/python -m tests.docs.scoreboard
 
 site: $(SITE)  ## Build the documentation into build/site, all links checked
 	@mkdir -p build/pages

@@ -18,6 +18,7 @@ from cfl_flower.building import locate
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_run_config
 from cfl_flower.config.warnings import find_warnings
+from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.stream import HALF, Stream, say_share
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
@@ -119,7 +120,7 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
         if changed := record_provenance(directory.path, config.resolved, done):
             warn(f"warning: {changed}")
         timeline = config.timeline if stream else None
-        if timeline:
+        if stream or not isinstance(config.dataset, Folder):
             directory.write_concepts()
         name = config.names["strategy"]
         traced = fleet.simulated

@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from io import StringIO
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -52,7 +51,7 @@ from simulations.report import render
 from simulations.reporting.curves import curves
 from simulations.reporting.figures import Picture, choose, read_names
 from simulations.reporting.sections import Stream, divide, question
-from simulations.reporting.written import to_csv
+from simulations.reporting.written import to_frame
 
 if TYPE_CHECKING:
     from torch import nn
@@ -173,8 +172,8 @@ class Comparison:
     @cached_property
     def scores(self) -> pd.DataFrame:
         """The scores of the runs, a row each: the glossary has the columns."""
-        text = to_csv((each.title, each.rows) for each in self.streams)
-        return pd.read_csv(StringIO(text))
+        found = to_frame((each.title, each.runs, each.scores) for each in self.streams)
+        return found.infer_objects()
 
     @property
     def tables(self) -> list[pd.DataFrame]:
@@ -183,7 +182,7 @@ class Comparison:
         swept = sweep_tables(
             [r for each in self.streams for line in each.lines for r in line.runs]
         )
-        return [_to_frame(table) for table in [*found, *swept]]
+        return [_shown(table) for table in [*found, *swept]]
 
     def plot(
         self, key: str = "accuracy", stream: int = 0, methods: Sequence[str] = ()
@@ -350,7 +349,7 @@ def _plot(stream: Stream, key: str, methods: Sequence[str] = ()) -> Picture:
     return Picture(key, f"{key}, {stream.title}", shown)
 
 
-def _to_frame(table: Table) -> pd.DataFrame:
+def _shown(table: Table) -> pd.DataFrame:
     frame = pd.DataFrame(table.lines, columns=list(table.headings))
     return frame.set_index(table.headings[0])
 
@@ -360,6 +359,6 @@ def _to_html(title: str, streams: Sequence[Stream]) -> str:
     parts = [Markup("<h4>{}</h4>").format(title)]
     for stream in streams:
         for table in stream.tables:
-            shown = Markup(_to_frame(table).to_html())  # which escapes its cells
+            shown = Markup(_shown(table).to_html())  # which escapes its cells
             parts.append(Markup("<p>{}</p>{}").format(table.title, shown))
     return Markup("\n").join(parts)

@@ -13,7 +13,7 @@ run, too, unless `--bare` is given. Leads are over fedavg; --reference names ano
 the methods. Beside the runs are a page (report.html) and its tables as CSV
 and LaTeX. A run that fails does not hide the others. With an output_dir, the same
 command continues after an interruption, and repeats nothing that is finished. With
-`--dry-run` it says what there is to do, and about how long that takes, and ends.
+`--dry-run` it says what there is to do, and ends.
 Exit codes are those of `simulations.run`; 1 also if a run failed.
 """
 
@@ -45,7 +45,7 @@ from cfl_flower.config.overrides import (
 )
 from cfl_flower.errors import InterruptedRunError, NoConceptsError
 from cfl_flower.run_config import RunConfig
-from cfl_flower.runs.console import Verbosity, clock, make_table_console
+from cfl_flower.runs.console import Verbosity, make_table_console
 from cfl_flower.runs.reading import (
     effective_differences,
     finished,
@@ -196,45 +196,23 @@ def root_of(jobs: Sequence[Job]) -> Path:
 
 
 def announce(jobs: Sequence[Job], arguments: Sequence[str], most: int = 1) -> None:
-    """Say which runs there are, where, how long they take, and how they go on."""
+    """Say which runs there are, where, and how they go on."""
     from cfl_flower.config.warnings import find_warnings
 
-    root = str(root_of(jobs))
     console = make_error_console()
     warnings = dict.fromkeys(line for job in jobs for line in find_warnings(job.config))
     for warning in warnings:
         console.print(warning, style="yellow", soft_wrap=True)
+    methods = dict.fromkeys(job.config.names["strategy"] for job in jobs)
+    seeds = {job.config.seed for job in jobs}
+    waiting = sum(not finished(job.config) for job in jobs)
     lines = [
-        say_work(jobs, most),
-        f"{counted(len(jobs), 'run')} in {root}; after an interruption they go on by",
+        f"methods: {', '.join(methods)}; seeds: {len(seeds)}; runs: {len(jobs)}, of "
+        f"which {waiting} are to be carried out, {most} at a time",
+        f"in {root_of(jobs)}; after an interruption they go on by",
         f"  {again(jobs, arguments)}",
     ]
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
-
-
-def say_work(jobs: Sequence[Job], most: int) -> str:
-    """Say in one line what is compared, and about how long what is left takes."""
-    settings = [job.config.resolved for job in jobs]
-    methods = list(dict.fromkeys(each["strategy"]["name"] for each in settings))
-    seeds = {each["seed"] for each in settings}
-    waiting = [job for job in jobs if not finished(job.config)]
-    runs = counted(len(waiting), "run")
-    said = f"{', '.join(methods)}; {counted(len(seeds), 'seed')}; {runs} to carry out"
-    if not waiting:
-        return said
-    from simulations.batch.duration import seconds_of
-
-    took = clock(seconds_of(waiting, most))
-    return f"{said}, {min(most, len(waiting))} at a time, in about {took} here"
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun.
-
-    >>> counted(1, "run"), counted(0, "run"), counted(3, "seed")
-    ('1 run', '0 runs', '3 seeds')
-    """
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def check_reference(jobs: Sequence[Job], reference: str) -> None:

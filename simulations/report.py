@@ -46,7 +46,7 @@ from simulations.reporting.figures import (
     read_names,
 )
 from simulations.reporting.sections import Stream, divide, question
-from simulations.reporting.written import Latex, to_csv, to_latex
+from simulations.reporting.written import Latex, to_csv, to_frame, to_latex
 from simulations.shell.terminal import Parser, command, writable
 
 PARTS = Path(__file__).parent / "reporting"
@@ -130,7 +130,7 @@ def render(
     )
     return Page(
         html,
-        to_csv((stream.title, stream.rows) for stream in streams),
+        to_csv(to_frame((s.title, s.runs, s.scores) for s in streams)),
         to_latex([*tables, *swept], printed),
         [*chain.from_iterable([*(each.pictures for each in compared), *kept])],
     )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 
@@ -15,13 +13,12 @@ from rich.markup import escape
 
 from cfl_flower.analysis.baselines import REFERENCE_METHOD, find_reference_runs
 from cfl_flower.analysis.drift_metrics import (
-    Reference,
     Score,
+    Scores,
     forgetting,
     make_reference,
     score,
 )
-from cfl_flower.analysis.idle import find_idle
 from cfl_flower.analysis.saved import SavedRun, read_finished
 from cfl_flower.analysis.scorecards import (
     ACCURACIES,
@@ -30,11 +27,10 @@ from cfl_flower.analysis.scorecards import (
     FAILURES,
     MEASURES,
     Table,
-    drift_table,
-    lead_table,
+    lead_tables,
     score_table,
 )
-from cfl_flower.analysis.sweeps import sweep_tables
+from cfl_flower.analysis.sweeps import name_methods, name_settings, sweep_tables
 from cfl_flower.data.worlds.stream import say_share
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
@@ -46,34 +42,7 @@ DATA = ("dataset", "partition", "drift", "clients", "rounds")
 MOST_DRIFTS = 6
 """Drifts that are listed one by one."""
 
-
-@dataclass(eq=False)
-class Compared:
-    """A run beside the runs of its seed and settings that it is measured by."""
-
-    run: SavedRun
-    single: Compared | None = field(default=None, repr=False)
-    """The single global model; itself if it is one."""
-    rival: Compared | None = field(default=None, repr=False)
-    """The run that its lead is over; itself if it is one."""
-
-    @cached_property
-    def reference(self) -> Reference | None:
-        """The accuracy to reach and the time to beat."""
-        return None if self.single is None else make_reference(self.single.run.rounds)
-
-    @cached_property
-    def score(self) -> Score:
-        """The run in numbers."""
-        run = self.run
-        found = score(run.rounds, run.tested_drifts, self.reference, run.tests)
-        if "forgetting" not in run.resolved["metrics"] or run.on_own_data:
-            return found
-        forgot = forgetting(run.tests, run.tested_concepts())
-        return {**found, "forgetting": forgot}
-
-
-Rows = Mapping[str, Sequence[Compared]]
+Runs = Mapping[str, Sequence[SavedRun]]
 """The seeds of each method, by its label."""
 
 
@@ -107,9 +76,7 @@ def compare(
 
 def _without_rounds(config: RunConfig) -> SavedRun:
     """Return a run that is not finished, of which nothing counts."""
-    folder = Path(config.output_dir)
-    timeline = config.timeline
-    return SavedRun(folder, [], config.resolved, (), (), composed=timeline)
+    return SavedRun(Path(config.output_dir), [], config.resolved, (), ())
 
 
 def _tables_of_one_stream(
@@ -128,8 +95,9 @@ def _tables_of_one_stream(
             for run in seeds
             if not run.rounds
         ]
-    rows = with_references(found, reference)
-    return make_tables(_heading(runs[0]), rows, failed)
+    scores = score_runs(found, reference)
+    heading = describe(next(filter(lambda run: run.rounds, runs), runs[0]))
+    return make_tables(heading, found, scores, reference, failed)
 
 
 def by_stream(runs: Sequence[SavedRun]) -> dict[str, list[SavedRun]]:
@@ -152,129 +120,107 @@ def group_seeds(runs: Sequence[SavedRun]) -> dict[str, list[SavedRun]]:
     A run that was continued has the settings of one that was not. Of a seed that a
     method has twice, the run with the most rounds counts.
     """
-    own = ("seed", "output_dir", "resume")
-    groups: dict[str, dict[int, SavedRun]] = {}
-    for run in runs:
-        shared = {key: each for key, each in run.resolved.items() if key not in own}
-        seeds = groups.setdefault(json.dumps(shared, sort_keys=True), {})
-        earlier = seeds.setdefault(int(run.resolved["seed"]), run)
-        if len(run.rounds) > len(earlier.rounds):
-            seeds[int(run.resolved["seed"])] = run
-    firsts = [next(iter(seeds.values())) for seeds in groups.values()]
-    names = name_methods([(run.strategy, run.folder.name) for run in firsts])
-    if len(set(names)) < len(names):
-        names = [f"{name} {number}" for number, name in enumerate(names, 1)]
-    return {
-        name: [seeds[seed] for seed in sorted(seeds)]
-        for name, seeds in zip(names, groups.values(), strict=True)
-    }
-
-
-def with_references(
-    runs: Mapping[str, Sequence[SavedRun]], reference: str = REFERENCE_METHOD
-) -> dict[str, list[Compared]]:
-    """Put beside each run those of its seed and settings that it is measured by.
-
-    The single global model, and the run of the method that leads are over.
-    """
-    found = {label: [Compared(run) for run in seeds] for label, seeds in runs.items()}
-    every = [each for row in found.values() for each in row]
-    settings = [each.run.resolved for each in every]
-    singles = find_reference_runs(settings)
-    rivals = find_reference_runs(settings, reference)
-    for each, single, rival in zip(every, singles, rivals, strict=True):
-        each.single = None if single is None else every[single]
-        each.rival = None if rival is None else every[rival]
+    groups: dict[tuple[str, str], dict[int, SavedRun]] = {}
+    for run, *names in zip(runs, name_methods(runs), name_settings(runs), strict=True):
+        seeds = groups.setdefault((names[0], names[1]), {})
+        seed = int(run.resolved["seed"])
+        if len(run.rounds) > len(seeds.setdefault(seed, run).rounds):
+            seeds[seed] = run
+    found = {}
+    many = Counter(method for method, _ in groups)
+    for (method, settings), seeds in groups.items():
+        label = f"{method} {settings}" if many[method] > 1 else method
+        found[label] = [seeds[seed] for seed in sorted(seeds)]
     return found
 
 
-def make_tables(heading: str, rows: Rows, failed: Sequence[str] = ()) -> list[Table]:
+def score_runs(runs: Runs, reference: str = REFERENCE_METHOD) -> Scores:
+    """Score runs beside those of their seed and settings that they are measured by.
+
+    The time to beat is that of the single global model. Each score has its ``seed``,
+    and as ``rival`` the score of the method ``reference``, None for one of its own.
+    """
+    every = [run for seeds in runs.values() for run in seeds]
+    settings = [run.resolved for run in every]
+    singles = find_reference_runs(settings)
+    rivals = find_reference_runs(settings, reference)
+    found: list[Score] = []
+    for run, single in zip(every, singles, strict=True):
+        goal = None if single is None else make_reference(every[single].rounds)
+        own = score(run.rounds, run.tested_drifts, goal, run.tests)
+        if "forgetting" in run.resolved["metrics"] and not run.on_own_data:
+            own["forgetting"] = forgetting(run.tests, run.tested_concepts())
+        found.append({"seed": int(run.resolved["seed"]), **own})
+    for place, rival in enumerate(rivals):
+        found[place]["rival"] = None if rival in (None, place) else found[rival]
+    left = iter(found)
+    return {label: [next(left) for _ in seeds] for label, seeds in runs.items()}
+
+
+def make_tables(
+    heading: str,
+    runs: Runs,
+    scores: Scores,
+    reference: str,
+    failed: Sequence[str] = (),
+) -> list[Table]:
     """Return the tables of methods on one stream of data, which the heading names.
 
     ``failed`` are lines of the caption on runs that failed.
     """
     # A drift of random rounds has others for each seed.
-    every = [each for row in rows.values() for each in row]
-    changes = {tuple(each.run.drifts) for each in every}
-    drifts = next(iter(changes)) if len(changes) == 1 else ()
-    when = _when(drifts) if len(changes) < 2 else " at each seed's own rounds"
-    scores = {
-        label: {int(each.run.resolved["seed"]): each.score for each in row}
-        for label, row in rows.items()
-    }
-    failures = find_failures(rows)
-    runs = {label: [each.run for each in row] for label, row in rows.items()}
-    idle = find_idle(runs)
-    notes = [*idle, *find_share(rows), *failures, *failed]
-    caption = "\n".join(notes)
+    changes = {tuple(run.drifts) for seeds in runs.values() for run in seeds}
+    when = _when(next(iter(changes), ())) if len(changes) < 2 else OWN_ROUNDS
+    failures = find_failures(scores)
+    caption = "\n".join([*find_share(runs), *failures, *failed])
     title = f"{heading}{when}, accuracy in %"
     columns = (*ACCURACIES, *FAILURES) if failures else ACCURACIES
-    found = [score_table(title, scores, columns, caption), *_leads(rows)]
-    tested = {tuple(each.run.tested_drifts) for each in every}
-    if 1 < len(drifts) <= MOST_DRIFTS and len(tested) == 1:
-        what = "accuracy before each drift, in its first round, and at its end, in %"
-        lines = {label: [run.rounds for run in row] for label, row in runs.items()}
-        found.append(drift_table(what, lines, *tested))
-    if any(column.key in each.score for column in MEASURES for each in every):
+    found = [
+        score_table(title, scores, columns, caption),
+        *lead_tables(scores, reference),
+    ]
+    every = [each for row in scores.values() for each in row]
+    if any(column.key in each for column in MEASURES for each in every):
         what = "measures in %, means over the last ten tested rounds"
         found.append(score_table(what, scores, MEASURES))
-    found.append(score_table("cost" + _target(rows), scores, COSTS))
+    found.append(score_table("cost" + _target(runs, scores), scores, COSTS))
     what = "clusters; churn: clients that change theirs in a round, in %"
     return [*found, score_table(what, scores, CLUSTERS)]
 
 
-def find_share(rows: Rows) -> list[str]:
+def find_share(runs: Runs) -> list[str]:
     """Say what share of the samples these runs are of, if it is not all of them."""
-    runs = [each.run for row in rows.values() for each in row]
-    shares = [run.arriving for run in runs if run.arriving is not None]
+    every = [run for seeds in runs.values() for run in seeds]
+    shares = [run.arriving for run in every if run.arriving is not None]
     smallest = min(shares, default=1.0)
-    return [say_share(smallest, len(runs[0].rounds))] if smallest < 1 else []
+    return [say_share(smallest, len(every[0].rounds))] if smallest < 1 else []
 
 
-def find_failures(rows: Rows) -> list[str]:
+def find_failures(scores: Scores) -> list[str]:
     """Say of each method with failures how many of its trainings and tests failed."""
     found = []
-    for label, row in rows.items():
-        scores = [each.score for each in row]
-        trainings = sum(each["trainings"] for each in scores)
-        tested = sum(each["tested"] for each in scores)
-        pairs = {
-            "trainings": (sum(each["failed_trainings"] for each in scores), trainings),
-            "tests": (sum(each["failed_tests"] for each in scores), tested),
-        }
-        words = [
-            f"{failed} of {total} {what} ({failed / max(total, failed):.0%})"
-            for what, (failed, total) in pairs.items()
-            if failed
-        ]
+    for label, row in scores.items():
+        words = []
+        for what, count in (("trainings", "trainings"), ("tests", "tested")):
+            failed = sum(each[f"failed_{what}"] for each in row)
+            total = sum(each[count] for each in row)
+            if failed:
+                share = failed / max(total, failed)
+                words.append(f"{failed} of {total} {what} ({share:.0%})")
         if words:
             found.append(f"{label}: failed {' and '.join(words)}")
     return found
 
 
-def _leads(rows: Rows) -> list[Table]:
-    """Return the table of leads over the reference, with several seeds."""
-    pairs = {
-        label: [
-            (each.score, each.rival.score)
-            for each in row
-            if each.rival is not None and each.rival is not each
-        ]
-        for label, row in rows.items()
-    }
-    if max(map(len, pairs.values()), default=0) < 2:
-        return []
-    rivals = (each.rival.run for row in rows.values() for each in row if each.rival)
-    title = f"lead over {next(rivals).resolved['strategy']['name']}, in points"
-    return [lead_table(title, {name: each for name, each in pairs.items() if each})]
+OWN_ROUNDS = " at each seed's own rounds"
 
 
-def _heading(first: SavedRun) -> str:
-    """Name the data of a comparison by its first run."""
-    settings = first.resolved
-    changes = first.timeline.changes
-    late = bool(changes) and changes[0] > settings["rounds"]
-    when = f" (after the last round: it starts at {changes[0]})" if late else ""
+def describe(run: SavedRun) -> str:
+    """Name the data of a comparison by one of its runs."""
+    settings = run.resolved
+    first = next(iter(run.changes), 0)
+    late = first > settings["rounds"]
+    when = f" (after the last round: it starts at {first})" if late else ""
     dataset = settings["dataset"]["name"]
     drift = settings["drift"]["name"]
     return f"{dataset}, {settings['clients']} clients, drift {drift}{when}"
@@ -289,15 +235,17 @@ def _when(drifts: Sequence[int]) -> str:
     return f" at {noun} {some}{more}"
 
 
-def _target(rows: Rows) -> str:
+def _target(runs: Runs, scores: Scores) -> str:
     """Describe the target accuracy, and what the speed-up is relative to."""
     targets = []
     units = set()
-    for row in rows.values():
-        own = [each.reference for each in row if each.single is each]
-        if known := [each for each in own if each]:
-            targets.append(100 * fmean(each.target for each in known))
-            units |= {"rounds" if e.seconds is None else "device time" for e in known}
+    for seeds, row in zip(runs.values(), scores.values(), strict=True):
+        pairs = zip(seeds, row, strict=True)
+        own = [each for run, each in pairs if run.strategy == REFERENCE_METHOD]
+        if known := [each for each in own if each["target"] is not None]:
+            targets.append(100 * fmean(each["target"] for each in known))
+            timed = [each["seconds_to_reach"] is not None for each in known]
+            units |= {"device time" if each else "rounds" for each in timed}
     if not targets:
         return ""
     unit = " or ".join(sorted(units))
@@ -326,34 +274,3 @@ def _require_same_data(runs: Sequence[SavedRun]) -> None:
                 "so they do not belong in one table: repeat one of them on the files "
                 "of the other"
             )
-
-
-def name_methods(runs: Sequence[tuple[str, str]]) -> list[str]:
-    """Name methods by strategy, else also by their folders, which name the sweep.
-
-    Examples
-    --------
-    >>> name_methods([("ifca", "ifca-seed0"), ("fesem", "fesem-seed0")])
-    ['ifca', 'fesem']
-    >>> name_methods([("ifca", "rounds5-seed0"), ("ifca", "rounds9-seed0")])
-    ['ifca-rounds5', 'ifca-rounds9']
-    >>> name_methods([("ifca", "seed0-ifca-rounds5"), ("ifca", "seed0-ifca-rounds9")])
-    ['ifca-rounds5', 'ifca-rounds9']
-    """
-    names = [strategy for strategy, _ in runs]
-    if len(set(names)) == len(names):
-        return names
-    bare = [re.sub(r"(^|-)seed\d+", "", folder).strip("-") for _, folder in runs]
-    swept = [name or folder for name, (_, folder) in zip(bare, runs, strict=True)]
-    return [with_method(*pair) for pair in zip(names, swept, strict=True)]
-
-
-def with_method(method: str, folder: str) -> str:
-    """Return the name of a folder, with the method before it unless it is there.
-
-    Examples
-    --------
-    >>> with_method("ifca", "faults.malicious0"), with_method("ifca", "ifca-rounds5")
-    ('ifca-faults.malicious0', 'ifca-rounds5')
-    """
-    return folder if f"{folder}-".startswith(f"{method}-") else f"{method}-{folder}"

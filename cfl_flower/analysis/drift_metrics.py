@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from math import inf
 from operator import itemgetter
 from statistics import fmean
 from typing import Any, TypeAlias
@@ -43,33 +44,15 @@ class Reference:
     """Simulated device time up to the end of that round."""
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """The accuracy before and after one drift, None where it was not tested."""
-
-    start: int
-    """The first round on the new data."""
-    before: float | None
-    """In the last tested round on the data before."""
-    just_after: float | None
-    """In the first round on the new data."""
-    recovered: float | None
-    """In the last tested round on the new data."""
-    rounds: int | None
-    """From the drift up to the first test within 2 points of the accuracy before."""
-
-    @property
-    def never(self) -> bool:
-        """Whether there were tests before and after, and none showed a recovery."""
-        return None not in (self.before, self.recovered) and self.rounds is None
-
-
 Score: TypeAlias = dict[str, Any]
 """One run in numbers, by their names; accuracies are shares.
 
 None where nothing was measured. What is of drifts is the mean over all of them, and
 None if one has no number. `score` computes them, and the glossary says what each is.
 """
+
+Scores: TypeAlias = Mapping[str, Sequence[Score]]
+"""The scores of each method's seeds, by its label."""
 
 
 def score(
@@ -121,26 +104,51 @@ def score(
 def _after_drifts(
     rounds: Sequence[Mapping[str, Json]], drifts: Sequence[int]
 ) -> dict[str, Any]:
-    """Return what drifts did, and what it took to recover from them."""
-    recoveries = measure_recoveries(rounds, drifts)
-    spent = [
-        [row for row in rounds if 0 <= row["round"] - each.start < each.rounds]
-        for each in recoveries
-        if each.rounds is not None
-    ]
-    complete = len(spent) == len(recoveries)
-    sent = [sum(row["bytes_up"] + row["bytes_down"] for row in rows) for rows in spent]
-    waited = [device_seconds(rows, rows[-1]["round"]) for rows in spent]
+    """Return what drifts did, and what it took to recover from them: means."""
+    last = max((row["round"] for row in rounds), default=0)
+    bounds = [1, *[drift for drift in drifts if drift <= last], last + 1]
+    times = zip(bounds, bounds[1:], bounds[2:], strict=False)
+    found = [_recovery(rounds, *three) for three in times]
     return {
-        "before": mean_of_all(each.before for each in recoveries),
-        "just_after": mean_of_all(each.just_after for each in recoveries),
-        "recovered": mean_of_all(each.recovered for each in recoveries),
-        "rounds_to_recover": mean_of_all(each.rounds for each in recoveries),
-        # Sent in those rounds, both ways, and their simulated device time.
-        "bytes_to_recover": mean_of_all(sent) if complete else None,
-        "seconds_to_recover": mean_of_all(waited) if complete else None,
-        "never_recovered": any(each.never for each in recoveries),
+        **{key: mean_of_all(each[key] for each in found) for key in OF_DRIFTS},
+        "never_recovered": any(each["never"] for each in found),
     }
+
+
+OF_DRIFTS = (
+    *("before", "just_after", "recovered", "rounds_to_recover"),
+    *("bytes_to_recover", "seconds_to_recover"),
+)
+"""Numbers of a drift: accuracies in the last test before it, in its first round and in
+the last test on the new data; then what was spent from the drift up to the first test
+within 2 points of the accuracy before. None where there is no test."""
+
+
+def _recovery(
+    rounds: Sequence[Mapping[str, Json]], since: int, start: int, stop: int
+) -> dict[str, Any]:
+    """Return the numbers of the drift at ``start``, with data from ``since`` before it.
+
+    The next data are from ``stop`` on.
+    """
+    curve = _accuracies(rounds)
+    before = _last_tested(curve, since, start)
+    after = [
+        server_round for server_round in range(start, stop) if server_round in curve
+    ]
+    level = inf if before is None else before - RECOVERED_WITHIN
+    again = next((each for each in after if curve[each] >= level), None)
+    found: dict[str, Any] = dict.fromkeys(OF_DRIFTS)
+    found["before"] = before
+    found["just_after"] = curve.get(start)
+    found["recovered"] = _last_tested(curve, start, stop)
+    found["never"] = None not in (before, found["recovered"]) and again is None
+    if again is not None:
+        spent = [row for row in rounds if start <= row["round"] <= again]
+        found["rounds_to_recover"] = again - start + 1
+        found["bytes_to_recover"] = sum(r["bytes_up"] + r["bytes_down"] for r in spent)
+        found["seconds_to_recover"] = device_seconds(spent, again)
+    return found
 
 
 def _failed(rounds: Sequence[Mapping[str, Json]], tests: int) -> dict[str, Any]:
@@ -210,36 +218,6 @@ def _speedup(
     return reference.seconds / seconds
 
 
-def measure_recoveries(
-    rounds: Sequence[Mapping[str, Json]], drifts: Sequence[int]
-) -> list[Recovery]:
-    """Return the accuracy before and after each drift of a run.
-
-    Examples
-    --------
-    >>> lines = [{"round": r + 1, "accuracy": a} for r, a in enumerate([0.8, 0.5, 0.7])]
-    >>> (found,) = measure_recoveries(lines, [2])
-    >>> found.before, found.just_after, found.recovered, found.rounds
-    (0.8, 0.5, 0.7, None)
-    """
-    curve = _accuracies(rounds)
-    last = max((row["round"] for row in rounds), default=0)
-    bounds = [1, *[drift for drift in drifts if drift <= last], last + 1]
-    found = []
-    for since, start, after in zip(bounds, bounds[1:], bounds[2:], strict=False):
-        before = _last_tested(curve, since, start)
-        found.append(
-            Recovery(
-                start,
-                before,
-                curve.get(start),
-                _last_tested(curve, start, after),
-                _rounds_to_recover(curve, before, start, after),
-            )
-        )
-    return found
-
-
 def _accuracies(rounds: Sequence[Mapping[str, Json]]) -> dict[int, float]:
     return {r["round"]: r["accuracy"] for r in rounds if r["accuracy"] is not None}
 
@@ -247,17 +225,6 @@ def _accuracies(rounds: Sequence[Mapping[str, Json]]) -> dict[int, float]:
 def _last_tested(curve: Mapping[int, float], start: int, stop: int) -> float | None:
     """Return the accuracy in the last tested round from a start to before a stop."""
     return next((curve[r] for r in reversed(range(start, stop)) if r in curve), None)
-
-
-def _rounds_to_recover(
-    curve: Mapping[int, float], before: float | None, start: int, stop: int
-) -> int | None:
-    if before is None:
-        return None
-    for server_round in range(start, stop):
-        if server_round in curve and curve[server_round] >= before - RECOVERED_WITHIN:
-            return server_round - start + 1
-    return None
 
 
 def stays_above(curve: Mapping[int, float], target: float) -> int | None:

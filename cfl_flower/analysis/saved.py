@@ -15,9 +15,7 @@ import numpy as np
 
 from cfl_flower.building import build, locate
 from cfl_flower.config.overrides import first_line, quoted
-from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.reading.files import intact
-from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.environment.plugins import allowed_packages
 from cfl_flower.errors import CflError, ConfigError, one_line, printable
@@ -60,8 +58,6 @@ class SavedRun:
     """What `summary.json` has; nothing for an unfinished run."""
     failure: str = ""
     """Why the last attempt failed, if it did."""
-    composed: Timeline | None = None
-    """The timeline of its configuration, if that has been composed."""
 
     @property
     def data(self) -> str | None:
@@ -163,7 +159,7 @@ class SavedRun:
     @property
     def on_own_data(self) -> bool:
         """Whether the clients were devices with folders of their own."""
-        return not self._known and isinstance(self.build("dataset")[0], Folder)
+        return not (self.folder / CONCEPTS).is_file()
 
     @property
     def complete(self) -> bool:
@@ -177,40 +173,26 @@ class SavedRun:
         return rounds, np.array([row[key] for row in known], float)
 
     @cached_property
-    def _known(self) -> tuple[list[int], IntArray, list[int]] | None:
+    def _known(self) -> tuple[list[int], IntArray, list[int]]:
         """What `concepts.json` has: rounds, and each client's concept from them on.
 
         The latter of shape (rounds, clients), and the first change after the run, if
-        there is one. None for devices and earlier versions.
+        there is one. Devices with folders of their own have one concept.
         """
         path = self.folder / CONCEPTS
-        if not path.is_file():
-            return None
+        count = int(self.resolved["clients"])
+        if self.on_own_data:
+            return [1], np.zeros((1, count), np.int64), []
         with intact(path, f"repair it, or delete {self.folder} and repeat the run"):
             found = json.loads(path.read_text(encoding="utf-8"))
             rounds = [int(server_round) for server_round in found["rounds"]]
             if rounds != sorted({1, *rounds}):
                 raise ValueError(f"rounds are {rounds}, not from 1 on in order")
             concepts = np.array(found["concepts"], np.int64)
-            if concepts.shape != (len(rounds), self.resolved["clients"]):
+            if concepts.shape != (len(rounds), count):
                 raise ValueError(f"concepts are of shape {concepts.shape}")
             later = [int(found["next"])] if found["next"] else []
         return rounds, concepts, later
-
-    @cached_property
-    def timeline(self) -> Timeline:
-        """The true concepts of simulated clients."""
-        if self.composed is not None:
-            return self.composed
-        partition, drift, dataset = self.build("partition", "drift", "dataset")
-        return Timeline(
-            partition,
-            drift.events,
-            int(self.resolved["clients"]),
-            dataset.classes,
-            int(self.resolved["seed"]),
-            int(self.resolved["rounds"]),
-        )
 
     def concepts(self) -> IntArray:
         """Return the true concept of each tested client in each round.
@@ -224,16 +206,9 @@ class SavedRun:
                 f"{self.folder} has tests of client {max(numbers)}, but "
                 f"clients={self.resolved['clients']}; its files are damaged"
             )
-        if self._known:
-            begins, concepts, _ = self._known
-            periods = [
-                bisect_right(begins, server_round) - 1 for server_round in rounds
-            ]
-            return concepts[np.ix_(periods, numbers)].T
-        found = [
-            self.timeline.concepts(server_round)[numbers] for server_round in rounds
-        ]
-        return np.stack(found, axis=1)
+        begins, concepts, _ = self._known
+        periods = [bisect_right(begins, server_round) - 1 for server_round in rounds]
+        return concepts[np.ix_(periods, numbers)].T
 
     def tested_concepts(self) -> dict[ClientId, list[int]]:
         """Return the true concept that each client is tested on in each round.
@@ -247,10 +222,8 @@ class SavedRun:
     @property
     def changes(self) -> list[int]:
         """The rounds at whose start anything changes, and the first after the last."""
-        if self._known:
-            begins, _, later = self._known
-            return [*begins[1:], *later]
-        return self.timeline.changes
+        begins, _, later = self._known
+        return [*begins[1:], *later]
 
     @property
     def drifts(self) -> list[int]:
@@ -283,8 +256,8 @@ class SavedRun:
         return found
 
 
-def load_run(folder: Path, composed: Timeline | None = None) -> SavedRun:
-    """Read a run directory, whose timeline may be composed already.
+def load_run(folder: Path) -> SavedRun:
+    """Read a run directory.
 
     Raises
     ------
@@ -309,12 +282,10 @@ def load_run(folder: Path, composed: Timeline | None = None) -> SavedRun:
     try:
         overrides = shlex.split(_read(path).partition("\n")[0].removeprefix("# "))
         overrides = overrides[len(RUN) :]
-        run = SavedRun(
-            folder, overrides, config, rounds, tests, summary, failure, composed
-        )
+        run = SavedRun(folder, overrides, config, rounds, tests, summary, failure)
         if max(int(config["clients"]), int(config["rounds"])) > LARGEST_RUN:
             raise ConfigError(f"more than {LARGEST_RUN} clients or rounds")
-        # Reads or composes the timeline: what makes no sense raises here.
+        # Reads the concepts: what makes no sense raises here.
         _ = run.drifts
     except (*UNREADABLE, CflError) as error:
         why = f"{type(error).__name__}: {first_line(error)}"
@@ -338,7 +309,7 @@ def read_finished(config: RunConfig) -> SavedRun | None:
             f"{folder / 'rounds.jsonl'} has {done} rounds, but is complete with "
             f"{config.rounds} by its summary.json; delete the folder and repeat the run"
         )
-    return load_run(folder, config.timeline)
+    return load_run(folder)
 
 
 def _read(path: Path) -> str:

@@ -10,12 +10,7 @@ from typing import NamedTuple
 from rich.markup import escape
 from rich.table import Table as DrawnTable
 
-from cfl_flower.analysis.drift_metrics import (
-    MEASURED,
-    Recovery,
-    Score,
-    measure_recoveries,
-)
+from cfl_flower.analysis.drift_metrics import MEASURED, Score, Scores
 from cfl_flower.analysis.leads import (
     TESTED,
     Lead,
@@ -23,7 +18,6 @@ from cfl_flower.analysis.leads import (
     find_leads,
     mean_and_deviation,
 )
-from cfl_flower.types import Json
 
 
 class Column(NamedTuple):
@@ -168,7 +162,7 @@ def markdown(
 
 def score_table(
     title: str,
-    scores: Mapping[str, Mapping[int, Score]],
+    scores: Scores,
     columns: Sequence[Column] = ACCURACIES,
     caption: str = "",
 ) -> Table:
@@ -177,8 +171,7 @@ def score_table(
     Several seeds give their mean and standard deviation. A column without any number is
     left out; the caption names those of what was never reached.
     """
-    rows = {name: list(seeds.values()) for name, seeds in scores.items()}
-    done = [entries for entries in rows.values() if entries]
+    done = [entries for entries in scores.values() if entries]
     found = {each: {cell(entries, each) for entries in done} for each in columns}
     shown = [each for each in columns if not done or found[each] - {"-", NEVER}]
     never = [
@@ -188,12 +181,12 @@ def score_table(
         caption = f"{caption}\n{NEVER}, of all methods: {', '.join(never)}".strip()
     cells = {
         name: [cell(entries, column) for column in shown] if entries else []
-        for name, entries in rows.items()
+        for name, entries in scores.items()
     }
     numbers = {
         each.heading: {
-            name: {seed: each.number(entry) for seed, entry in seeds.items()}
-            for name, seeds in scores.items()
+            name: {entry["seed"]: each.number(entry) for entry in entries}
+            for name, entries in scores.items()
         }
         for each in shown
         if each in COMPARED
@@ -202,11 +195,15 @@ def score_table(
     return replace(made, numbers=numbers)
 
 
-def lead_table(title: str, pairs: Mapping[str, Sequence[tuple[Score, Score]]]) -> Table:
-    """Lay out leads over a reference method, a row per method.
-
-    From the scores of a method and of the reference, for each seed that both have.
-    """
+def lead_tables(scores: Scores, reference: str) -> list[Table]:
+    """Lay out leads over a reference method, a row per method, with several seeds."""
+    pairs = {
+        name: [(entry, entry["rival"]) for entry in entries if entry["rival"]]
+        for name, entries in scores.items()
+    }
+    pairs = {name: each for name, each in pairs.items() if each}
+    if max(map(len, pairs.values()), default=0) < 2:
+        return []
     columns = [
         find_leads(
             {
@@ -217,35 +214,13 @@ def lead_table(title: str, pairs: Mapping[str, Sequence[tuple[Score, Score]]]) -
         for led in LED
     ]
     rows = {name: [say_lead(leads.get(name)) for leads in columns] for name in pairs}
-    return new_table(title, [led.heading for led in LED], rows, TESTED)
+    title = f"lead over {reference}, in points"
+    return [new_table(title, [led.heading for led in LED], rows, TESTED)]
 
 
 def say_lead(lead: Lead | None) -> str:
     """Return a lead in points; a dash without any."""
     return lead.in_points() if lead else "-"
-
-
-def drift_table(
-    title: str,
-    runs: Mapping[str, Sequence[Sequence[Mapping[str, Json]]]],
-    drifts: Sequence[int],
-) -> Table:
-    """Lay out the accuracy before and after each drift, a row per method.
-
-    ``runs`` has the lines of `rounds.jsonl` of each seed of a method, ``drifts`` the
-    rounds at whose start the data changed.
-    """
-    rows = {}
-    for name, seeds in runs.items():
-        found = zip(*(measure_recoveries(s, drifts) for s in seeds), strict=True)
-        rows[name] = [_recovery(each) for each in found]
-    return new_table(title, [f"round {drift}" for drift in drifts], rows)
-
-
-def _recovery(seeds: Sequence[Recovery]) -> str:
-    """Write the accuracies of one drift, each a mean over seeds that all have it."""
-    columns = zip(*((e.before, e.just_after, e.recovered) for e in seeds), strict=True)
-    return " → ".join(mean_and_deviation(each, 100, ".1f") or "-" for each in columns)
 
 
 def cell(entries: Sequence[Score], column: Column) -> str:

@@ -1,4 +1,4 @@
-"""The effect of a swept setting on every method: tables of methods by its values."""
+"""What runs are called by their settings, and tables by the values of a swept one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from cfl_flower.analysis.drift_metrics import mean_of_known
-from cfl_flower.analysis.leads import Seeds, mean_and_deviation
+from cfl_flower.analysis.leads import mean_and_deviation
 from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.analysis.scorecards import FAILED, Table, new_table
 from cfl_flower.settings import show_value
@@ -15,6 +15,9 @@ from cfl_flower.types import Json
 
 MOST_KEYS = 3
 """Settings that columns can differ in: runs that differ in more are no sweep."""
+
+OF_A_SEED = ("seed", "output_dir", "resume")
+"""Settings in which the seeds of a method differ."""
 
 Rounds = Sequence[Mapping[str, Json]]
 
@@ -48,24 +51,22 @@ def sweep_tables(runs: Sequence[SavedRun]) -> list[Table]:
     The runs are of any methods, seeds and data: those of a column saw the same ones.
     No table if only methods, their own settings and seeds differ.
     """
-    configs = [run.resolved for run in runs]
-    columns = [_settings(config, own=False) for config in configs]
-    swept = differing(columns)
-    labels = [_label(column, swept) for column in columns]
+    swept = differing([_settings(run) for run in runs])
     if not 0 < len(swept) <= MOST_KEYS:
         return []
-    names = [_method(config, configs) for config in configs]
+    names = name_methods(runs)
+    labels = name_settings(runs)
     done = [run.rounds for run in runs if run.complete]
     attacked = any("accuracy_honest" in rounds[-1] for rounds in done)
     tables = []
     for title, measure in (MEASURES | (ATTACKED if attacked else {})).items():
         numbers: dict[str, dict[str, dict[int, float | None]]] = {}
-        for run, name, column in zip(runs, names, labels, strict=True):
-            seeds = numbers.setdefault(column, {}).setdefault(name, {})
+        for run, name, label in zip(runs, names, labels, strict=True):
+            seeds = numbers.setdefault(label, {}).setdefault(name, {})
             known = run.complete and run.rounds
             seeds[run.resolved["seed"]] = measure(run.rounds) if known else None
         rows = {
-            name: [_cell(column.get(name)) for column in numbers.values()]
+            name: [_cell(column.get(name, {})) for column in numbers.values()]
             for name in dict.fromkeys(names)
         }
         what = f"{title}, in %, by {', '.join(swept)}"
@@ -73,10 +74,28 @@ def sweep_tables(runs: Sequence[SavedRun]) -> list[Table]:
     return tables
 
 
-def _cell(seeds: Seeds | None) -> str:
+def _cell(seeds: Mapping[int, float | None]) -> str:
     if not seeds:
         return "-"
     return mean_and_deviation(list(seeds.values()), 100, ".1f") or FAILED
+
+
+def name_methods(runs: Sequence[SavedRun]) -> list[str]:
+    """Name the method of each run, with its own settings where several are compared."""
+    own = [dict(_flat(run.resolved["strategy"])) for run in runs]
+    found = []
+    for run, settings in zip(runs, own, strict=True):
+        pairs = zip(runs, own, strict=True)
+        same = [each for other, each in pairs if other.strategy == run.strategy]
+        found.append(f"{run.strategy} {_label(settings, differing(same))}".rstrip())
+    return found
+
+
+def name_settings(runs: Sequence[SavedRun]) -> list[str]:
+    """Name each run by all other settings in which the runs differ."""
+    settings = [_settings(run) for run in runs]
+    keys = differing(settings)
+    return [_label(each, keys) for each in settings]
 
 
 def differing(settings: Sequence[Mapping[str, Json]]) -> list[str]:
@@ -98,13 +117,13 @@ def differing(settings: Sequence[Mapping[str, Json]]) -> list[str]:
     ['guard', 'guard.trim']
     """
     keys = dict.fromkeys(key for each in settings for key in each)
-    absent = object()
-    found = []
-    for key in keys:
-        first = settings[0].get(key, absent)
-        if any(each.get(key, absent) != first for each in settings):
-            found.append(key)
+    found = [key for key in keys if len(_values(key, settings)) > 1]
     return [key for key in found if _differs_within_option(key, found, settings)]
+
+
+def _values(key: str, settings: Sequence[Mapping[str, Json]]) -> set[str]:
+    """Return the values of a key, as text; None stands for an absent one."""
+    return {repr(each.get(key)) if key in each else "" for each in settings}
 
 
 def _differs_within_option(
@@ -114,21 +133,17 @@ def _differs_within_option(
     group = next((each for each in found if key.startswith(f"{each}.")), None)
     if group is None:
         return True
-    values: dict[str, set[str]] = {}
-    for each in settings:
-        values.setdefault(str(each.get(group)), set()).add(str(each.get(key)))
-    return any(len(several) > 1 for several in values.values())
+    options = {str(each.get(group)) for each in settings}
+    return any(
+        len(_values(key, [s for s in settings if str(s.get(group)) == option])) > 1
+        for option in options
+    )
 
 
-def _settings(config: Mapping[str, Json], own: bool) -> dict[str, Json]:
-    """Return a run's settings by their paths: the method's own ones, or all others."""
-    left_out = ("seed", "output_dir", "resume", "strategy")
-    nodes = {
-        key: value
-        for key, value in config.items()
-        if (key == "strategy" if own else key not in left_out)
-    }
-    return dict(_flat(nodes))
+def _settings(run: SavedRun) -> dict[str, Json]:
+    """Return the settings outside of the method, by their paths."""
+    left_out = (*OF_A_SEED, "strategy")
+    return dict(_flat({k: v for k, v in run.resolved.items() if k not in left_out}))
 
 
 def _flat(node: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, Json]]:
@@ -136,17 +151,10 @@ def _flat(node: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, Jso
         if isinstance(value, Mapping):
             if "name" in value:
                 yield f"{prefix}{key}", value["name"]
-            inner = {k: v for k, v in value.items() if k not in ("name", "_target_")}
+            inner = {k: v for k, v in value.items() if k != "name"}
             yield from _flat(inner, f"{prefix}{key}.")
-        else:
+        elif key != "_target_":
             yield f"{prefix}{key}", value
-
-
-def _method(config: Mapping[str, Json], configs: Sequence[Mapping[str, Json]]) -> str:
-    """Name a method, with its own settings where several are compared."""
-    name = config["strategy"]["name"]
-    same = [_settings(c, own=True) for c in configs if c["strategy"]["name"] == name]
-    return f"{name} {_label(_settings(config, own=True), differing(same))}".rstrip()
 
 
 def _label(settings: Mapping[str, Json], keys: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from cfl_flower.analysis.baselines import BOUND
-from cfl_flower.analysis.comparison import Rows
+from cfl_flower.analysis.drift_metrics import Scores
 from cfl_flower.analysis.leads import Lead, leads_over, mean_and_deviation
 
 BOUNDS = ("local", BOUND)
@@ -14,7 +14,7 @@ MOMENTS = {"final": "at the end", "mean": "on average over the rounds"}
 """The accuracies that a method can lead by: the second where the first is unknown."""
 
 
-def finding(rows: Rows) -> str:
+def finding(scores: Scores) -> str:
     """Say who is the most accurate, and by how much; nothing if nobody can lead.
 
     The lead is over the next method, with its 95% interval. All runs have the accuracy
@@ -22,9 +22,9 @@ def finding(rows: Rows) -> str:
     """
     for key, when in MOMENTS.items():
         values = {
-            name: {each.run.resolved["seed"]: each.score[key] for each in row}
-            for name, row in rows.items()
-            if row[0].run.strategy not in BOUNDS
+            name: {each["seed"]: each[key] for each in row}
+            for name, row in scores.items()
+            if name.split()[0] not in BOUNDS
         }
         if not values or any(None in each.values() for each in values.values()):
             continue

@@ -27,6 +27,8 @@ from simulations.reporting.charts import (
 
 MOST_COLUMNS = 10
 """Rounds of a river."""
+MOST_CLUSTERS = 20
+"""Of a river."""
 GAP = 0.02
 """Between the clusters of a round, as a share of all clients."""
 MOSTLY = 0.8
@@ -42,10 +44,11 @@ WITH_TINTS = (
 
 
 def shares_clusters(run: SavedRun) -> bool:
-    """Return whether some clients, and not all, were in a cluster in any round."""
-    sizes = (row["cluster_sizes"] or () for row in run.rounds)
+    """Return whether some clients, and not all, were in one of a few clusters."""
+    sizes = [row["cluster_sizes"] or () for row in run.rounds]
+    few = all(sum(map(bool, each)) <= MOST_CLUSTERS for each in sizes)
     # Clients that join or leave change how many clusters of their own there are.
-    return any(max(each, default=0) not in (0, 1, sum(each)) for each in sizes)
+    return few and any(max(each, default=0) not in (0, 1, sum(each)) for each in sizes)
 
 
 def colour(number: int) -> str:

@@ -16,16 +16,16 @@ from cfl_flower.analysis.baselines import (
     require_reference,
 )
 from cfl_flower.analysis.comparison import (
-    Compared,
     by_stream,
+    describe,
     find_failures,
     find_share,
     group_seeds,
     make_tables,
-    with_references,
+    score_runs,
 )
 from cfl_flower.analysis.drift_metrics import MEASURED as CHOSEN
-from cfl_flower.analysis.idle import count_clusters
+from cfl_flower.analysis.drift_metrics import Scores
 from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.analysis.scorecards import Table
 from cfl_flower.types import Json
@@ -86,16 +86,23 @@ class Stream:
         kept = [(line, [run for run in line.runs if run.rounds]) for line in self.lines]
         return [Line(line.label, runs, line.number) for line, runs in kept if runs]
 
+    @property
+    def runs(self) -> dict[str, Sequence[SavedRun]]:
+        """The runs with finished rounds, by their method."""
+        return {line.label: line.runs for line in self.begun}
+
     @cached_property
-    def rows(self) -> dict[str, list[Compared]]:
-        """The runs with finished rounds, each beside its reference."""
-        runs = {line.label: line.runs for line in self.begun}
-        return with_references(runs, self.reference)
+    def scores(self) -> Scores:
+        """The scores of these runs."""
+        return score_runs(self.runs, self.reference)
 
     @cached_property
     def tables(self) -> list[Table]:
         """The scores, leads and costs of its methods."""
-        return make_tables(self.title, self.rows) if self.rows else []
+        if not self.begun:
+            return []
+        heading = describe(self.begun[0].runs[0])
+        return make_tables(heading, self.runs, self.scores, self.reference)
 
     @cached_property
     def pictures(self) -> list[Picture]:
@@ -133,7 +140,7 @@ class Stream:
             label: (run, match_clusters(run))
             for label, run in runs.items()
             # One cluster of all, or one for each client, are better said than drawn.
-            if shares_clusters(run) and max(count_clusters(run)) <= MOST_CLUSTERS
+            if shares_clusters(run)
         }
         if not found:
             return []
@@ -170,12 +177,12 @@ class Stream:
     @property
     def failures(self) -> list[str]:
         """How little of the samples there was, and how much of each method failed."""
-        return find_share(self.rows) + find_failures(self.rows)
+        return find_share(self.runs) + find_failures(self.scores)
 
     @cached_property
     def finding(self) -> str:
         """Who leads, and by how much."""
-        return finding(self.rows)
+        return finding(self.scores)
 
 
 MEASURED = {
@@ -189,8 +196,6 @@ MEASURED = {
 ALL_MEASURED = MEASURED | {
     key: (label, f"Chosen: {label}.") for key, label in CHOSEN.items()
 }
-MOST_CLUSTERS = 20
-"""In a river."""
 
 
 def _describe(resolved: Mapping[str, Json]) -> list[str]:

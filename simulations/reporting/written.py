@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 
-from cfl_flower.analysis.comparison import Rows
-from cfl_flower.analysis.drift_metrics import mean_of_known
+from cfl_flower.analysis.comparison import Runs
+from cfl_flower.analysis.drift_metrics import Score, Scores, mean_of_known
 from cfl_flower.analysis.leads import Seeds, leads_over
 from cfl_flower.analysis.scorecards import Table
 from cfl_flower.settings import require
@@ -143,21 +142,22 @@ def _cell(value: object) -> object:
     return f"'{value}" if formula else value
 
 
-def to_csv(streams: Iterable[tuple[str, Rows]]) -> str:
-    """Write every run's score with its stream of data, its method and its seed.
+def to_frame(streams: Iterable[tuple[str, Runs, Scores]]) -> pd.DataFrame:
+    """Return a row for each run: its stream, method, seed, score and folder.
 
-    Accuracies are shares, bytes are bytes, times seconds; empty is what was not
-    measured. Without any run there is no text.
+    Accuracies are shares, bytes are bytes, times seconds. No text is a formula.
     """
-    records = []
-    for stream, rows in streams:
-        for label, each in (
-            (label, each) for label, row in rows.items() for each in row
-        ):
-            record: dict[str, Any] = {"stream": stream, "method": label}
-            record |= {"seed": each.run.resolved["seed"], **each.score}
-            record["folder"] = str(each.run.folder)
-            records.append({key: _cell(value) for key, value in record.items()})
-    # Measures that only some runs chose stand last. Whole numbers stay whole.
-    frame = pd.DataFrame(records, dtype=object)
-    return frame.to_csv(index=False, lineterminator="\n") if records else ""
+    records: list[Score] = [
+        {"stream": stream, "method": label, **each, "folder": str(run.folder)}
+        for stream, runs, scores in streams
+        for label, row in scores.items()
+        for run, each in zip(runs[label], row, strict=True)
+    ]
+    cells = [{key: _cell(each[key]) for key in each} for each in records]
+    # Whole numbers stay whole.
+    return pd.DataFrame(cells, dtype=object).drop(columns="rival", errors="ignore")
+
+
+def to_csv(frame: pd.DataFrame) -> str:
+    """Write the scores of runs; empty is what was not measured, and what has no run."""
+    return "" if frame.empty else frame.to_csv(index=False, lineterminator="\n")

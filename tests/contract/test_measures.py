@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfl_flower.analysis.comparison import Compared
+from cfl_flower.analysis.comparison import score_runs
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.errors import ConfigError
 from tests.conftest import Runner
@@ -87,7 +87,7 @@ def test_what_was_forgotten_is_of_saved_runs(
     moved = concepts[:, 0] != concepts[:, 2]
     accuracies = run.table("accuracy")
     lost = accuracies[moved, 1 - place] - accuracies[moved, 4 - place]
-    found = Compared(run, None).score["forgetting"]
+    found = score_runs({"": [run]})[""][0]["forgetting"]
     assert found == pytest.approx(lost.mean())
     assert "forgetting" not in run.rounds[-1]
 

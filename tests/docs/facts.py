@@ -25,7 +25,6 @@ from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.environment.plugins import CONF
 from simulations.papers.published import RESULTS, STATES, load_tables
-from simulations.scoreboard import PAPERS, lines
 from simulations.track import ROWS
 from simulations.tracking.page import (
     TUNED,
@@ -34,6 +33,7 @@ from simulations.tracking.page import (
     ranks_of,
 )
 from simulations.tracking.rows import TrackRow, load_protocol, read_rows
+from tests.docs.scoreboard import PAPERS, lines
 
 ROOT = CONF.parent
 

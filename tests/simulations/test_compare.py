@@ -185,9 +185,9 @@ def test_killed_in_the_middle_the_same_command_goes_on(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("strategy=fedavg --bare", ["fedavg; 1 seed; 1 run to"]),
-        ("strategy=ifca seed=0,1,2", ["ifca, oracle; 3 seeds; ", " runs to carry out"]),
-        ("strategy=fedprox seed=0,1 drift=regroup,rotate", ["; 2 seeds; "]),
+        ("strategy=fedavg --bare", ["methods: fedavg; seeds: 1; runs: 1, of which 1 "]),
+        ("strategy=ifca seed=0,1,2", ["ifca, oracle; seeds: 3; ", "runs: 18"]),
+        ("strategy=fedprox seed=0,1 drift=regroup,rotate", ["seeds: 2"]),
     ],
 )
 def test_a_dry_run_says_what_there_is_to_do(
@@ -197,7 +197,7 @@ def test_a_dry_run_says_what_there_is_to_do(
     assert main([*arguments.split(), "--dry-run", "-q", "rounds=3", place]) == 0
     said = " ".join(capsys.readouterr().err.split())
     assert all(each in said for each in told)
-    assert re.search(r"at a time, in about \d+:\d\d here", said)
+    assert "at a time" in said
     assert "--dry-run" not in said
     assert not list(tmp_path.rglob("rounds.jsonl"))
 

@@ -30,6 +30,7 @@ from simulations.papers.published import (
     load_tables,
 )
 from simulations.reproduce import Reproduction, main
+from tests.docs import scoreboard
 
 TABLES = load_tables()
 PRESETS = {
@@ -397,7 +398,7 @@ def test_figures_are_kept_by_seed_and_written_into_pages_as_they_were(
         assert main([*command, "--seeds", seeds, "--scale", "0.5", "--record"]) == 0
         printed = capsys.readouterr().out
         figures = recorded.load()["figures"]
-        page = "".join(recorded.of_table(published.load_tables()["gain"], figures))
+        page = "".join(scoreboard.of_table(published.load_tables()["gain"], figures))
         assert "0.5 of the rounds" in page
         (row,) = (line for line in page.splitlines() if "| local |" in line)
         assert row.endswith(" | 2 |")

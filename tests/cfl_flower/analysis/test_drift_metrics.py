@@ -12,7 +12,6 @@ from cfl_flower.analysis.drift_metrics import (
     count_moved,
     forgetting,
     make_reference,
-    measure_recoveries,
     score,
 )
 from cfl_flower.analysis.scorecards import (
@@ -20,7 +19,6 @@ from cfl_flower.analysis.scorecards import (
     COSTS,
     Column,
     cell,
-    drift_table,
     score_table,
 )
 
@@ -68,9 +66,9 @@ def test_sparse_tests_are_scored_from_the_tested_rounds() -> None:
     assert found["recovered"] == pytest.approx((0.7 + 0.7) / 2)
     assert found["never_recovered"]  # 0.7 in the only test of rounds 5 to 7
     # From round 8 to the first test that shows it, in round 9.
-    (second,) = measure_recoveries(lines, [8])
-    assert (second.before, second.recovered, second.rounds) == (0.7, 0.7, 2)
-    assert score(lines, [8])["bytes_to_recover"] == 2 * 30
+    second = score(lines, [8])
+    assert (second["before"], second["recovered"]) == (0.7, 0.7)
+    assert (second["rounds_to_recover"], second["bytes_to_recover"]) == (2, 2 * 30)
 
 
 @pytest.mark.parametrize(
@@ -133,10 +131,17 @@ def test_costs_and_clusters_equal_the_values_computed_by_hand() -> None:
     assert score(lines, [3])["churn"] is None
 
 
+def seeded(scores: dict[str, list[Score]]) -> dict[str, list[Score]]:
+    """Return scores with their seeds."""
+    return {
+        name: [{"seed": seed, **each} for seed, each in enumerate(entries)]
+        for name, entries in scores.items()
+    }
+
+
 def cells(scores: dict[str, list[Score]], columns: Sequence[Column]) -> list[list[str]]:
     """Return the cells of a printed table, row by row."""
-    numbered = {name: dict(enumerate(entries)) for name, entries in scores.items()}
-    made = score_table("title", numbered, columns, "a caption")
+    made = score_table("title", seeded(scores), columns, "a caption")
     assert "a caption" in made.caption
     return [list(line) for line in made.lines]
 
@@ -169,19 +174,6 @@ def test_seeds_share_a_row_with_mean_and_deviation() -> None:
 def test_last_ten_is_the_mean_of_the_last_tested_rounds() -> None:
     found = score(rounds(*[0.0] * 5, *[0.4] * 9, None, 0.6), [])
     assert (found["final"], found["last_ten"]) == (0.6, pytest.approx(0.42))
-
-
-def test_a_drift_table_has_the_mean_over_seeds_for_each_drift() -> None:
-    first = rounds(0.8, 0.9, 0.5, 0.7, 0.6, 0.8)
-    second = rounds(0.6, 0.7, None, 0.5, 0.4, 0.6)
-    runs = {"a": [first, second], "b": [], "c": [second]}
-    drawn = drift_table("title", runs, [3, 5])
-    rows = [" ".join(line) for line in drawn.lines]
-    # One of the seeds was not tested in round 3: its mean would be the other's number.
-    assert "80.0 ± 14.1 → - → 60.0 ± 14.1" in rows[0]
-    assert "60.0 ± 14.1 → 50.0 ± 14.1 → 70.0 ± 14.1" in rows[0]
-    assert "failed" in rows[1]
-    assert "70.0 → - → 50.0" in rows[2]
 
 
 def test_time_to_accuracy_ends_with_the_round_from_which_it_stays() -> None:
@@ -290,7 +282,7 @@ def test_epsilon_has_a_column_where_it_was_measured() -> None:
     private = score(measured, [])
     assert plain["epsilon"] is None
     headings = [
-        score_table("cost", {"fedavg": {0: each}}, COSTS).headings
+        score_table("cost", seeded({"fedavg": [each]}), COSTS).headings
         for each in (plain, private)
     ]
     assert "epsilon" not in headings[0]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from simulations.papers.published import Cell, load_tables, suffix
-from simulations.papers.recorded import load, read_outcome
+from simulations.papers.recorded import load
+from tests.docs.scoreboard import read_outcome
 
 KNOWN = load()
 TABLES = load_tables()

@@ -8,19 +8,26 @@ from statistics import fmean
 import pytest
 
 from simulations.papers.published import load_elsewhere, load_tables
-from simulations.papers.recorded import figure_name, load, read_outcome
-from simulations.scoreboard import PAGE, PAPERS, lines, page, with_recorded
+from simulations.papers.recorded import figure_name, load
+from tests.docs.scoreboard import (
+    PAGE,
+    PAPERS,
+    lines,
+    page,
+    read_outcome,
+    with_recorded,
+)
 
 
 def test_scoreboard_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == page(), "run python -m simulations.scoreboard"
+    assert PAGE.read_text() == page(), "run make docs"
 
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_tables_of_a_papers_page_are_what_its_runs_gave(paper: str) -> None:
     words = PAGE.with_name(f"{paper}.md").read_text()
     assert words.count("<!-- recorded -->") == words.count("<!-- end of recorded -->")
-    assert words == with_recorded(paper), "run python -m simulations.scoreboard"
+    assert words == with_recorded(paper), "run make docs"
 
 
 def test_every_table_and_figure_has_a_line_with_evidence() -> None:

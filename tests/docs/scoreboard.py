@@ -1,6 +1,6 @@
 """How every table and figure of the five papers stands here, on one page.
 
-    python -m simulations.scoreboard
+    python -m tests.docs.scoreboard
 
 writes docs/results/README.md from published.yaml, which `simulations.reproduce` runs,
 and from the papers' pages, which say in short what holds; and the tables of these pages
@@ -12,21 +12,32 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from cfl_flower.analysis.leads import TESTED
 from cfl_flower.analysis.scorecards import markdown
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import CONF
+from cfl_flower.types import Json
+from simulations.papers.measured import (
+    HEADER,
+    TEXTS,
+    Outcome,
+    verdict,
+)
+from simulations.papers.measured import (
+    lines as written,
+)
 from simulations.papers.published import (
-    PUBLISHED,
     RESULTS,
     STATES,
     PublishedTable,
     load_elsewhere,
     load_tables,
 )
-from simulations.papers.recorded import section
+from simulations.papers.recorded import figure_name, load
 
 PAGE = CONF.parent / "docs" / "results" / "README.md"
 
@@ -42,8 +53,21 @@ MARKED = re.compile("(<!-- recorded -->\n).*?(<!-- end of recorded -->)", re.DOT
 
 IN_SHORT = re.compile(r"\*\*In short:\*\* (.*?)\n\n", re.DOTALL)
 
-HEAD = PUBLISHED.with_name("scoreboard.md")
+HEAD = Path(__file__).with_name("scoreboard.md")
 """The template of what stands above the lines."""
+
+
+EMPTY = {"-", verdict(None, 0)}
+"""What is said where there is nothing to say."""
+
+RECORDED = f"""Written by `make docs` from
+[recorded.json](../../simulations/papers/recorded.json), which has the commit and the
+figures of each run. `reproduce TABLE --record` adds runs to it.
+
+* `ours`: ±: the standard deviation over the seeds.
+* `lead`: {TESTED}
+
+"""
 
 
 class Line(NamedTuple):
@@ -112,12 +136,50 @@ def with_recorded(paper: str) -> str:
     return MARKED.sub(lambda found: found[1] + section(paper) + found[2], words)
 
 
+def section(prefix: str) -> str:
+    """Return the tables of a paper's recorded figures, as Markdown."""
+    figures = load()["figures"]
+    found = RECORDED
+    for table in load_tables().values():
+        if table.name.startswith(f"{prefix}_"):
+            found += "".join(of_table(table, figures))
+    return found
+
+
+def of_table(table: PublishedTable, figures: Mapping[str, Json]) -> Iterator[str]:
+    """Yield a table with its heading for each part of the rounds that was run."""
+    own = [name for name in figures if name.startswith(f"{table.name}/")]
+    for scale in sorted({figures[name]["scale"] for name in own}, reverse=True):
+        outcomes = []
+        for cell in table.cells([], []):
+            figure = figures.get(figure_name(table, cell, scale))
+            if figure is not None:
+                outcomes.append((cell, read_outcome(figure)))
+        part = "" if scale == 1 else f", after {scale:g} of the rounds"
+        title = table.title.partition(", ")[2]
+        yield f"### {title}{part}\n`{table.name}`: {table.unit}; {table.source}\n\n"
+        seeds = [str(len(outcome.values)) for _, outcome in outcomes]
+        columns = [
+            *zip(HEADER, *written(table, outcomes, scale), strict=True),
+            ("seeds", *seeds),
+        ]
+        kept = [column for column in columns if set(column[1:]) - EMPTY]
+        header, *rows = zip(*kept, strict=True)
+        yield markdown(header, rows, TEXTS) + "\n\n"
+
+
+def read_outcome(figure: Json) -> Outcome:
+    """Return an outcome as it was recorded."""
+    values = {int(seed): value for seed, value in figure["values"].items()}
+    tail = {int(seed): value for seed, value in figure["last_ten"].items()}
+    return Outcome(values, tail)
+
+
 def main() -> int:
     """Write the pages and return the exit code."""
     write_atomically(PAGE, page().encode())
     for paper in PAPERS:
         write_atomically(PAGE.with_name(f"{paper}.md"), with_recorded(paper).encode())
-    print(f"saved in {PAGE.parent}")
     return 0
 
 
