@@ -8,8 +8,6 @@ A cell is the accuracy of the honest clients after the last round, in percent: i
 over the seeds, and the lowest. Runs are kept in the folder, and read when asked again.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

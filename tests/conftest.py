@@ -1,7 +1,5 @@
 """What all tests share: small real runs, in process."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

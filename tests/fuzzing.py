@@ -1,7 +1,5 @@
 """Seeded mutations of real messages and files."""
 
-from __future__ import annotations
-
 import json
 import random
 import struct

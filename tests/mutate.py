@@ -14,8 +14,6 @@ part of a module's path, it is the turn of the day, one of 30. ``--sample N`` tr
 about one wrong line in N.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """One fact a statement: what STATEMENTS finds is not in the source."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from pathlib import Path
@@ -66,7 +64,7 @@ STATEMENTS: list[Callable[[ast.AST], bool]] = [
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_source_has_one_fact_a_statement(package: str) -> None:
+def test_source_has_one_fact_a_statement(package):
     found = [
         f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}: {rule.__name__}"
         for path in sorted((ROOT / package).rglob("*.py"))

@@ -1,7 +1,5 @@
 """A client's surroundings on digits, without a server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """APFL's client against its paper."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -44,15 +42,13 @@ def gradient(stream: Stream, weights: Vector) -> Vector:
 @pytest.mark.parametrize(
     ("start", "expected"), [(0.5, 0.7), (0.1, 0.3), (0.95, 1.0), (-5.0, 0.0)]
 )
-def test_alpha_moves_against_its_gradient_within_0_and_1(
-    start: float, expected: float
-) -> None:
+def test_alpha_moves_against_its_gradient_within_0_and_1(start, expected):
     # <v - w, g> = 2 * 1 - 1 * 4 = -2.
     apart, along = torch.tensor([2.0, 1.0]), torch.tensor([1.0, -4.0])
     assert next_alpha(start, apart, along, RATE) == pytest.approx(expected)
 
 
-def test_two_rounds_by_the_equations(stream: Stream, make_context: MakeContext) -> None:
+def test_two_rounds_by_the_equations(stream, make_context):
     first = prepare(make_context, 1)
     (sent,), count, _ = APFLClient(first).fit([W0], {})
     assert count == len(stream.view(2, 1).labels)
@@ -80,21 +76,19 @@ def test_two_rounds_by_the_equations(stream: Stream, make_context: MakeContext) 
     assert served.dtype == np.float32
 
 
-def test_alpha_stays_if_it_does_not_adapt(make_context: MakeContext) -> None:
+def test_alpha_stays_if_it_does_not_adapt(make_context):
     for round, received in ((1, W0), (2, W1)):
         context = prepare(make_context, round, adaptive=False, alpha=0.25)
         APFLClient(context).fit([received], {})
     assert context.state.load(3)["alpha"].tolist() == [0.25]
 
 
-def test_who_has_not_trained_is_served_the_global_model(
-    make_context: MakeContext,
-) -> None:
+def test_who_has_not_trained_is_served_the_global_model(make_context):
     served = APFLClient(prepare(make_context, 1)).served([W1])
     assert served == pytest.approx(W1, abs=1e-7)
 
 
-def test_both_models_are_counted_as_work(make_context: MakeContext) -> None:
+def test_both_models_are_counted_as_work(make_context):
     context = prepare(make_context, 1)
     _, count, _ = APFLClient(context).fit([W0], {})
     assert context.model.passes == 2 * 3 * count

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +19,6 @@ from clients.pfedme import PFedMeClient
 from strategies.fielding import FieldingSettings
 from strategies.fielding.report_noise import LaplaceNoise, NoNoise
 from strategies.pfedme import PFedMeSettings
-from tests.clients.conftest import MakeContext
 
 ASK = {"representation": "label_histogram"}
 INITIAL = initial_vector(Mclr(), (1, 8, 8), 10, 0)
@@ -31,9 +28,7 @@ def histogram(stream: Stream, round: int) -> np.ndarray:
     return label_histogram(stream.view(2, round).labels, 10)
 
 
-def test_hello_brings_sizes_and_the_first_representation(
-    stream: Stream, make_context: MakeContext
-) -> None:
+def test_hello_brings_sizes_and_the_first_representation(stream, make_context):
     _, count, found = ClusteredClient(make_context(0)).answer([], ASK)
     assert count == len(stream.view(2, 1).labels)
     assert found["representation"] == histogram(stream, 1).tobytes()
@@ -41,8 +36,8 @@ def test_hello_brings_sizes_and_the_first_representation(
 
 
 def test_training_starts_from_the_received_model_and_leaves_it_alone(
-    stream: Stream, make_context: MakeContext
-) -> None:
+    stream, make_context
+):
     received = INITIAL.copy()
     (trained,), count, metrics = ClusteredClient(make_context(1)).fit([received], {})
     assert np.array_equal(received, INITIAL)
@@ -52,8 +47,8 @@ def test_training_starts_from_the_received_model_and_leaves_it_alone(
 
 
 def test_losses_at_the_start_are_a_mean_and_the_root_of_a_mean_square(
-    stream: Stream, make_context: MakeContext
-) -> None:
+    stream, make_context
+):
     client = ClusteredClient(make_context(1))
     assert client.start_loss(INITIAL, {"start_loss": False}) == {}
     x, y = stream.view(2, 1).train()
@@ -67,17 +62,15 @@ def test_losses_at_the_start_are_a_mean_and_the_root_of_a_mean_square(
 
 @pytest.mark.parametrize(("round", "reports"), [(1, False), (2, True), (3, False)])
 def test_client_reports_when_the_next_rounds_data_are_others(
-    round: int, reports: bool, stream: Stream, make_context: MakeContext
-) -> None:
+    round, reports, stream, make_context
+):
     held = digest(histogram(stream, round))
     config = {**ASK, "held": held}
     _, _, metrics = ClusteredClient(make_context(round)).evaluate([INITIAL], config)
     assert ("representation" in metrics) is reports
 
 
-def test_client_that_is_not_tested_still_reports(
-    stream: Stream, make_context: MakeContext
-) -> None:
+def test_client_that_is_not_tested_still_reports(stream, make_context):
     config = {**ASK, "held": "unknown", "test": False}
     loss, count, metrics = ClusteredClient(make_context(1)).evaluate([], config)
     assert (loss, count) == (0.0, 0)
@@ -87,9 +80,7 @@ def test_client_that_is_not_tested_still_reports(
 
 
 @pytest.mark.parametrize("noise", [NoNoise(), LaplaceNoise(epsilon=0.05)])
-def test_change_within_the_tolerance_is_no_drift(
-    noise: NoNoise | LaplaceNoise, stream: Stream, make_context: MakeContext
-) -> None:
+def test_change_within_the_tolerance_is_no_drift(noise, stream, make_context):
     # The change is that of the data, whatever noise hides them from the server.
     settings = FieldingSettings(privacy=noise)
     first, after = histogram(stream, 2), histogram(stream, 3)
@@ -109,9 +100,7 @@ def test_change_within_the_tolerance_is_no_drift(
         assert ("representation" in metrics) is reports
 
 
-def test_report_that_the_server_does_not_hold_is_sent_again(
-    stream: Stream, make_context: MakeContext
-) -> None:
+def test_report_that_the_server_does_not_hold_is_sent_again(stream, make_context):
     ask = {**ASK, "tolerance": 0.5}
     ClusteredClient(make_context(0)).answer([], ask)
     config = {**ask, "held": digest(histogram(stream, 1))}
@@ -120,9 +109,7 @@ def test_report_that_the_server_does_not_hold_is_sent_again(
         assert "representation" in metrics
 
 
-def test_flipping_client_trains_on_other_labels_and_is_tested_on_its_own(
-    make_context: MakeContext,
-) -> None:
+def test_flipping_client_trains_on_other_labels_and_is_tested_on_its_own(make_context):
     honest = ClusteredClient(make_context(1))
     flipping = ClusteredClient(replace(make_context(1), attack="flip"))
     models = [client.fit([INITIAL], {})[0][0] for client in (honest, flipping)]
@@ -142,9 +129,7 @@ def normalised() -> FlatModel:
     return FlatModel(nn.Sequential(*layers))
 
 
-def test_averaged_statistics_travel_with_the_model(
-    make_context: MakeContext, normalised: FlatModel
-) -> None:
+def test_averaged_statistics_travel_with_the_model(make_context, normalised):
     received, weights = normalised.to_vector(), len(normalised.weights)
     settings = StrategySettings(local=LocalTraining(epochs=1))
     context = replace(make_context(1), model=normalised, settings=settings)
@@ -156,9 +141,7 @@ def test_averaged_statistics_travel_with_the_model(
 # What single methods do
 
 
-def test_inner_steps_of_pfedme_are_counted_as_work(
-    make_context: MakeContext,
-) -> None:
+def test_inner_steps_of_pfedme_are_counted_as_work(make_context):
     plain, personal = make_context(1), make_context(1)
     settings = PFedMeSettings(local=plain.settings.local, inner_steps=4)
     personal = replace(personal, settings=settings)
@@ -167,9 +150,7 @@ def test_inner_steps_of_pfedme_are_counted_as_work(
     assert personal.model.passes == 4 * plain.model.passes > 0
 
 
-def test_label_shares_are_those_of_the_round_that_ends(
-    make_context: MakeContext,
-) -> None:
+def test_label_shares_are_those_of_the_round_that_ends(make_context):
     context = make_context(2)
     client = ClusteredClient(context)
     assert client.label_shift() is None
@@ -186,9 +167,7 @@ def test_label_shares_are_those_of_the_round_that_ends(
     assert not np.array_equal(ClusteredClient(later).label_shift(), shift)
 
 
-def test_a_test_by_label_shares_is_of_the_shifted_outputs(
-    make_context: MakeContext,
-) -> None:
+def test_a_test_by_label_shares_is_of_the_shifted_outputs(make_context):
     context = make_context(2)
     context.settings = replace(context.settings, label_shares=True)
     client = ClusteredClient(context)
@@ -203,9 +182,7 @@ def test_a_test_by_label_shares_is_of_the_shifted_outputs(
     assert loss < plain(view)[0]
 
 
-def test_fine_tuning_is_on_the_data_of_the_round_that_ends(
-    make_context: MakeContext,
-) -> None:
+def test_fine_tuning_is_on_the_data_of_the_round_that_ends(make_context):
     # From round 3 on the client has other data.
     context = make_context(2)
     context.settings = replace(context.settings, fine_tuning=2, fine_tuning_rate=0.05)

@@ -1,17 +1,12 @@
 """CFL's client: which model it is served."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cfl_flower.types import Vector
 from clients.cfl import CFLClient
-from tests.clients.conftest import MakeContext
 
 
-def test_cfls_client_is_served_the_model_with_the_smallest_training_loss(
-    make_context: MakeContext,
-) -> None:
+def test_cfls_client_is_served_the_model_with_the_smallest_training_loss(make_context):
     client = CFLClient(make_context(1))
     start = client.context.initial()
     trained, _ = client.train_from(start)

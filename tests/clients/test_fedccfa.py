@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from math import log
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +8,6 @@ import torch
 from torch.nn.functional import cross_entropy, normalize, softmax
 
 from cfl_flower.client.evaluation import Evaluator
-from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.decoupling import (
     Anchors,
     balanced_batch,
@@ -57,7 +53,7 @@ def parts(client: FedCCFAClient, vector: Vector = INITIAL) -> tuple[Vector, Vect
     return client.split.divide(vector)
 
 
-def test_the_balanced_classifier_by_hand(stream: Stream, equip: Equip) -> None:
+def test_the_balanced_classifier_by_hand(stream, equip):
     # Eq. 3: s full-batch steps from phi(0), on as many samples of every class.
     settings = {"balanced_steps": 3, "balanced_samples": 4, "classifier_rate": 0.2}
     client = equip(2, **settings)
@@ -78,9 +74,7 @@ def test_the_balanced_classifier_by_hand(stream: Stream, equip: Equip) -> None:
     assert client.split.rows(arrays[-1]) == pytest.approx(rows.numpy(), abs=1e-5)
 
 
-def test_the_first_own_classifier_goes_on_from_the_balanced_one(
-    stream: Stream, equip: Equip
-) -> None:
+def test_the_first_own_classifier_goes_on_from_the_balanced_one(stream, equip):
     for round in (1, 2):
         client = equip(round)
         extractor, _ = parts(client)
@@ -121,9 +115,7 @@ ENTROPY = 0.75 * log(4 / 3) + 0.25 * log(4)
         ({"alignment": "l2"}, ENTROPY / 20),
     ],
 )
-def test_the_loss_of_the_extractor_by_hand(
-    settings: dict[str, Any], weight: float, stream: Stream, equip: Equip
-) -> None:
+def test_the_loss_of_the_extractor_by_hand(settings, weight, stream, equip):
     # Eq. 9: the cross-entropy, and H(P(Y)) / gamma of the contrast with the anchors,
     # or of the squared distance.
     client = equip(30, **settings)
@@ -145,9 +137,7 @@ def test_the_loss_of_the_extractor_by_hand(
     assert float(found) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_features_are_aligned_from_the_round_on_that_the_paper_counts_as_t_s(
-    equip: Equip,
-) -> None:
+def test_features_are_aligned_from_the_round_on_that_the_paper_counts_as_t_s(equip):
     # The paper counts rounds from 0.
     assert equip(20).alignment(ANCHORS, COUNTS) is None
     assert equip(21).alignment(ANCHORS, COUNTS) is not None
@@ -156,7 +146,7 @@ def test_features_are_aligned_from_the_round_on_that_the_paper_counts_as_t_s(
     assert equip(21).alignment(nobody, COUNTS) is None
 
 
-def test_client_aligns_with_and_continues_from_what_came_back(equip: Equip) -> None:
+def test_client_aligns_with_and_continues_from_what_came_back(equip):
     client = equip(1)
     extractor, classifier = parts(client)
     client.fit([extractor], {})
@@ -171,7 +161,7 @@ def test_client_aligns_with_and_continues_from_what_came_back(equip: Equip) -> N
     assert np.array_equal(kept["classifier"], 2 * classifier)
 
 
-def test_all_participants_are_aligned_with_global_anchors(equip: Equip) -> None:
+def test_all_participants_are_aligned_with_global_anchors(equip):
     """Also one that trains for the first time, and whatever it has kept."""
     found = []
     for kept in ({}, {"anchors": ANCHORS.points + 1, "present": ANCHORS.present}):
@@ -191,8 +181,8 @@ def test_all_participants_are_aligned_with_global_anchors(equip: Equip) -> None:
 
 @pytest.mark.parametrize(("clustering", "balanced"), [("local", 0), ("oracle", 1)])
 def test_where_nothing_is_balanced_the_first_classifier_goes_on_from_phi_0(
-    clustering: str, balanced: int, stream: Stream, equip: Equip
-) -> None:
+    clustering, balanced, stream, equip
+):
     client = equip(1, clustering=clustering)
     extractor, first = parts(client)
     (_, own, *_), _, _ = client.fit([extractor], {})
@@ -202,7 +192,7 @@ def test_where_nothing_is_balanced_the_first_classifier_goes_on_from_phi_0(
     assert np.array_equal(own, client.fit_classifier(start, z, y))
 
 
-def test_a_device_that_lost_its_memory_is_not_aligned_at_first(equip: Equip) -> None:
+def test_a_device_that_lost_its_memory_is_not_aligned_at_first(equip):
     # It takes over what comes back, and does not know which classes that is about.
     client = equip(21)
     extractor, classifier = parts(client)
@@ -212,7 +202,7 @@ def test_a_device_that_lost_its_memory_is_not_aligned_at_first(equip: Equip) -> 
     assert all(np.isfinite(array).all() for array in arrays)
 
 
-def test_a_training_that_diverged_does_not_spoil_the_next(equip: Equip) -> None:
+def test_a_training_that_diverged_does_not_spoil_the_next(equip):
     sound, _ = parts(equip(1))
     arrays, _, _ = equip(1).fit([sound], {})
     broken, _, _ = equip(2).fit([sound * np.float32(1e38)], {})

@@ -1,10 +1,7 @@
 """FedDrift's client: which data belong to which model, and when it notices a drift."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,9 +42,7 @@ def table(reply: Reply, count: int) -> tuple[np.ndarray, np.ndarray]:
     return losses, samples
 
 
-def test_a_drift_is_noticed_at_the_next_participation(
-    make_context: MakeContext, model: Vector
-) -> None:
+def test_a_drift_is_noticed_at_the_next_participation(make_context, model):
     """The client's data changed in round 3; the client is drawn in rounds 2 and 5."""
     # It remembers the loss of the best of two models, not of the other one.
     first = client_in(make_context, 2).fit([model, -model], told())
@@ -70,9 +65,7 @@ def test_a_drift_is_noticed_at_the_next_participation(
     assert (known[2]["chosen"], known[2]["step"]) == (1, 6)
 
 
-def test_an_eager_client_trains_what_it_chose_before(
-    make_context: MakeContext, model: Vector
-) -> None:
+def test_an_eager_client_trains_what_it_chose_before(make_context, model):
     client_in(make_context, 2, "eager").fit([model], told())
     asked = client_in(make_context, 5, "eager")
     chose = asked.answer([model, -model], told((2, 0)) | {"choose": True})[2]
@@ -90,8 +83,8 @@ def test_an_eager_client_trains_what_it_chose_before(
 
 
 def test_the_simplified_form_notices_in_the_round_of_the_drift_alone(
-    make_context: MakeContext, model: Vector
-) -> None:
+    make_context, model
+):
     missed = client_in(make_context, 5, "simplified").fit([model], told((2, 0)))
     assert missed[2]["chosen"] == 0
     drawn = client_in(make_context, 3, "simplified")
@@ -102,9 +95,7 @@ def test_the_simplified_form_notices_in_the_round_of_the_drift_alone(
 
 
 @pytest.mark.parametrize("form", ["original", "simplified"])
-def test_a_model_is_trained_on_all_data_that_belong_to_it(
-    make_context: MakeContext, model: Vector, form: str
-) -> None:
+def test_a_model_is_trained_on_all_data_that_belong_to_it(make_context, model, form):
     client_in(make_context, 2, form).fit([model], told())
     later = client_in(make_context, 5, form)
     now = len(later.data(5).labels)
@@ -129,9 +120,7 @@ def test_a_model_is_trained_on_all_data_that_belong_to_it(
     assert np.array_equal(reply[0][0], expected)
 
 
-def test_a_sample_that_is_held_for_several_steps_counts_once(
-    make_context: MakeContext,
-) -> None:
+def test_a_sample_that_is_held_for_several_steps_counts_once(make_context):
     client = client_in(make_context, 1)
     view = client.data(1)
     some = replace(view, train_indices=view.train_indices[:9])
@@ -141,9 +130,7 @@ def test_a_sample_that_is_held_for_several_steps_counts_once(
     assert len(client.unite([view, some, renamed])[1]) == len(view.labels) + 9
 
 
-def test_a_client_without_samples_trains_nothing(
-    make_context: MakeContext, model: Vector, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_without_samples_trains_nothing(make_context, model, monkeypatch):
     client = client_in(make_context, 2)
     empty = replace(client.data(2), train_indices=np.zeros(0, np.int64))
     monkeypatch.setattr(client, "data", lambda _: empty)
@@ -151,8 +138,8 @@ def test_a_client_without_samples_trains_nothing(
 
 
 def test_a_device_with_data_of_its_own_compares_with_its_last_loss(
-    make_context: MakeContext, model: Vector, tmp_path: Path
-) -> None:
+    make_context, model, tmp_path
+):
     """It cannot look at the data before; those of round 3 are other ones."""
 
     def fit(round: int, models: list[Vector], *steps: tuple[int, int]) -> Reply:

@@ -1,7 +1,5 @@
 """FedEM's client against its paper."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -9,15 +7,10 @@ import pytest
 import torch
 
 from cfl_flower.client.context import ClientContext
-from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import Mclr, initial_vector
 from cfl_flower.types import FloatArray, Vector
-from clients.fedem import (
-    FedEMClient,
-    mix_predictions,
-    responsibilities,
-)
+from clients.fedem import FedEMClient, mix_predictions, responsibilities
 from strategies.fedem import FedEMSettings
 from tests.clients.conftest import MakeContext
 
@@ -40,7 +33,7 @@ def probabilities(model: Vector, x: torch.Tensor) -> FloatArray:
     return shares / shares.sum(1, keepdims=True)
 
 
-def test_a_component_without_a_share_stays_without() -> None:
+def test_a_component_without_a_share_stays_without():
     found = responsibilities(torch.tensor([[0.0], [9.0]]), torch.tensor([0.0, 1.0]))
     assert found.tolist() == [[0.0], [1.0]]
     mixed = mix_predictions(
@@ -49,7 +42,7 @@ def test_a_component_without_a_share_stays_without() -> None:
     assert mixed.exp().numpy() == pytest.approx(np.array([[0.5, 0.5]]))
 
 
-def test_two_rounds_by_the_equations(stream: Stream, make_context: MakeContext) -> None:
+def test_two_rounds_by_the_equations(stream, make_context):
     x, y = stream.view(2, 1).train()
     mixture = np.array([0.5, 0.5])
     for round in (1, 2):
@@ -79,9 +72,7 @@ def test_two_rounds_by_the_equations(stream: Stream, make_context: MakeContext) 
 
 
 @pytest.mark.parametrize("trained", [True, False])
-def test_predictions_are_mixed(
-    trained: bool, stream: Stream, make_context: MakeContext
-) -> None:
+def test_predictions_are_mixed(trained, stream, make_context):
     context = prepare(make_context, 1)
     if trained:
         FedEMClient(context).fit(MODELS, {})

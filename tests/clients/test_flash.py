@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 
 from cfl_flower.learning.optimizer import LocalTraining
@@ -8,14 +6,11 @@ from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
 from clients.flash import FlashClient
 from strategies.flash import FlashSettings
-from tests.clients.conftest import MakeContext
 
 EPOCHS = 4
 
 
-def test_training_ends_where_an_epoch_gains_less_than_its_share(
-    make_context: MakeContext,
-) -> None:
+def test_training_ends_where_an_epoch_gains_less_than_its_share(make_context):
     context = make_context(1)
     x, y = context.stream.view(2, 1).train()
     held = generator(0, "batches", 1, 2).permutation(len(y))[: len(y) // 5]

@@ -1,16 +1,11 @@
-from __future__ import annotations
-
 import numpy as np
 
 from cfl_flower.learning.optimizer import LocalTraining
 from clients.flexcfl import FlexCFLClient
 from strategies.flexcfl import FlexCFLSettings
-from tests.clients.conftest import MakeContext
 
 
-def test_nobody_chooses_a_group_that_has_no_direction(
-    make_context: MakeContext,
-) -> None:
+def test_nobody_chooses_a_group_that_has_no_direction(make_context):
     context = make_context(1)
     context.settings = FlexCFLSettings(
         local=LocalTraining(epochs=1), pretraining=2, migration=False

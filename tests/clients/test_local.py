@@ -1,17 +1,14 @@
-from __future__ import annotations
-
 import numpy as np
 
 from cfl_flower.client.context import ClientContext
 from clients.local import LocalClient
-from tests.clients.conftest import MakeContext
 
 
 def own_model(context: ClientContext, before: int) -> np.ndarray:
     return context.state.load(before)["model"]
 
 
-def test_a_client_goes_on_from_its_own_model(make_context: MakeContext) -> None:
+def test_a_client_goes_on_from_its_own_model(make_context):
     context = make_context(1)
     arrays, count, _ = LocalClient(context).fit([], {})
     assert arrays == []

@@ -1,16 +1,11 @@
-from __future__ import annotations
-
 import pytest
 import torch
 
 from clients.profile import ProfileClient
-from tests.clients.conftest import MakeContext
 
 
 @pytest.mark.parametrize("count", [1, 6, 7])
-def test_a_half_is_drawn_without_replacement_and_rounded_up(
-    count: int, make_context: MakeContext
-) -> None:
+def test_a_half_is_drawn_without_replacement_and_rounded_up(count, make_context):
     client = ProfileClient(make_context(1))
     samples = torch.arange(count).float(), torch.arange(count)
     x, y = client.draw(samples, 3, 2)

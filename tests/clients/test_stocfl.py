@@ -1,7 +1,5 @@
 """What StoCFL's clients train, what they report of their data, and when again."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -54,9 +52,7 @@ def unit(vector: FloatArray) -> FloatArray:
     return vector / length
 
 
-def test_psi_is_the_direction_of_the_gradient_at_the_anchor_received(
-    make_context: MakeContext,
-) -> None:
+def test_psi_is_the_direction_of_the_gradient_at_the_anchor_received(make_context):
     client = client_of(make_context, 0)
     rng = np.random.default_rng(0)
     elsewhere = INITIAL + rng.normal(size=650).astype(np.float32)
@@ -71,9 +67,7 @@ def test_psi_is_the_direction_of_the_gradient_at_the_anchor_received(
     assert directions[0] @ directions[1] < 0.99
 
 
-def test_psi_as_a_difference_is_the_anchor_less_the_trained_model(
-    make_context: MakeContext,
-) -> None:
+def test_psi_as_a_difference_is_the_anchor_less_the_trained_model(make_context):
     # Its epochs are its own: the steps of the other training are of no effect.
     local = replace(FULL, steps=1)
     client = client_of(make_context, 0, representation="difference", local=local)
@@ -87,9 +81,7 @@ def test_psi_as_a_difference_is_the_anchor_less_the_trained_model(
     assert np.abs(psi - once).max() > 1e-4
 
 
-def test_theta_is_trained_near_omega_and_omega_alone(
-    make_context: MakeContext,
-) -> None:
+def test_theta_is_trained_near_omega_and_omega_alone(make_context):
     # One step each: theta - eta (grad f + lambda (theta - omega)), omega - eta grad f.
     omega, theta = INITIAL, INITIAL * np.float32(2)
     client = client_of(make_context, 1, regularisation=0.5)
@@ -110,8 +102,8 @@ def test_theta_is_trained_near_omega_and_omega_alone(
 
 
 def test_unlabelled_samples_resemble_the_cluster_whose_psi_their_labels_give(
-    make_context: MakeContext,
-) -> None:
+    make_context,
+):
     client, anchor = client_of(make_context, 0), 2 * INITIAL
     x, _ = client.samples(1)
     weights, bias = INITIAL[:640].reshape(10, 64), INITIAL[640:]
@@ -121,9 +113,7 @@ def test_unlabelled_samples_resemble_the_cluster_whose_psi_their_labels_give(
     assert found == pytest.approx([1, -1, 0], abs=1e-6)
 
 
-def test_running_statistics_count_as_zeros_behind_the_gradient(
-    make_context: MakeContext,
-) -> None:
+def test_running_statistics_count_as_zeros_behind_the_gradient(make_context):
     layers = nn.Flatten(), nn.BatchNorm1d(64, affine=False), nn.Linear(64, 10)
     model = FlatModel(nn.Sequential(*layers))
     context = replace(make_context(0), model=model, settings=STO)
@@ -135,26 +125,20 @@ def test_running_statistics_count_as_zeros_behind_the_gradient(
     assert not psi[650:].any()
 
 
-def test_a_sketched_psi_is_the_normalised_sketch_of_psi(
-    make_context: MakeContext,
-) -> None:
+def test_a_sketched_psi_is_the_normalised_sketch_of_psi(make_context):
     (psi,), _, _ = client_of(make_context, 0).answer([INITIAL], {"represent": True})
     sketched = client_of(make_context, 0, sketch=64)
     (told,), _, _ = sketched.answer([INITIAL], {"represent": True})
     assert told == pytest.approx(normalise(sketch(psi, 64, 0)), abs=1e-6)
 
 
-def test_a_malicious_clients_psi_has_the_length_of_an_honest_one(
-    make_context: MakeContext,
-) -> None:
+def test_a_malicious_clients_psi_has_the_length_of_an_honest_one(make_context):
     context = replace(make_context(0), settings=STO, attack="random")
     (psi,), _, _ = StoCFLClient(context).answer([INITIAL], {"represent": True})
     assert np.linalg.norm(psi) == pytest.approx(1, abs=1e-6)
 
 
-def test_psi_after_a_drift_is_at_the_first_anchor_not_at_a_trained_model(
-    make_context: MakeContext,
-) -> None:
+def test_psi_after_a_drift_is_at_the_first_anchor_not_at_a_trained_model(make_context):
     # Other label groups from round 3 on.
     client_of(make_context, 0, refresh="on_drift").remember(1)
     trained = INITIAL + 1
@@ -170,9 +154,7 @@ def test_psi_after_a_drift_is_at_the_first_anchor_not_at_a_trained_model(
     assert told.num_examples == len(y)
 
 
-def test_data_are_compared_with_those_of_the_last_report_taken(
-    make_context: MakeContext,
-) -> None:
+def test_data_are_compared_with_those_of_the_last_report_taken(make_context):
     client_of(make_context, 0, refresh="on_drift").remember(1)
     # The answer of round 2 never arrives: the server still refers to round 0.
     for round in (2, 3):
@@ -203,8 +185,8 @@ def write(folder: Path, pixels: FloatArray, labels: IntArray, changed: int) -> N
 
 
 def test_devices_report_again_if_images_change_and_labels_do_not(
-    make_context: MakeContext, tmp_path: Path
-) -> None:
+    make_context, tmp_path
+):
     folder = tmp_path / "own"
     folder.mkdir()
     rng = np.random.default_rng(0)

@@ -1,8 +1,5 @@
 """Networks of which a part is trained, in whole runs: LoRA and parameters by name."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +20,6 @@ from cfl_flower.models import (
 )
 from cfl_flower.models.adapters import FrozenNorm, Lora
 from simulations.export import export, load_module, network_of
-from tests.conftest import Runner
 from tests.simulations.test_export import load_served
 
 LORA = ["model=mlp", "model.lora.rank=2"]
@@ -47,9 +43,7 @@ SIZE = 2 * (64 + 64) + 65 * 10
     ],
     ids=str,
 )
-def test_a_clusters_model_is_its_adapter(
-    overrides: list[str], size: int, run_small: Runner
-) -> None:
+def test_a_clusters_model_is_its_adapter(overrides, size, run_small):
     plain = ["strategy.weighting=plain"] if "privacy=central" in overrides else []
     run = run_small(*LORA, *overrides, *plain)
     assert not run.failures
@@ -57,9 +51,7 @@ def test_a_clusters_model_is_its_adapter(
     assert run.rounds[-1]["accuracy"] > 0
 
 
-def test_an_export_has_the_adapters_in_the_weights(
-    run_small: Runner, tmp_path: Path
-) -> None:
+def test_an_export_has_the_adapters_in_the_weights(run_small, tmp_path):
     run = run_small("strategy=fedavg", *LORA, "rounds=2")
     saved = load_run(run.folder)
     trained = network_of(saved).load(run.state.models[0]).module.eval()
@@ -80,9 +72,7 @@ def test_an_export_has_the_adapters_in_the_weights(
 
 
 @pytest.mark.parametrize("weights", ["backbone.safetensors", "backbone.pt"])
-def test_a_backbone_keeps_its_weights_and_statistics(
-    weights: str, tmp_path: Path
-) -> None:
+def test_a_backbone_keeps_its_weights_and_statistics(weights, tmp_path):
     plain: Any = ShuffleNetV2()
     backbone = build_network(plain, (1, 9, 9), 3, seed=1)
     inner: Any = backbone.extractor
@@ -130,7 +120,7 @@ class Attentive:
         return Attention()
 
 
-def test_queries_keys_and_values_have_an_adapter() -> None:
+def test_queries_keys_and_values_have_an_adapter():
     lora = Lora(2, ["inner", "inner.out_proj"])
     model = FlatModel(
         Adapted(None, ["*lora*", "head.*"], lora, Attentive()).build((), 0)
@@ -146,11 +136,11 @@ def test_queries_keys_and_values_have_an_adapter() -> None:
     torch.testing.assert_close(merged(model.module)(x), after)
 
 
-def test_adapters_of_many_clients_train_together_on_a_gpu() -> None:
+def test_adapters_of_many_clients_train_together_on_a_gpu():
     model = FlatModel(Adapted(lora=Lora(2), network=Mlp(64)).build((1, 8, 8), 10))
     assert can_train_together(model, (1, 8, 8))
 
 
-def test_a_device_reads_no_weights_outside_of_its_folder() -> None:
+def test_a_device_reads_no_weights_outside_of_its_folder():
     model = Adapted(weights="/etc/shadow", network=Mlp())
     assert model.for_device("/data/site-a").weights == "/data/site-a/shadow"

@@ -1,9 +1,5 @@
 """Selections and server optimisers work with every synchronous strategy, or say so."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,7 +9,6 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.server_app import open_stream
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner
 
 pytestmark = pytest.mark.contract
 
@@ -51,8 +46,8 @@ def with_extractor(strategy: str) -> list[str]:
 
 @pytest.mark.parametrize(("strategy", "selection", "optimizer"), SAMPLE)
 def test_options_give_the_same_run_on_any_nodes_and_after_a_break(
-    strategy: str, selection: str, optimizer: str, run_small: Runner
-) -> None:
+    strategy, selection, optimizer, run_small
+):
     options = [f"strategy={strategy}", f"selection={selection}", "drift.rounds=[]"]
     options += [f"server_optimizer={optimizer}", *with_extractor(strategy)]
     if optimizer == "yogi":
@@ -77,8 +72,8 @@ CHANGED = [
 
 @pytest.mark.parametrize(("strategy", "group", "choice"), CHANGED)
 def test_every_option_changes_the_results(
-    strategy: str, group: str, choice: str, run_small: Runner, undisturbed: Runner
-) -> None:
+    strategy, group, choice, run_small, undisturbed
+):
     """One that a strategy ignored would pass every other test."""
     # With three in a round, and rounds enough, some are seen and others are not.
     options = [f"strategy={strategy}", "drift.rounds=[]", "participants=3", "rounds=6"]
@@ -93,9 +88,7 @@ def test_every_option_changes_the_results(
 
 
 @pytest.mark.parametrize("strategy", sorted({each[0] for each in EVERY}))
-def test_every_client_reports_the_loss_that_it_is_selected_by(
-    strategy: str, tmp_path: Path
-) -> None:
+def test_every_client_reports_the_loss_that_it_is_selected_by(strategy, tmp_path):
     """Without one, Oort's utility would be the number of samples."""
     run = ["clients=12", "participants=6", "rounds=1", "strategy.local.epochs=1"]
     asked = [f"strategy={strategy}", "selection=oort", f"output_dir={tmp_path}"]

@@ -1,7 +1,5 @@
 """Every setting of local training with every method: it works or is refused."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -11,7 +9,6 @@ from cfl_flower.config.warnings import find_warnings
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner
 from tests.contract.test_strategies import _KilledError, _killing_app
 
 EVERYTHING = {
@@ -44,7 +41,7 @@ SMALL = ["model=mlp", "model.hidden=8", "rounds=2", "drift.rounds=[2]"]
 
 @pytest.mark.contract
 @pytest.mark.parametrize("method", METHODS)
-def test_all_settings_with_every_method(method: str, run_small: Runner) -> None:
+def test_all_settings_with_every_method(method, run_small):
     chosen = dict(EVERYTHING)
     if method in REFUSED:
         name, words = REFUSED[method]
@@ -66,9 +63,7 @@ def test_all_settings_with_every_method(method: str, run_small: Runner) -> None:
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedccfa"])
-def test_rates_and_draws_are_the_same_on_any_nodes_and_when_resumed(
-    method: str, run_small: Runner
-) -> None:
+def test_rates_and_draws_are_the_same_on_any_nodes_and_when_resumed(method, run_small):
     options = [f"strategy={method}", "model=mlp", "strategy.local.schedule=cosine"]
     options += ["strategy.local.augment=[random_crop,horizontal_flip]"]
     whole = run_small(*options, folder="whole", grid=InProcessGrid([{}, {}, {}]))
@@ -77,7 +72,7 @@ def test_rates_and_draws_are_the_same_on_any_nodes_and_when_resumed(
     assert run_small(*options, "resume=true").numbers == whole.numbers
 
 
-def test_a_warmup_that_does_not_end_is_told() -> None:
+def test_a_warmup_that_does_not_end_is_told():
     long = compose_config(["strategy.local.warmup=3", "rounds=3", "drift=none"])
     assert any("strategy.local.warmup=3" in each for each in find_warnings(long))
     short = compose_config(["strategy.local.warmup=2", "rounds=3", "drift=none"])

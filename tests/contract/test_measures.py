@@ -1,24 +1,17 @@
 """What `metrics=[...]` adds to a run, and that it changes nothing else."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from cfl_flower.analysis.comparison import score_runs
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.errors import ConfigError
-from tests.conftest import Runner
 
 COUNTED = ("balanced_accuracy", "macro_f1", "calibration")
 METRICS = f"metrics=[{','.join(COUNTED)}]"
 
 
-def test_the_worst_tenth_is_that_of_the_clients(
-    run_small: Runner, undisturbed: Runner
-) -> None:
+def test_the_worst_tenth_is_that_of_the_clients(run_small, undisturbed):
     run = run_small("metrics=[worst_tenth]")
     for row in run.rounds:
         own = [e["accuracy"] for e in run.clients if e["round"] == row["round"]]
@@ -29,8 +22,8 @@ def test_the_worst_tenth_is_that_of_the_clients(
 
 @pytest.mark.parametrize("name", ["fielding", "ccfl"])
 def test_a_run_that_goes_on_has_the_numbers_of_one_that_did_not_stop(
-    name: str, run_small: Runner, undisturbed: Runner
-) -> None:
+    name, run_small, undisturbed
+):
     asked = ["partition.validation=0.2", "evaluation=prequential"]
     every = [f"strategy={name}", METRICS, *asked, "drift.rounds=[4]"]
     run_small(*every, "rounds=3")
@@ -40,15 +33,15 @@ def test_a_run_that_goes_on_has_the_numbers_of_one_that_did_not_stop(
         run_small(*every, "metrics=[]", "resume=true")
 
 
-def test_a_round_without_a_test_has_no_measures(run_small: Runner) -> None:
+def test_a_round_without_a_test_has_no_measures(run_small):
     run = run_small("system.evaluate_every=2", METRICS)
     assert [row["macro_f1"] is None for row in run.rounds] == [True, False, True, False]
 
 
 @pytest.mark.parametrize("name", ["fielding", "ifca", "fedavg", "local", "ccfl"])
 def test_prequential_tests_are_on_the_data_of_the_next_round(
-    name: str, run_small: Runner, undisturbed: Runner
-) -> None:
+    name, run_small, undisturbed
+):
     plain = undisturbed(f"strategy={name}")
     run = run_small(f"strategy={name}", "evaluation=prequential")
     tests = ("accuracy", "accuracy_mean", "loss")
@@ -66,8 +59,8 @@ def test_prequential_tests_are_on_the_data_of_the_next_round(
 
 
 def test_the_last_prequential_test_does_not_depend_on_the_rounds(
-    run_small: Runner, undisturbed: Runner
-) -> None:
+    run_small, undisturbed
+):
     two = ["drift.rounds=[2,4]", "evaluation=prequential"]
     longer = undisturbed(*two)
     shorter = run_small(*two, "rounds=3")
@@ -76,9 +69,7 @@ def test_the_last_prequential_test_does_not_depend_on_the_rounds(
 
 
 @pytest.mark.parametrize("evaluation", ["round", "prequential"])
-def test_what_was_forgotten_is_of_saved_runs(
-    evaluation: str, run_small: Runner
-) -> None:
+def test_what_was_forgotten_is_of_saved_runs(evaluation, run_small):
     back = ["drift=regroup_and_back", "drift.rounds=[3,5]", "rounds=6"]
     asked = ["strategy=fedavg", "metrics=[forgetting]", f"evaluation={evaluation}"]
     run = load_run(run_small(*back, *asked).folder)
@@ -92,7 +83,7 @@ def test_what_was_forgotten_is_of_saved_runs(
     assert "forgetting" not in run.rounds[-1]
 
 
-def test_the_auc_of_two_labels_is_measured(run_small: Runner, tmp_path: Path) -> None:
+def test_the_auc_of_two_labels_is_measured(run_small, tmp_path):
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=600)
     x = (rng.normal(size=(600, 4)) + y[:, None]).astype(np.float32)
@@ -104,9 +95,7 @@ def test_the_auc_of_two_labels_is_measured(run_small: Runner, tmp_path: Path) ->
     assert all(0 <= row["auc"] <= 1 for row in run.clients)
 
 
-def test_clients_without_counts_fail(
-    run_small: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clients_without_counts_fail(run_small, monkeypatch):
     monkeypatch.setattr("clients.base.OUTCOMES", "other")
     with pytest.raises(Exception, match=r"test: outcomes: no \d+ numbers"):
         run_small(METRICS)

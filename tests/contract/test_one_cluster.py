@@ -1,10 +1,6 @@
 """A method that is given one cluster runs, and everybody is in it."""
 
-from __future__ import annotations
-
 import pytest
-
-from tests.conftest import Runner
 
 
 @pytest.mark.contract
@@ -20,7 +16,7 @@ from tests.conftest import Runner
         "strategy=fesem",
     ],
 )
-def test_one_cluster_has_all_clients(run_small: Runner, options: str) -> None:
+def test_one_cluster_has_all_clients(run_small, options):
     run = run_small(*options.split(), "strategy.clusters=1")
     assert {row["num_clusters"] for row in run.rounds} == {1}
     assert not any(row["failures"] for row in run.rounds)

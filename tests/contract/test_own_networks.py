@@ -1,7 +1,5 @@
 """Networks of a user's own, with frozen parameters or BatchNorm, in whole runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,6 @@ from cfl_flower.analysis.saved import load_run
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import build_network
 from simulations.export import export
-from tests.conftest import Runner
 from tests.simulations.test_export import load_served
 
 OWN = """
@@ -70,8 +67,8 @@ def _own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("strategy", "vectors"), [("fedavg", 1), ("scaffold", 2), ("ifca", 1)]
 )
 def test_frozen_parameters_are_not_penalised_sent_or_lost(
-    strategy: str, vectors: int, run_small: Runner, tmp_path: Path
-) -> None:
+    strategy, vectors, run_small, tmp_path
+):
     penalties = ["strategy.local.weight_decay=0.1", "strategy.local.mu=0.1"]
     own = [f"strategy={strategy}", "model._target_=own_networks.Frozen", *penalties]
     run = run_small(*own, "rounds=2", "drift=none")
@@ -93,9 +90,7 @@ def test_frozen_parameters_are_not_penalised_sent_or_lost(
     assert all(np.array_equal(again[name], named[name]) for name in named)
 
 
-def test_methods_with_personal_classifiers_split_what_is_trained(
-    run_small: Runner,
-) -> None:
+def test_methods_with_personal_classifiers_split_what_is_trained(run_small):
     run = run_small("strategy=fedrep", "model._target_=own_networks.Frozen", "rounds=2")
     extractor = 16 * 8 + 8
     assert [row["bytes_up"] for row in run.rounds] == [4 * extractor * PARTICIPANTS] * 2
@@ -114,9 +109,7 @@ def test_methods_with_personal_classifiers_split_what_is_trained(
         ),
     ],
 )
-def test_networks_that_cannot_be_trained_are_refused(
-    own: str, overrides: list[str], words: str, run_small: Runner
-) -> None:
+def test_networks_that_cannot_be_trained_are_refused(own, overrides, words, run_small):
     with pytest.raises(ConfigError, match=words):
         run_small(*overrides, f"model._target_=own_networks.{own}")
 
@@ -132,9 +125,7 @@ FASTER = [
 
 
 @pytest.mark.parametrize("options", FASTER)
-def test_running_statistics_are_averaged_whatever_the_step(
-    options: str, run_small: Runner
-) -> None:
+def test_running_statistics_are_averaged_whatever_the_step(options, run_small):
     method, *more = options.split()
     common = [f"strategy={method}", "model._target_=own_networks.Normalised"]
     common += ["drift=none", "strategy.weighting=plain"]
@@ -151,7 +142,7 @@ def test_running_statistics_are_averaged_whatever_the_step(
         assert stepped[:NORMALISED].tobytes() != mean[:NORMALISED].tobytes()
 
 
-def test_batch_norm_loses_no_client(run_small: Runner) -> None:
+def test_batch_norm_loses_no_client(run_small):
     batches = [f"strategy.local.batch_size={size}" for size in (7, 8, 9, 10)]
     for size in batches:
         normalised = ["strategy=fedavg", "model._target_=own_networks.Normalised"]

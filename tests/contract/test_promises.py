@@ -1,11 +1,8 @@
 """What methods promise: their bytes, the ends of their settings, and their options."""
 
-from __future__ import annotations
-
 import pytest
 
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner
 
 pytestmark = pytest.mark.contract
 
@@ -83,7 +80,7 @@ BYTES: dict[str, tuple[list[int], list[int]]] = {
 
 
 @pytest.mark.parametrize("options", BYTES)
-def test_bytes_are_those_of_the_protocol(options: str, run_small: Runner) -> None:
+def test_bytes_are_those_of_the_protocol(options, run_small):
     up, down = BYTES[options]
     rows = run_small(*f"strategy={options}".split()).rounds
     assert [row["bytes_up"] for row in rows] == up
@@ -125,9 +122,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("one", "other", "error"), ENDS, ids=str)
-def test_at_the_ends_of_its_settings_a_method_is_another(
-    one: str, other: str, error: float, run_small: Runner
-) -> None:
+def test_at_the_ends_of_its_settings_a_method_is_another(one, other, error, run_small):
     runs = [
         run_small(*f"strategy={options}".split(), folder=str(place))
         for place, options in enumerate((one, other))
@@ -166,9 +161,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_options_give_the_same_run_on_any_nodes_and_after_a_break(
-    options: str, run_small: Runner
-) -> None:
+def test_options_give_the_same_run_on_any_nodes_and_after_a_break(options, run_small):
     asked = f"strategy={options}".split()
     whole = run_small(*asked)
     nodes = InProcessGrid([{}, {}, {}])

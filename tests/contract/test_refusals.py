@@ -1,15 +1,10 @@
 """Settings that cannot be are told in one line, with key and value, before any run."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from safetensors.torch import save_file
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import Mlp
-from tests.conftest import Runner
 
 SHARED = "strategy.representation.shared"
 COUNTED = "metrics=[balanced_accuracy]"
@@ -104,9 +99,7 @@ ALL = {
 
 
 @pytest.mark.parametrize("options", ALL)
-def test_what_cannot_be_is_one_line(
-    options: str, run_small: Runner, tmp_path: Path
-) -> None:
+def test_what_cannot_be_is_one_line(options, run_small, tmp_path):
     narrow, broken = tmp_path / "narrow.safetensors", tmp_path / "broken.pt"
     save_file(Mlp(8).build((1, 8, 8), 10).state_dict(), narrow)
     broken.write_bytes(b"no weights")

@@ -1,9 +1,6 @@
 """What the server optimiser remembers goes on, whatever happens to models after it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -39,10 +36,7 @@ CHANGES = {
     ),
     "true clusters": (["strategy=oracle", "drift.fraction=0.5", *MANY], 8),
     "splits": (
-        [
-            *("strategy=cfl", "strategy.eps1=100", "strategy.eps2=0"),
-            "strategy.first=1",
-        ],
+        [*("strategy=cfl", "strategy.eps1=100", "strategy.eps2=0"), "strategy.first=1"],
         8,
     ),
     "cohorts": (
@@ -55,22 +49,13 @@ CHANGES = {
     "components": (["strategy=fedem"], 8),
     "extractors": (["strategy=fedrep", *MLP], 8),
     # A drifted client's model is its own at first: it is merged in the next round.
-    "merges by losses": (
-        [*DRIFT, "strategy.local.epochs=5", "strategy.delta=0.3"],
-        3,
-    ),
+    "merges by losses": ([*DRIFT, "strategy.local.epochs=5", "strategy.delta=0.3"], 3),
     # Each has the momentum of omega, from which it began, or of those it is made of.
     "merges by directions": (STOCFL, 3),
     "merges, the larger": ([*STOCFL, "strategy.merged_model=larger"], 3),
-    "clients that move": (
-        ["strategy=stocfl", "strategy.refresh=on_drift", *MANY],
-        8,
-    ),
+    "clients that move": (["strategy=stocfl", "strategy.refresh=on_drift", *MANY], 8),
     "secure sums": (["strategy=fedavg", "privacy.secure_sums=true"], 8),
-    "noise": (
-        ["strategy=fedavg", "privacy=central", "strategy.weighting=plain"],
-        8,
-    ),
+    "noise": (["strategy=fedavg", "privacy=central", "strategy.weighting=plain"], 8),
 }
 """What is done to models beside the server's steps: settings in which it happens often,
 and the steps that lead to the youngest model after all rounds."""
@@ -90,9 +75,7 @@ class Steps(Average):
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_server_optimiser_goes_on_whatever_is_done_to_models(
-    change: str, tmp_path: Path
-) -> None:
+def test_the_server_optimiser_goes_on_whatever_is_done_to_models(change, tmp_path):
     options, youngest = CHANGES[change]
     small = ["clients=8", "participants=8", f"rounds={ROUNDS}", "partition.groups=2"]
     first = [*small, "strategy.local.epochs=1", f"output_dir={tmp_path}"]
@@ -108,7 +91,7 @@ def test_the_server_optimiser_goes_on_whatever_is_done_to_models(
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedrep"])
-def test_a_round_without_results_forgets_nothing(strategy: str, tmp_path: Path) -> None:
+def test_a_round_without_results_forgets_nothing(strategy, tmp_path):
     """Of an extractor, too, which is a part of the model that the server keeps."""
     method = open_method(tmp_path, f"strategy={strategy}", *MLP)
     config = replace(method.run.config, server_optimizer=Steps())
@@ -132,8 +115,8 @@ def vectors(count: int) -> st.SearchStrategy[list[list[int]]]:
 
 @given(vectors(3), vectors(3), st.lists(st.integers(1, 5), min_size=3, max_size=3))
 def test_a_mixture_of_models_has_the_same_mixture_of_what_is_remembered(
-    models: list[list[int]], momenta: list[list[int]], shares: list[int]
-) -> None:
+    models, momenta, shares
+):
     state = ClusteredState([], no_clusters(), [np.float32(each) for each in models])
     pairs = zip(state.models, momenta, strict=True)
     state.memories = {digest(model): [np.float32(own)] for model, own in pairs}
@@ -148,7 +131,7 @@ def test_a_mixture_of_models_has_the_same_mixture_of_what_is_remembered(
             assert found[0] == pytest.approx(expected, abs=1e-5)
 
 
-def test_models_of_which_nothing_is_remembered_have_no_part_in_it() -> None:
+def test_models_of_which_nothing_is_remembered_have_no_part_in_it():
     one, two, fresh = np.float32([[1.0], [2.0], [3.0]])
     state = ClusteredState([], no_clusters(), [one, two])
     state.memories = {digest(one): [np.float32([8])]}

@@ -1,7 +1,5 @@
 """What every strategy must do, whatever its paper: found in conf/strategy/."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from pathlib import Path
@@ -90,9 +88,7 @@ def strategy(request: pytest.FixtureRequest) -> str:
     return f"strategy={request.param}"
 
 
-def test_run_leaves_the_files_of_the_contract(
-    strategy: str, undisturbed: Runner
-) -> None:
+def test_run_leaves_the_files_of_the_contract(strategy, undisturbed):
     run = undisturbed(strategy)
     assert [row["round"] for row in run.rounds] == [1, 2, 3, 4]
     assert all(set(row) >= {*ROUND.split()} for row in run.rounds)
@@ -113,8 +109,8 @@ def test_run_leaves_the_files_of_the_contract(
 
 
 def test_all_that_a_test_may_measure_stands_beside_the_same_numbers(
-    strategy: str, run_small: Runner
-) -> None:
+    strategy, run_small
+):
     ahead = ["evaluation=prequential", "partition.validation=0.2"]
     plain = run_small(strategy, *ahead)
     metrics = "metrics=[balanced_accuracy,macro_f1,calibration,worst_tenth]"
@@ -138,8 +134,8 @@ def test_all_that_a_test_may_measure_stands_beside_the_same_numbers(
     ids=lambda settings: settings[0],
 )
 def test_what_a_client_adapts_is_for_the_test_alone(
-    adapted: list[str], strategy: str, run_small: Runner, undisturbed: Runner
-) -> None:
+    adapted, strategy, run_small, undisturbed
+):
     tuning = [strategy, *adapted]
     kind = compose_config([strategy]).strategy.client
     if not getattr(locate(kind, "strategy.client"), "fine_tunes", False):
@@ -168,7 +164,7 @@ def kept_files(run: Run) -> dict[str, bytes]:
     }
 
 
-def test_learning_happens(strategy: str, run_small: Runner) -> None:
+def test_learning_happens(strategy, run_small):
     run = run_small(strategy, "drift.rounds=[]", "rounds=8")
     first, last = run.rounds[0], run.rounds[-1]
     assert last["accuracy"] > first["accuracy"]
@@ -176,29 +172,21 @@ def test_learning_happens(strategy: str, run_small: Runner) -> None:
 
 
 def test_same_seed_gives_the_same_numbers_on_any_number_of_nodes(
-    strategy: str,
-    run_small: Runner,
-    undisturbed: Runner,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    strategy, run_small, undisturbed, monkeypatch
+):
     # And in portions of two models each.
     monkeypatch.setattr("cfl_flower.communication.partial_sums.PORTION_FLOATS", 1300)
     three = run_small(strategy, grid=InProcessGrid([{}, {}, {}]))
     assert three.numbers == undisturbed(strategy).numbers
 
 
-def test_another_seed_gives_other_numbers(
-    strategy: str, run_small: Runner, undisturbed: Runner
-) -> None:
+def test_another_seed_gives_other_numbers(strategy, run_small, undisturbed):
     assert run_small(strategy, "seed=1").numbers != undisturbed(strategy).numbers
 
 
 def test_cohorts_change_no_more_than_the_order_of_sums(
-    strategy: str,
-    run_small: Runner,
-    undisturbed: Runner,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    strategy, run_small, undisturbed, monkeypatch
+):
     """What a GPU does, on a CPU: five clients of a message train at once."""
     theirs, sizes = undisturbed(strategy), list[int]()
 
@@ -244,8 +232,8 @@ def _killing_app(at_call: int, worked: bool = False) -> ClientApp:
 
 
 def test_run_that_is_killed_twice_resumes_to_the_same_numbers(
-    strategy: str, run_small: Runner, undisturbed: Runner
-) -> None:
+    strategy, run_small, undisturbed
+):
     for at_call in (3, 7):
         grid = InProcessGrid([{}], _killing_app(at_call))
         with pytest.raises(_KilledError):
@@ -255,8 +243,8 @@ def test_run_that_is_killed_twice_resumes_to_the_same_numbers(
 
 
 def test_clients_that_are_ahead_of_the_checkpoint_go_back_with_it(
-    strategy: str, run_small: Runner, undisturbed: Runner
-) -> None:
+    strategy, run_small, undisturbed
+):
     # All have worked in a round, when the files of the one before are to be written.
     options = [strategy, "participants=12"]
     for at_call in (7, 4):
@@ -267,12 +255,7 @@ def test_clients_that_are_ahead_of_the_checkpoint_go_back_with_it(
     assert resumed.numbers == undisturbed(*options).numbers
 
 
-def test_resume_with_sparse_checkpoints(
-    strategy: str,
-    run_small: Runner,
-    undisturbed: Runner,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_resume_with_sparse_checkpoints(strategy, run_small, undisturbed, monkeypatch):
     # With models in files of their own.
     monkeypatch.setattr("cfl_flower.runs.checkpoint.LARGE", 1000)
     options = [strategy, "system.checkpoint_every=2", "system.evaluate_every=2"]
@@ -282,17 +265,13 @@ def test_resume_with_sparse_checkpoints(
     assert resumed.numbers == undisturbed(*options).numbers
 
 
-def test_finished_run_resumes_to_itself(
-    strategy: str, run_small: Runner, undisturbed: Runner, tmp_path: Path
-) -> None:
+def test_finished_run_resumes_to_itself(strategy, run_small, undisturbed, tmp_path):
     finished = undisturbed(strategy)
     shutil.copytree(finished.folder, tmp_path / "run")
     assert run_small(strategy, "resume=true").numbers == finished.numbers
 
 
-def test_failing_clients_cost_only_their_results(
-    strategy: str, run_small: Runner
-) -> None:
+def test_failing_clients_cost_only_their_results(strategy, run_small):
     faults = ["faults.raises=0.1", "faults.nan=0.1", "faults.shape=0.1"]
     run = run_small(strategy, *faults, "faults.drops=0.1", "rounds=6")
     failures = [failure for row in run.rounds for failure in row["failures"]]
@@ -309,7 +288,7 @@ def test_failing_clients_cost_only_their_results(
     assert not untested & tested
 
 
-def test_hanging_client_costs_only_its_result(strategy: str, run_small: Runner) -> None:
+def test_hanging_client_costs_only_its_result(strategy, run_small):
     hangs = ["faults.hangs=0.1", "system.task_timeout=0.1", "rounds=2"]
     run = run_small(strategy, *hangs)
     failures = [failure for row in run.rounds for failure in row["failures"]]
@@ -318,16 +297,12 @@ def test_hanging_client_costs_only_its_result(strategy: str, run_small: Runner) 
 
 
 @pytest.mark.parametrize("fault", ["nan", "drops"])
-def test_a_round_without_any_valid_result_ends_the_run(
-    fault: str, strategy: str, run_small: Runner
-) -> None:
+def test_a_round_without_any_valid_result_ends_the_run(fault, strategy, run_small):
     with pytest.raises(NoValidResultError, match=r"none of \d+ clients"):
         run_small(strategy, f"faults.{fault}=1")
 
 
-def test_late_client_joins(
-    strategy: str, run_small: Runner, late_grid: InProcessGrid
-) -> None:
+def test_late_client_joins(strategy, run_small, late_grid):
     if strategy == "strategy=oracle":
         pytest.skip("the oracle knows concepts in a simulation only")
 
@@ -340,7 +315,7 @@ def test_late_client_joins(
     assert 11 in seen[4]
 
 
-def test_simulated_clients_join_and_leave(strategy: str, run_small: Runner) -> None:
+def test_simulated_clients_join_and_leave(strategy, run_small):
     moves: Any = {"joins": [2], "joining": 0.1, "leaves": [3], "leaving": 0.2}
     asked = [f"devices.{name}={value}" for name, value in moves.items()]
     overrides = [strategy, "participants=11", *asked]
@@ -386,7 +361,7 @@ def write_coming_and_going(folder: Path) -> None:
     (folder / "data.csv").write_text("\n".join(lines))
 
 
-def test_who_has_no_samples_takes_no_place(strategy: str, tmp_path: Path) -> None:
+def test_who_has_no_samples_takes_no_place(strategy, tmp_path):
     if strategy == "strategy=oracle":
         pytest.skip("owners have one true concept, of which there is no oracle")
     write_coming_and_going(tmp_path)
@@ -411,9 +386,7 @@ def test_who_has_no_samples_takes_no_place(strategy: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_server_optimiser_has_an_effect_or_is_refused(
-    name: str, run_small: Runner
-) -> None:
+def test_a_server_optimiser_has_an_effect_or_is_refused(name, run_small):
     asked = [f"strategy={name}", "model=mlp", "model.hidden=8", "rounds=1"]
     try:
         other = run_small(*asked, "server_optimizer=yogi", folder="yogi")

@@ -7,8 +7,6 @@ have words behind it, such as ``<!--=mean concept fedavg-->``. Markdown takes a 
 that begins with a comment for HTML: a fact within a sentence must not begin one.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter
@@ -26,12 +24,7 @@ from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.environment.plugins import CONF
 from simulations.papers.published import RESULTS, STATES, load_tables
 from simulations.track import ROWS
-from simulations.tracking.page import (
-    TUNED,
-    TUNED_BASELINE,
-    leads_on,
-    ranks_of,
-)
+from simulations.tracking.page import TUNED, TUNED_BASELINE, leads_on, ranks_of
 from simulations.tracking.rows import TrackRow, load_protocol, read_rows
 from tests.docs.scoreboard import PAPERS, lines
 

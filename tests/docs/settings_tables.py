@@ -8,8 +8,6 @@ rewrites each table between ``<!-- settings -->`` (a method's own settings) or
 docstring.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable

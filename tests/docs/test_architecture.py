@@ -1,7 +1,5 @@
 """docs/architecture.md names what exists."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from pathlib import Path
@@ -31,18 +29,18 @@ def find(path: str) -> Any:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_name_of_the_page_exists(name: str) -> None:
+def test_every_name_of_the_page_exists(name):
     assert find(name) is not None
 
 
-def test_every_package_of_cfl_flower_has_a_row() -> None:
+def test_every_package_of_cfl_flower_has_a_row():
     packages = {
         path.parent.name for path in (ROOT / "cfl_flower").glob("*/__init__.py")
     }
     assert packages == set(re.findall(r"^\| `cfl_flower/(\w+)/`", PAGE, re.MULTILINE))
 
 
-def test_the_round_of_the_page_is_that_of_the_code() -> None:
+def test_the_round_of_the_page_is_that_of_the_code():
     (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     code = (ROOT / "cfl_flower" / "engine" / "rounds.py").read_text(encoding="utf-8")
     place = 0
@@ -52,6 +50,6 @@ def test_the_round_of_the_page_is_that_of_the_code() -> None:
         place = code.index(shown.strip(), place)
 
 
-def test_every_stage_of_a_run_has_a_row() -> None:
+def test_every_stage_of_a_run_has_a_row():
     names = [stage.__name__ for stage in STAGES]
     assert [name for name in names if f"| `{name}` |" not in PAGE] == []

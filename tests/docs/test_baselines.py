@@ -1,7 +1,5 @@
 """Folders of docs/baselines have the shape that Flower asks of its baselines."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -29,7 +27,7 @@ SECTIONS = [
 @pytest.mark.parametrize(
     "folder", [*DOCS.glob("baselines/*")], ids=lambda path: path.name
 )
-def test_a_baseline_is_one_that_flower_knows(folder: Path) -> None:
+def test_a_baseline_is_one_that_flower_knows(folder):
     _, front, text = (folder / "README.md").read_text().split("---\n", 2)
     about = yaml.safe_load(front)
     assert about.keys() == {"title", "url", "labels", "dataset"}

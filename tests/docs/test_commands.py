@@ -10,8 +10,6 @@ runs of papers' settings, `flwr` and the commands of devices (run by the tests o
 SuperLink and of devices), and `make`, which runs the tests.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import re
@@ -29,14 +27,7 @@ from flwr.common.config import parse_config_args
 from cfl_flower.config.compose import compose_config, compose_run_config
 from cfl_flower.config.overrides import expand
 from cfl_flower.errors import ConfigError, NoConceptsError
-from simulations import (
-    assign,
-    compare,
-    preview,
-    report,
-    reproduce,
-    run,
-)
+from simulations import assign, compare, preview, report, reproduce, run
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "simulations" / "deploy" / "README.md"
@@ -89,7 +80,7 @@ def module(command: str) -> ModuleType:
     return importlib.import_module(f"simulations.{command}.__main__")
 
 
-def test_every_command_is_one_that_is_checked() -> None:
+def test_every_command_is_one_that_is_checked():
     # `COLUMNS=160 flwr list` is Flower's command with a variable before it.
     every = [(page, words[1:] if "=" in words[0] else words) for page, words in ALL]
     found = {words[0] for _, words in every}
@@ -119,7 +110,7 @@ def run_config(page: Path, words: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("command", OURS)
-def test_a_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_is_understood(command, monkeypatch):
     _, _, module_name, *arguments = OURS[command]
     try:
         check(module_name.removeprefix("simulations."), arguments, monkeypatch)
@@ -141,11 +132,7 @@ def compose_some(overrides: Sequence[str]) -> None:
         seen |= values
 
 
-def check(
-    command: str,
-    arguments: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def check(command: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Compose what a command would run, or at least read what it is told."""
     if command == "run":
         compose_some([each for each in arguments if not each.startswith("-")])
@@ -209,18 +196,14 @@ def read(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", RUNS)
-def test_a_run_of_a_page_ends_well(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_of_a_page_ends_well(command, tmp_path, capsys):
     small = ["rounds=2", "engine=inprocess", f"output_dir={tmp_path / 'run'}"]
     assert run.main([*RUNS[command], *small]) == 0, capsys.readouterr().err
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 2
 
 
 @pytest.mark.slow
-def test_the_commands_of_how_to_run_one_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_of_how_to_run_one_after_the_other(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     commands = {
         "run": run.main,

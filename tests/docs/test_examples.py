@@ -1,7 +1,5 @@
 """The examples of docs/examples work as their pages say."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ import pandas as pd
 import pytest
 
 from cfl_flower.errors import ConfigError
-from tests.conftest import Runner
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
@@ -39,9 +36,7 @@ CLIENTS = pytest.mark.parametrize("client", ["AdwinClient", "KswinClient"])
 @pytest.mark.parametrize(
     ("later", "expected"), [(2.0, True), (1.0, False), (0.2, False)]
 )
-def test_only_losses_that_rise_are_drift(
-    client: str, later: float, expected: bool, detecting: Any
-) -> None:
+def test_only_losses_that_rise_are_drift(client, later, expected, detecting):
     rng = np.random.default_rng(0)
     losses = rng.normal(1.0, 0.1, 600)
     losses[300:] += later - 1
@@ -49,15 +44,13 @@ def test_only_losses_that_rise_are_drift(
     assert detecting.rises(detector, losses, 300) is expected
 
 
-def test_a_drift_found_before_is_not_found_again(detecting: Any) -> None:
+def test_a_drift_found_before_is_not_found_again(detecting):
     losses = np.concatenate([np.zeros(300), np.ones(300), np.ones(50)])
     assert not detecting.rises(detecting.AdwinClient.detector(), losses, 600)
 
 
 @CLIENTS
-def test_a_detected_drift_is_reported_once(
-    client: str, detecting: Any, run_small: Runner
-) -> None:
+def test_a_detected_drift_is_reported_once(client, detecting, run_small):
     path = f"strategy.client=detecting.{client}"
     asked = [path, "strategy=fielding", "drift.rounds=[7]", "rounds=9"]
     run = run_small(*asked)
@@ -103,8 +96,8 @@ def encoder(texts: Any, tmp_path: Path) -> Path:
 
 
 def test_a_clusters_model_is_the_adapter_of_a_text_encoder(
-    encoder: Path, texts: Any, run_small: Runner, tmp_path: Path
-) -> None:
+    encoder, texts, run_small, tmp_path
+):
     rows = ["a very good film,1", "a bad film,0", "it is good,1", "not good,0"] * 30
     (tmp_path / "reviews.csv").write_text("\n".join(["review,label", *rows]))
     data = ["dataset._target_=texts.Texts", "dataset.file=reviews.csv"]

@@ -1,7 +1,5 @@
 """Every preset that docs, headers and tables name exists and composes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator
@@ -44,14 +42,14 @@ COMMANDS = list(header_commands())
 
 
 @pytest.mark.parametrize("override", NAMED)
-def test_every_named_experiment_composes(override: str) -> None:
+def test_every_named_experiment_composes(override):
     plain, choices, _ = compose_plain([override])
     assert f"experiment={choices['experiment']}" == override
     assert plain["rounds"] > 0
 
 
 @pytest.mark.parametrize("overrides", COMMANDS, ids=" ".join)
-def test_every_command_in_a_presets_header_composes(overrides: list[str]) -> None:
+def test_every_command_in_a_presets_header_composes(overrides):
     for job in expand(overrides):
         plain = compose_plain(job).settings
         assert plain["participants"] <= plain["clients"]

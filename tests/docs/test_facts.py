@@ -1,9 +1,6 @@
 """Every count of a page is drawn from where it is declared, and stays so."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +21,7 @@ METHODS = list_options("strategy")
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_page_says_what_is_declared(path: Path) -> None:
+def test_a_page_says_what_is_declared(path):
     text = path.read_text()
     assert updated(text) == text, "run `make docs`"
     # Markdown takes the rest of such a line for HTML.
@@ -34,7 +31,7 @@ def test_a_page_says_what_is_declared(path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["local", "central", "sums"])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_table_of_privacy_says_what_runs_refuse(method: str, option: str) -> None:
+def test_the_table_of_privacy_says_what_runs_refuse(method, option):
     pytest.importorskip("dp_accounting")
     asked = {
         "local": ["privacy=local"],
@@ -60,7 +57,7 @@ def test_the_table_of_privacy_says_what_runs_refuse(method: str, option: str) ->
         assert supported
 
 
-def test_clusters_are_those_of_the_list_of_methods() -> None:
+def test_clusters_are_those_of_the_list_of_methods():
     text = (ROOT / "docs" / "methods" / "README.md").read_text()
     kinds = re.findall(r"^\| ([^|]+) \| (\[.*) \|$", text, re.M)
     named = {
@@ -84,7 +81,7 @@ CHOICES = [
 
 
 @pytest.mark.parametrize(("stream", "evidence"), CHOICES)
-def test_the_guides_figures_are_the_tracks(stream: str, evidence: str) -> None:
+def test_the_guides_figures_are_the_tracks(stream, evidence):
     evidence = re.sub(r"\[(\w+)\]\([^)]*\)", r"\1", evidence)
     evidence = evidence.replace("the true clusters", "oracle")
     evidence = re.sub(r"(\w+) and (\w+) both (\d)", r"\1 \3, \2 \3", evidence)

@@ -1,7 +1,5 @@
 """The notebooks of the documentation run from top to bottom."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -25,9 +23,7 @@ def show(notebook: nbformat.NotebookNode) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_what_it_shows_on_the_page(
-    path: Path, tmp_path: Path
-) -> None:
+def test_a_notebook_runs_and_shows_what_it_shows_on_the_page(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     saved = show(notebook)
     assert len(saved) >= 3

@@ -1,7 +1,5 @@
 """The files that docs/how-to/own-parts.md shows work as they are."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -17,7 +15,7 @@ FILES = dict(re.findall(r'^```\w+ title="([^"]*)"\n(.*?)^```$', PAGE, re.M | re.
 @pytest.mark.parametrize(
     "chosen", ["strategy=calibrated", "drift=cyclic partition=skewed"]
 )
-def test_the_parts_that_the_page_shows_run(chosen: str, tmp_path: Path) -> None:
+def test_the_parts_that_the_page_shows_run(chosen, tmp_path):
     assert len(FILES) == 6
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

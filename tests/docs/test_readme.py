@@ -7,8 +7,6 @@ installing them again, `make test`, which would run this test, is only looked up
 the lines for a ServerApp run in one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -146,7 +144,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip().strip("*") for cell in re.split("[|│]", line.strip("|"))]
 
 
-def test_the_lines_for_a_server_app_work_in_one() -> None:
+def test_the_lines_for_a_server_app_work_in_one():
     (lines,) = [block for _, block in blocks() if of_a_server_app(block)]
     contexts = [{"partition-id": node} for node in range(6)]
     main: dict[str, Any] = {
@@ -161,9 +159,7 @@ def test_the_lines_for_a_server_app_work_in_one() -> None:
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_all_commands_of_readme_work_in_their_place(
-    checkout: Path, newcomer: dict[str, str]
-) -> None:
+def test_all_commands_of_readme_work_in_their_place(checkout, newcomer):
     said = paste(page(), checkout, newcomer)
     printed: dict[str, list[str]] = {}
     for line in said.splitlines():
@@ -199,8 +195,8 @@ def test_all_commands_of_readme_work_in_their_place(
 
 @pytest.mark.slow
 def test_the_wheel_of_a_checkout_is_installed_and_runs_in_it(
-    checkout: Path, newcomer: dict[str, str], tmp_path: Path
-) -> None:
+    checkout, newcomer, tmp_path
+):
     place = tmp_path / "installed"
     script = [
         "source .venv/bin/activate",

@@ -1,7 +1,5 @@
 """The list of docs/security.md of what leaves a device is what devices send."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,7 +19,6 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.config.options import list_options
 from cfl_flower.errors import NoValidResultError
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
@@ -98,12 +95,7 @@ def sent() -> dict[str, set[str]]:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("options", RUNS, ids=" ".join)
-def test_devices_send_no_field_that_is_not_listed(
-    options: list[str],
-    sent: dict[str, set[str]],
-    run_small: Runner,
-    tmp_path: Path,
-) -> None:
+def test_devices_send_no_field_that_is_not_listed(options, sent, run_small, tmp_path):
     grid = Listening(tmp_path, 2 if "dataset.classes=2" in options else 10)
     more = ["model=mlp", "rounds=8" if "strategy=feroma" in options else "rounds=3"]
     if "strategy/representation=gradient" in options:
@@ -141,13 +133,13 @@ RARE = {"empty", "lost"}
 """Fields that need a device without samples, or without what it kept."""
 
 
-def test_every_field_that_is_listed_is_sent(sent: dict[str, set[str]]) -> None:
+def test_every_field_that_is_listed_is_sent(sent):
     if len(set().union(*sent.values())) < len(RUNS) - 3:
         pytest.skip("needs the runs above")
     assert listed() - RARE == sent.keys()
 
 
-def test_the_methods_are_named_whose_tests_are_of_other_models() -> None:
+def test_the_methods_are_named_whose_tests_are_of_other_models():
     text = PAGE.read_text().split("<!-- tested otherwise -->")[1].split(")")[0]
     clients = {
         name: compose_config([f"strategy={name}", "output_dir=x"]).strategy.client
@@ -157,9 +149,7 @@ def test_the_methods_are_named_whose_tests_are_of_other_models() -> None:
     assert set(FIELDS.findall(text)) == otherwise
 
 
-def test_the_settings_of_the_page_are_those_of_a_run(
-    run_small: Runner, tmp_path: Path
-) -> None:
+def test_the_settings_of_the_page_are_those_of_a_run(run_small, tmp_path):
     pytest.importorskip("dp_accounting")
     text = PAGE.read_text().split("```json")[1].split("```")[0]
     (tmp_path / "own.json").write_text(text)

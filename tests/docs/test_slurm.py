@@ -1,7 +1,5 @@
 """The script of the page on SLURM, whose jobs are processes where there is no SLURM."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -15,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_the_script_carries_out_its_runs_and_continues_them(tmp_path: Path) -> None:
+def test_the_script_carries_out_its_runs_and_continues_them(tmp_path):
     page = (ROOT / "docs" / "how-to" / "slurm.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     small = 'rounds=2, clients=6, participants=3, engine="inprocess"'

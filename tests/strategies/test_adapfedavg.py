@@ -1,11 +1,8 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from cfl_flower.engine.method import no_clusters
 from strategies.adapfedavg import AdapFedAvgSettings, AdapFedAvgState, adapt_rate
-from tests.conftest import Runner
 
 SETTINGS = AdapFedAvgSettings(beta1=0.7, beta2=0.3, beta3=0.7)
 
@@ -14,7 +11,7 @@ def fresh(weights: int) -> AdapFedAvgState:
     return AdapFedAvgState([], no_clusters(), [], mean=np.zeros(weights, np.float32))
 
 
-def test_two_rounds_by_hand() -> None:
+def test_two_rounds_by_hand():
     state = fresh(2)
     adapt_rate(state, np.float32([1, 3]), SETTINGS)
     # v = 0.7 * (1 + 9) / 2 = 3.5, corrected 5; ratio 1.
@@ -29,14 +26,14 @@ def test_two_rounds_by_hand() -> None:
     assert state.share == pytest.approx(state.ratio / 0.51 / 2)
 
 
-def test_a_model_that_stands_still_is_no_division_by_zero() -> None:
+def test_a_model_that_stands_still_is_no_division_by_zero():
     state = fresh(1)
     for _ in range(5):
         adapt_rate(state, np.float32([0]), SETTINGS)
         assert 0 < state.share <= 1
 
 
-def test_the_rate_decays_and_drift_raises_it(run_small: Runner) -> None:
+def test_the_rate_decays_and_drift_raises_it(run_small):
     options = ["strategy=adapfedavg", "rounds=14", "participants=12"]
     steady = run_small(*options, "drift.rounds=[]", folder="steady").rounds
     drift = ["partition.purity=1", "drift.rounds=[8]"]

@@ -1,7 +1,5 @@
 """What a server makes of updates is the same wherever the models are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +60,7 @@ def after_two_rounds(folder: Path, name: str, offset: float) -> Any:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_models_far_from_zero_are_clustered_and_moved_alike(
-    name: str, tmp_path: Path
-) -> None:
+def test_models_far_from_zero_are_clustered_and_moved_alike(name, tmp_path):
     near, far = (after_two_rounds(tmp_path / str(o), name, o) for o in (0.0, FAR))
     assert far.clusters.tolist() == near.clusters.tolist()
     assert len(far.models) == len(near.models)

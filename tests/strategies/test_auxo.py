@@ -1,7 +1,5 @@
 """Auxo's rewards and splits, step by step and as a whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +18,13 @@ from strategies.auxo import (
     known_sides,
     may_split,
 )
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 GROUPS = np.array([[1.0, 0], [1, 0.1], [-1, 0], [-1, 0.1], [1, -0.1], [-1, -0.1]])
 NOBODY = np.full(6, NEITHER)
 
 
-def test_equal_updates_have_no_direction() -> None:
+def test_equal_updates_have_no_direction():
     centred, units = directions(np.ones((3, 2)))
     assert not centred.any()
     assert not units.any()
@@ -37,7 +35,7 @@ def test_equal_updates_have_no_direction() -> None:
 EVERYONE = np.ones(6, bool)
 
 
-def test_the_first_sides_are_two_clusters_of_those_known() -> None:
+def test_the_first_sides_are_two_clusters_of_those_known():
     told = first_sides(GROUPS, EVERYONE)
     assert told[0] == told[1] == told[4] != told[2]
     assert told[2] == told[3] == told[5]
@@ -47,7 +45,7 @@ def test_the_first_sides_are_two_clusters_of_those_known() -> None:
     assert first_sides(GROUPS, np.arange(6) < 1).tolist() == [NEITHER] * 6
 
 
-def test_later_only_those_without_a_side_take_that_of_their_nearest() -> None:
+def test_later_only_those_without_a_side_take_that_of_their_nearest():
     """As the authors' `knn_update_subR`; otherwise one side swallows the other."""
     known = np.array([1, NEITHER, 0, NEITHER, 1, 0])
     # 0, 2, 4 and 5 keep theirs, though 5 drifted to the other group: no reward.
@@ -59,7 +57,7 @@ def test_later_only_those_without_a_side_take_that_of_their_nearest() -> None:
     assert assign_sides(GROUPS, everyone).tolist() == NOBODY.tolist()
 
 
-def test_a_quarter_joins_the_only_side_there_is() -> None:
+def test_a_quarter_joins_the_only_side_there_is():
     known = np.array([1, NEITHER, NEITHER, NEITHER, 1, NEITHER])
     told = assign_sides(
         np.vstack([GROUPS, GROUPS[:2]]), np.append(known, [NEITHER] * 2)
@@ -80,7 +78,7 @@ def learner(folder: Path, *overrides: str) -> Auxo:
     return auxo
 
 
-def test_sides_are_made_once_and_do_not_flip(tmp_path: Path) -> None:
+def test_sides_are_made_once_and_do_not_flip(tmp_path):
     """Fitted anew, sides with other numbers would be added to the old rewards."""
     auxo, own = learner(tmp_path), np.zeros(6, np.int64)
     auxo.learn(0, np.arange(6), GROUPS, own)
@@ -94,9 +92,7 @@ def test_sides_are_made_once_and_do_not_flip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("labelled", [0, 1])
-def test_with_nobody_or_one_that_has_a_side_no_sides_are_made_anew(
-    labelled: int, tmp_path: Path
-) -> None:
+def test_with_nobody_or_one_that_has_a_side_no_sides_are_made_anew(labelled, tmp_path):
     auxo = learner(tmp_path)
     auxo.state.begun[0] = True
     auxo.state.sides[3, 0] = [0.0, 2.0] if labelled else [0.0, 0.0]
@@ -105,7 +101,7 @@ def test_with_nobody_or_one_that_has_a_side_no_sides_are_made_anew(
     assert known_sides(auxo.state.sides[:, 0]).tolist() == expected
 
 
-def test_cohorts_count_their_own_rounds_and_make_new_sides(tmp_path: Path) -> None:
+def test_cohorts_count_their_own_rounds_and_make_new_sides(tmp_path):
     auxo = learner(tmp_path, "strategy.split_rounds=[2]")
     for _ in range(2):
         auxo.learn(0, np.arange(6), GROUPS, np.zeros(6, np.int64))
@@ -126,7 +122,7 @@ def test_cohorts_count_their_own_rounds_and_make_new_sides(tmp_path: Path) -> No
     assert len(state.models) == 2
 
 
-def test_a_cohort_rewards_those_who_are_like_its_members() -> None:
+def test_a_cohort_rewards_those_who_are_like_its_members():
     members = np.array([True, True, False, False, True, False])
     gained = cohort_rewards(GROUPS, members, reward=5.0)
     # Distances to (1, 0) by hand: 0, .1, 2, ...; mean + deviation is the scale.
@@ -140,7 +136,7 @@ def test_a_cohort_rewards_those_who_are_like_its_members() -> None:
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(2, 6))
-def test_after_the_first_split_sides_are_alike(one: int, two: int, count: int) -> None:
+def test_after_the_first_split_sides_are_alike(one, two, count):
     if may_split((one, two), 60, count):
         assert max(one, two) < 2 * min(one, two)
     assert not may_split((0, two), 60, count)
@@ -157,7 +153,7 @@ TWO = [
 ]
 
 
-def test_cohorts_split_by_the_true_groups(run_small: Runner) -> None:
+def test_cohorts_split_by_the_true_groups(run_small):
     run = run_small(*TWO)
     assert [row["num_clusters"] for row in run.rounds[:2]] == [1, 1]
     assert run.rounds[2]["reclustered"]
@@ -171,13 +167,13 @@ def test_cohorts_split_by_the_true_groups(run_small: Runner) -> None:
     assert run.rounds[-1]["accuracy"] > single.rounds[-1]["accuracy"]
 
 
-def test_without_rounds_a_large_cohort_splits(run_small: Runner) -> None:
+def test_without_rounds_a_large_cohort_splits(run_small):
     often = ["strategy.split_rounds=[]", "strategy.split_at=16"]
     run = run_small(*TWO, *often, "rounds=3")
     assert run.rounds[0]["reclustered"]
 
 
-def test_clients_explore_less_from_round_to_round(tmp_path: Path) -> None:
+def test_clients_explore_less_from_round_to_round(tmp_path):
     asked = ["strategy.exploration=1", "strategy.decay=0", "clients=40"]
     method: Auxo = open_method(tmp_path, "strategy=auxo", *asked, "participants=4")
     state = method.state

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace
@@ -58,7 +56,7 @@ def begin(strategy: Any) -> Any:
     return state
 
 
-def test_the_mixture_by_hand() -> None:
+def test_the_mixture_by_hand():
     # l: 1, 3, 0 above the bar of 8: (1 - 1/4)/2 = .375, .125, .5
     # d1: 2, 1, 1: .25, .375, .375; d2, min: 0, 1, 3: .5, .375, .125
     measured = np.array([[9.0, 2.0, 4.0], [11.0, 1.0, 5.0], [8.0, 1.0, 7.0]])
@@ -70,7 +68,7 @@ def test_the_mixture_by_hand() -> None:
     assert twice == pytest.approx(np.exp(2 * amplified) / np.exp(2 * amplified).sum())
 
 
-def test_a_bar_over_every_loss_tells_nothing() -> None:
+def test_a_bar_over_every_loss_tells_nothing():
     assert nearness(above_bar(np.array([0.5, 2.0]), 8)).tolist() == [0.5, 0.5]
     assert nearness(np.array([3.0])).tolist() == [1.0]
 
@@ -83,9 +81,7 @@ POSITIVE = st.floats(1e-3, 1e3)
     st.sampled_from(["min", 0.0, 5.0]),
     st.lists(st.floats(0.1, 20), min_size=1, max_size=2),
 )
-def test_an_estimate_is_a_mixture_and_favours_what_is_near(
-    measured: np.ndarray, bar: float | str, amplifiers: list[float]
-) -> None:
+def test_an_estimate_is_a_mixture_and_favours_what_is_near(measured, bar, amplifiers):
     u = estimate_mixture(measured, [bar] * 3, (0.5, 0.25, 0.25), amplifiers)
     assert u.sum() == pytest.approx(1)
     assert (u >= 0).all()
@@ -94,7 +90,7 @@ def test_an_estimate_is_a_mixture_and_favours_what_is_near(
         assert u[nearest].min() == pytest.approx(u.max())
 
 
-def test_update_ratios_by_hand() -> None:
+def test_update_ratios_by_hand():
     u, lags = np.array([0.5, 0.35, 0.15]), np.array([0.0, 6.0, 0.0])
     ratios = 0.1 * moving_shares(u) * damping(lags, a=10, b=5)
     # The second is above 1/3, but late by 6: 0.7 / 61; the third is below.
@@ -103,7 +99,7 @@ def test_update_ratios_by_hand() -> None:
     assert moving_shares(np.full(3, 1 / 3)) == pytest.approx([1] * 3)
 
 
-def test_unusual_uploads_by_hand() -> None:
+def test_unusual_uploads_by_hand():
     history = np.arange(10.0)[:, None, None] * np.ones((10, 2, 3))
     # The 70th percentile of 0 ... 9 is 6.3.
     measured = np.array([[6.0, 6.0, 6.0], [6.0, 6.4, 6.0]])
@@ -111,7 +107,7 @@ def test_unusual_uploads_by_hand() -> None:
     assert not unusual(measured, history[:0], 70).any()
 
 
-def test_an_upload_moves_the_clusters_it_is_of(tmp_path: Path) -> None:
+def test_an_upload_moves_the_clusters_it_is_of(tmp_path):
     strategy = make(tmp_path, "strategy.alpha=0.5", "strategy.amplifiers=[50]")
     state = begin(strategy)
     before, state.epoch = list(state.models), 1
@@ -126,7 +122,7 @@ def test_an_upload_moves_the_clusters_it_is_of(tmp_path: Path) -> None:
     assert state.measured.shape == (1, 3, 3)
 
 
-def test_a_stale_upload_changes_nothing(tmp_path: Path) -> None:
+def test_a_stale_upload_changes_nothing(tmp_path):
     strategy = make(tmp_path, "strategy.tolerance=1.5")
     state = strategy.state
     state.clients, state.clusters = [0, 1], np.zeros(2, np.int64)
@@ -141,7 +137,7 @@ def test_a_stale_upload_changes_nothing(tmp_path: Path) -> None:
     assert not len(state.measured)
 
 
-def test_upload_is_measured_by_losses_gaps_and_distances(tmp_path: Path) -> None:
+def test_upload_is_measured_by_losses_gaps_and_distances(tmp_path):
     strategy = make(tmp_path, "strategy.batches=4")
     strategy.state.models = strategy.public.pretrain(strategy.run.initial_model())
     model = 0.5 * strategy.state.models[0] + 0.5 * strategy.state.models[1]
@@ -156,7 +152,7 @@ def test_upload_is_measured_by_losses_gaps_and_distances(tmp_path: Path) -> None
         assert found[k, 2] == pytest.approx(apart, rel=1e-5)
 
 
-def test_clusters_that_others_moved_since_are_moved_less(tmp_path: Path) -> None:
+def test_clusters_that_others_moved_since_are_moved_less(tmp_path):
     options = ["strategy.alpha=0.5", "strategy.amplifiers=[50]", "strategy.b=2"]
     strategy = make(tmp_path, *options, "strategy.alpha1_bar=0")
     strategy.engine.fleet.discover()
@@ -177,8 +173,8 @@ def test_clusters_that_others_moved_since_are_moved_less(tmp_path: Path) -> None
     ("since", "expected"), [("0", [False, True, False]), ("1", [True] * 3)]
 )
 def test_once_updates_are_adjusted_an_upload_may_be_unusual_for_some_clusters(
-    since: str, expected: list[bool], tmp_path: Path
-) -> None:
+    since, expected, tmp_path
+):
     adjusted = [f"strategy.adjust_from={since}", "strategy.alpha1_bar=0"]
     strategy = make(tmp_path, *adjusted)
     state = begin(strategy)
@@ -194,7 +190,7 @@ def test_once_updates_are_adjusted_an_upload_may_be_unusual_for_some_clusters(
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_an_upload_whose_losses_are_not_finite_changes_nothing(tmp_path: Path) -> None:
+def test_an_upload_whose_losses_are_not_finite_changes_nothing(tmp_path):
     strategy = make(tmp_path)
     state = begin(strategy)
     before, state.epoch = list(state.models), 1
@@ -207,9 +203,7 @@ def test_an_upload_whose_losses_are_not_finite_changes_nothing(tmp_path: Path) -
     assert state.shares.ravel().tolist() == [1 / 3] * 6
 
 
-def test_the_tolerance_is_two_cycles_or_as_many_epochs_as_clients(
-    tmp_path: Path,
-) -> None:
+def test_the_tolerance_is_two_cycles_or_as_many_epochs_as_clients(tmp_path):
     for options, expected in (
         ([], 2),
         (["strategy.staleness=epochs"], 5),
@@ -220,7 +214,7 @@ def test_the_tolerance_is_two_cycles_or_as_many_epochs_as_clients(
         assert strategy.tolerance == expected
 
 
-def test_a_stamp_from_the_future_or_the_past_is_refused(tmp_path: Path) -> None:
+def test_a_stamp_from_the_future_or_the_past_is_refused(tmp_path):
     strategy = make(tmp_path)
     strategy.state.epoch = 4
     strategy.state.clients, strategy.state.stamps = [0], np.array([3])
@@ -231,12 +225,12 @@ def test_a_stamp_from_the_future_or_the_past_is_refused(tmp_path: Path) -> None:
     strategy.engine.exchanges.read(Result(0, 5, metrics={"stamp": 3}))
 
 
-def test_clusters_must_be_as_many_as_public_sets(tmp_path: Path) -> None:
+def test_clusters_must_be_as_many_as_public_sets(tmp_path):
     with pytest.raises(ConfigError, match=r"strategy.clusters=4 .* 3, the number of"):
         make(tmp_path, "strategy.clusters=4")
 
 
-def test_public_sets_must_be_as_many_as_distributions(tmp_path: Path) -> None:
+def test_public_sets_must_be_as_many_as_distributions(tmp_path):
     for name in ("high", "low"):
         add_samples(tmp_path / "public" / name, "all", range(10))
     folder = f"strategy.public_dir={tmp_path / 'public'}"
@@ -244,7 +238,7 @@ def test_public_sets_must_be_as_many_as_distributions(tmp_path: Path) -> None:
         make(tmp_path, folder)
 
 
-def test_pretraining_does_not_depend_on_the_number_of_cores(tmp_path: Path) -> None:
+def test_pretraining_does_not_depend_on_the_number_of_cores(tmp_path):
     threads, found = torch.get_num_threads(), []
     try:
         for count in (1, 2):
@@ -274,7 +268,7 @@ def run_mixed(tmp_path: Path) -> Runner:
     return run
 
 
-def test_a_pretraining_that_diverges_names_itself(run_mixed: Runner) -> None:
+def test_a_pretraining_that_diverges_names_itself(run_mixed):
     key = "strategy.pretraining.learning_rate"
     with pytest.raises(ConfigError, match=rf"{key}=1e\+38 is not allowed; .*diverged"):
         run_mixed(f"{key}=1e38")
@@ -283,9 +277,7 @@ def test_a_pretraining_that_diverges_names_itself(run_mixed: Runner) -> None:
         run_mixed(f"{key}=1e30", folder="huge")
 
 
-def test_every_client_uploads_once_a_cycle_and_draws_new_data(
-    run_mixed: Runner,
-) -> None:
+def test_every_client_uploads_once_a_cycle_and_draws_new_data(run_mixed):
     rounds, clients = run_mixed("rounds=5")
     for round in range(1, 6):
         rows = [row for row in clients if row["round"] == round]
@@ -303,7 +295,7 @@ def test_every_client_uploads_once_a_cycle_and_draws_new_data(
     assert [row["bytes_down"] // size for row in rounds] == [24, 12, 12, 12, 12]
 
 
-def test_mixtures_are_the_same_on_any_nodes_and_after_a_stop(run_mixed: Runner) -> None:
+def test_mixtures_are_the_same_on_any_nodes_and_after_a_stop(run_mixed):
     def numbers(run: Any) -> Any:
         rounds, clients = run
         return [{**row, "seconds": None} for row in rounds], clients

@@ -1,7 +1,5 @@
 """Sattler's CFL against its paper."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 from cfl_flower.types import Result, Vector
 from strategies import cfl as method
 from strategies.cfl import bipartition, separation
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 CFL = ["strategy=cfl", "drift.rounds=[]", "participants=12", "strategy.norms=relative"]
 EAGER = [*CFL, "strategy.first=1", "strategy.eps1=0.5", "strategy.eps2=0.75"]
@@ -21,9 +19,7 @@ EAGER = [*CFL, "strategy.first=1", "strategy.eps1=0.5", "strategy.eps2=0.75"]
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 999))
 @settings(deadline=None, max_examples=30)
-def test_clients_with_opposite_updates_are_separated(
-    left: int, right: int, seed: int
-) -> None:
+def test_clients_with_opposite_updates_are_separated(left, right, seed):
     rng = np.random.default_rng(seed)
     truth = rng.permutation(np.repeat([0, 1], [left, right]))
     angles = np.radians(180 * truth + rng.uniform(-20, 20, len(truth)))
@@ -33,7 +29,7 @@ def test_clients_with_opposite_updates_are_separated(
     assert 0.9 < separation(cosines, sides) <= 1
 
 
-def test_separation_by_hand() -> None:
+def test_separation_by_hand():
     # The nearest two across are 60 degrees apart: sqrt((1 - 1/2) / 2) = 1/2.
     angles = np.radians([0, 30, 90])
     cosines = np.cos(angles[:, None] - angles)
@@ -42,12 +38,12 @@ def test_separation_by_hand() -> None:
     assert separation(cosines, np.array([0, 0, 0])) == 0
 
 
-def test_all_clients_take_part_in_cfl(run_small: Runner) -> None:
+def test_all_clients_take_part_in_cfl(run_small):
     run = run_small("strategy=cfl", "participants=2", "rounds=1")
     assert run.rounds[0]["participants"] == 12
 
 
-def test_nested_splits_find_the_concepts(run_small: Runner) -> None:
+def test_nested_splits_find_the_concepts(run_small):
     run = run_small(*EAGER, "rounds=8")
     splits = [row["split"] for row in run.rounds]
     assert splits[0] == 0
@@ -60,12 +56,12 @@ def test_nested_splits_find_the_concepts(run_small: Runner) -> None:
     assert len(first["mean_norm"]) <= first["num_clusters"]
 
 
-def test_gamma_1_prevents_every_split(run_small: Runner) -> None:
+def test_gamma_1_prevents_every_split(run_small):
     run = run_small(*EAGER, "strategy.gamma=1", "rounds=6")
     assert {row["num_clusters"] for row in run.rounds} == {1}
 
 
-def test_relative_bounds_separate_clients_that_disagree(run_small: Runner) -> None:
+def test_relative_bounds_separate_clients_that_disagree(run_small):
     run = run_small(*CFL, "strategy.first=1", "rounds=12")
     whole = [row for row in run.rounds if row["num_clusters"] == 1]
     assert run.rounds[-1]["num_clusters"] > 1
@@ -105,8 +101,8 @@ def four_at_odds(
     ],
 )
 def test_both_bounds_are_in_the_unit_of_the_norms(
-    norms: str, scale: float, opposite: int, split: bool, tmp_path: Path
-) -> None:
+    norms, scale, opposite, split, tmp_path
+):
     cfl, found = four_at_odds(tmp_path, f"strategy.norms={norms}")
     if opposite == 1:
         found[2] = found[0]
@@ -115,7 +111,7 @@ def test_both_bounds_are_in_the_unit_of_the_norms(
     assert len(cfl.state.models) == 1 + split
 
 
-def test_a_missing_update_postpones_a_split(tmp_path: Path) -> None:
+def test_a_missing_update_postpones_a_split(tmp_path):
     cfl, found = four_at_odds(tmp_path)
     some = {row: found[row] for row in (0, 1, 2)}
     mean, largest = cfl.split_if_due(1, 0, some)
@@ -125,7 +121,7 @@ def test_a_missing_update_postpones_a_split(tmp_path: Path) -> None:
     assert cfl.state.clusters.tolist() == [0, 0, 1, 1]
 
 
-def test_ancestors_are_sent_with_the_test(tmp_path: Path) -> None:
+def test_ancestors_are_sent_with_the_test(tmp_path):
     cfl, found = four_at_odds(tmp_path, "strategy.service=best")
     before = cfl.state.models[0]
     cfl.absorb_train(1, list(found.values()))
@@ -136,7 +132,7 @@ def test_ancestors_are_sent_with_the_test(tmp_path: Path) -> None:
     assert moved == [pytest.approx(1, rel=1e-5), pytest.approx(-1, rel=1e-5), 0]
 
 
-def test_ancestors_sent_with_tests_are_not_counted_as_bytes(run_small: Runner) -> None:
+def test_ancestors_sent_with_tests_are_not_counted_as_bytes(run_small):
     cluster = run_small(*EAGER, "rounds=5", folder="cluster")
     best = run_small(*EAGER, "rounds=5", "strategy.service=best", folder="best")
     assert cluster.rounds[-1]["num_clusters"] > 1

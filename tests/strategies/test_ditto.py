@@ -1,10 +1,6 @@
 """Ditto against its paper."""
 
-from __future__ import annotations
-
 from typing import Any
-
-from tests.conftest import Runner
 
 
 def accuracies(run: Any, round: int) -> dict[int, float]:
@@ -12,9 +8,7 @@ def accuracies(run: Any, round: int) -> dict[int, float]:
     return {r["client"]: r["accuracy"] for r in run.clients if r["round"] == round}
 
 
-def test_clients_that_never_took_part_are_served_the_global_model(
-    run_small: Runner,
-) -> None:
+def test_clients_that_never_took_part_are_served_the_global_model(run_small):
     # One batch holds all samples, so that the orders of batches do not matter.
     whole = ["participants=1", "rounds=1", "strategy.local.batch_size=999"]
     ditto = run_small("strategy=ditto", *whole, folder="ditto")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -9,13 +7,10 @@ from cfl_flower.learning.testing import evaluate
 from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import generator
-from tests.conftest import Runner
 
 
 @pytest.mark.parametrize("weighting", ["samples", "plain"])
-def test_fedavg_equals_a_plain_loop_to_the_bit(
-    weighting: str, run_small: Runner
-) -> None:
+def test_fedavg_equals_a_plain_loop_to_the_bit(weighting, run_small):
     own = ["strategy=fedavg", f"strategy.weighting={weighting}"]
     run = run_small(*own, "clients=8", "participants=3")
     config = run.config
@@ -43,7 +38,7 @@ def test_fedavg_equals_a_plain_loop_to_the_bit(
     assert np.array_equal(run.state.models[0], weights)
 
 
-def test_a_fine_tuned_model_knows_its_clients_labels(run_small: Runner) -> None:
+def test_a_fine_tuned_model_knows_its_clients_labels(run_small):
     still = ["drift.rounds=[]", "strategy.fine_tuning_rate=0.1"]
     tuned = run_small("strategy=fedavg_ft", *still, folder="tuned")
     plain = run_small("strategy=fedavg", *still, folder="plain")

@@ -1,7 +1,5 @@
 """FedBuff's buffer: what goes in, and the step when it is full."""
 
-from __future__ import annotations
-
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -36,7 +34,7 @@ def take(strategy: Any, row: int, value: float) -> Vector:
     return sent
 
 
-def test_a_full_buffer_makes_a_step_and_is_emptied(strategy: Any) -> None:
+def test_a_full_buffer_makes_a_step_and_is_emptied(strategy):
     assert take(strategy, 0, 14) == pytest.approx([10])
     assert strategy.state.held == 1
     # Updates of 4 and 6, half of their mean.
@@ -46,7 +44,7 @@ def test_a_full_buffer_makes_a_step_and_is_emptied(strategy: Any) -> None:
     assert strategy.state.received.tolist() == [0, 1]
 
 
-def test_an_update_counts_less_by_the_versions_since(strategy: Any) -> None:
+def test_an_update_counts_less_by_the_versions_since(strategy):
     strategy.state.steps = 3
     take(strategy, 0, 14)
     # Three versions are between its model and the newest.

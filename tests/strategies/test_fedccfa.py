@@ -1,9 +1,6 @@
 """FedCCFA against its paper, step by step and as a whole."""
 
-from __future__ import annotations
-
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ from cfl_flower.runs.measures import class_scores
 from cfl_flower.types import Result
 from simulations.reporting.client_pictures import class_distances as draw_distances
 from strategies.fedccfa import class_distances, cluster_classes, cluster_means
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 CCFA = [
     *("strategy=fedccfa", "model=mlp", "model.hidden=32", "partition.purity=0"),
@@ -38,8 +35,8 @@ CCFA = [
     ],
 )
 def test_who_holds_a_class_gets_the_means_of_those_who_do(
-    option: str, reports: list, anchors: list, tmp_path: Path
-) -> None:
+    option, reports, anchors, tmp_path
+):
     options = [*CCFA, "strategy.clustering=local", f"strategy.{option}"]
     with pytest.warns(UserWarning, match="2 participants"):
         method = open_method(tmp_path, *options, "clients=2", "participants=2")
@@ -69,7 +66,7 @@ def test_who_holds_a_class_gets_the_means_of_those_who_do(
 # Clusters of classes: eq. 4, 5 and 7
 
 
-def test_distances_by_hand() -> None:
+def test_distances_by_hand():
     # Class 0: cosines of (1,0), (1,0), (0,1) are 1, 0, 0.
     rows = np.array([[[1.0, 0.0]], [[2.0, 0.0]], [[0.0, 3.0]]])
     gaps = class_distances(rows, np.ones((3, 1)))
@@ -79,7 +76,7 @@ def test_distances_by_hand() -> None:
     assert cluster_classes(gaps, 0.1).ravel().tolist() == [0, 0, 1]
 
 
-def test_zero_rows_and_few_holders_are_borne() -> None:
+def test_zero_rows_and_few_holders_are_borne():
     rows = np.zeros((4, 3, 2))
     rows[:, 0] = [[1, 0], [0, 0], [0, 0], [1, 0]]
     rows[:2, 1] = [[1, 0], [1, 0.1]]
@@ -101,9 +98,7 @@ def test_zero_rows_and_few_holders_are_borne() -> None:
     st.floats(0, 0.6),
 )
 @settings(max_examples=25, deadline=None)
-def test_planted_clusters_are_found_whoever_lacks_a_class(
-    sizes: list[int], seed: int, lacking: float
-) -> None:
+def test_planted_clusters_are_found_whoever_lacks_a_class(sizes, seed, lacking):
     rng = np.random.default_rng(seed)
     truth = np.repeat(np.arange(len(sizes)), sizes)
     bases = np.eye(5)[: len(sizes)]
@@ -117,7 +112,7 @@ def test_planted_clusters_are_found_whoever_lacks_a_class(
     assert scores == [1, 1, 1, 1]
 
 
-def test_members_of_a_cluster_get_its_mean_and_nobody_elses() -> None:
+def test_members_of_a_cluster_get_its_mean_and_nobody_elses():
     # The case that the authors' code gets wrong: anchors 1, 2, 3, 4, cluster {0, 1}.
     values = np.array([1.0, 2, 3, 4]).reshape(4, 1, 1)
     clusters = np.array([[0], [0], [1], [-1]])
@@ -137,7 +132,7 @@ def test_members_of_a_cluster_get_its_mean_and_nobody_elses() -> None:
 # The whole
 
 
-def test_class_clusters_are_the_true_concepts(undisturbed: Runner) -> None:
+def test_class_clusters_are_the_true_concepts(undisturbed):
     run = undisturbed(*CCFA)
     before, after = run.rounds[3], run.rounds[-1]
     assert before["class_clusters"] == [1] * 10
@@ -147,7 +142,7 @@ def test_class_clusters_are_the_true_concepts(undisturbed: Runner) -> None:
     assert after["class_ari"] == [1] * 10
 
 
-def test_the_oracle_clusters_by_the_true_concepts(run_small: Runner) -> None:
+def test_the_oracle_clusters_by_the_true_concepts(run_small):
     options = [*CCFA, "rounds=2", "drift.rounds=[2]", "strategy.local.epochs=1"]
     run = run_small(*options, "strategy.clustering=oracle")
     before, after = run.rounds
@@ -156,7 +151,7 @@ def test_the_oracle_clusters_by_the_true_concepts(run_small: Runner) -> None:
     assert after["class_clusters"] == [1, 2, 2, 2, 2, 2, 2, 1, 1, 1]
 
 
-def test_few_participants_are_compared_with_one_warning(run_small: Runner) -> None:
+def test_few_participants_are_compared_with_one_warning(run_small):
     options = [*CCFA, "rounds=3", "drift.rounds=[]"]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -170,18 +165,14 @@ def test_few_participants_are_compared_with_one_warning(run_small: Runner) -> No
     assert two.rounds[-1]["class_clusters"] == [1] * 10
 
 
-def test_clients_without_some_classes_take_part_with_the_others(
-    run_small: Runner,
-) -> None:
+def test_clients_without_some_classes_take_part_with_the_others(run_small):
     few = ["partition.purity=1", "rounds=4"]
     run = run_small(*CCFA, *few, "strategy.start=0")
     assert run.rounds[-1]["accuracy"] > 0.5
     assert all(score is not None for score in run.rounds[-1]["class_ari"])
 
 
-def test_generalised_and_personalised_accuracy_are_both_there(
-    run_small: Runner,
-) -> None:
+def test_generalised_and_personalised_accuracy_are_both_there(run_small):
     options = [*CCFA, "partition.purity=0.6", "rounds=2"]
     whole = run_small(*options, "partition.tests=whole", folder="whole")
     own = run_small(*options, folder="own")
@@ -194,7 +185,7 @@ def test_generalised_and_personalised_accuracy_are_both_there(
     assert last["personalised"] > last["accuracy"]
 
 
-def test_distances_of_a_saved_run_are_drawn(run_small: Runner) -> None:
+def test_distances_of_a_saved_run_are_drawn(run_small):
     run = run_small(*CCFA, "drift.rounds=[3]", "rounds=4")
     saved = load_run(run.folder)
     assert saved.distances is not None

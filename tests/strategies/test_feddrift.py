@@ -1,7 +1,5 @@
 """FedDrift against its paper, step by step and as a whole."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,10 @@ from cfl_flower.errors import InvalidResultError
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Result
 from strategies.feddrift import NEW, FedDrift, merge_closest, model_distances
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 
-def test_distances_by_hand() -> None:
+def test_distances_by_hand():
     # Of models 0 to 2, on the data of model 0 and of model 1; nobody has any of 2.
     none = [0.0, 0, 0]
     losses = np.array(
@@ -36,7 +34,7 @@ def test_distances_by_hand() -> None:
     assert model_distances(losses, samples)[0, 1] == pytest.approx(5.5 - 1)
 
 
-def test_merging_is_by_complete_linkage_from_the_closest() -> None:
+def test_merging_is_by_complete_linkage_from_the_closest():
     gaps = np.array(
         [[0.0, 0.3, 9, 0.4], [0.3, 0, 0.2, 9], [9, 0.2, 0, 9], [0.4, 9, 9, 0]]
     )
@@ -48,7 +46,7 @@ def test_merging_is_by_complete_linkage_from_the_closest() -> None:
 
 @given(st.integers(1, 8), st.integers(0, 999), st.floats(0.05, 1))
 @settings(max_examples=50, deadline=None)
-def test_nobody_merges_across_delta(count: int, seed: int, delta: float) -> None:
+def test_nobody_merges_across_delta(count, seed, delta):
     rng = np.random.default_rng(seed)
     gaps = rng.random((count, count))
     gaps = np.maximum(gaps, gaps.T)
@@ -65,7 +63,7 @@ DRIFT = [
 ]
 
 
-def test_drifted_clients_start_models_that_merge_by_concept(run_small: Runner) -> None:
+def test_drifted_clients_start_models_that_merge_by_concept(run_small):
     run = run_small(*DRIFT)
     counts = [row["num_clusters"] for row in run.rounds]
     assert counts[:4] == [1, 1, 1, 1]
@@ -77,9 +75,7 @@ def test_drifted_clients_start_models_that_merge_by_concept(run_small: Runner) -
     assert run.rounds[-1]["accuracy"] > single.rounds[-1]["accuracy"]
 
 
-def test_eager_clients_who_drift_in_a_round_train_one_new_model(
-    run_small: Runner,
-) -> None:
+def test_eager_clients_who_drift_in_a_round_train_one_new_model(run_small):
     options = [*DRIFT, "strategy.form=eager", "clients=20", "participants=20"]
     run = run_small(*options, "privacy.secure_sums=true")
     drifted = [row["drifted"] for row in run.rounds]
@@ -126,7 +122,7 @@ def absorb(server: FedDrift, *results: Result) -> None:
     server.absorb_train(4, Results(server.read_result("train", r) for r in results))
 
 
-def test_models_merge_by_samples_and_data_go_with_them(server: FedDrift) -> None:
+def test_models_merge_by_samples_and_data_go_with_them(server):
     """Those of earlier time steps count: client 2 has 60 samples of model 0."""
     server.assign(2, 1, 0)
     absorb(
@@ -142,9 +138,7 @@ def test_models_merge_by_samples_and_data_go_with_them(server: FedDrift) -> None
     assert state.steps.tolist() == [[2, 1, 0], [0, 3, 0], [2, 3, 0], [1, 3, 1]]
 
 
-def test_participants_are_told_which_model_their_data_belong_to(
-    server: FedDrift,
-) -> None:
+def test_participants_are_told_which_model_their_data_belong_to(server):
     for step, model in [(1, 0), (3, 0), (3, 1)]:
         server.assign(2, step, model)
     told = {task.client: task.config["assigned"] for task in server.plan_train(4).tasks}
@@ -163,14 +157,14 @@ def test_participants_are_told_which_model_their_data_belong_to(
         {"losses": np.array([0, 0, np.nan, 0], np.float32).tobytes()},
     ],
 )
-def test_senseless_reports_are_refused(server: FedDrift, told: dict[str, Any]) -> None:
+def test_senseless_reports_are_refused(server, told):
     sound = trained(0, 0, [20, 0], 1.0, 1.0)
     assert server.read_result("train", sound).report.step == 3
     with pytest.raises(InvalidResultError):
         server.read_result("train", replace(sound, metrics={**sound.metrics, **told}))
 
 
-def test_without_drift_there_is_one_model(run_small: Runner) -> None:
+def test_without_drift_there_is_one_model(run_small):
     run = run_small(*DRIFT, "drift.rounds=[]", "rounds=4", "participants=5")
     assert {row["num_clusters"] for row in run.rounds} == {1}
     assert {row["drifted"] for row in run.rounds} == {0}

@@ -1,7 +1,5 @@
 """FedEM's promises."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,13 +7,12 @@ from safetensors.numpy import load_file
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
-from tests.conftest import Runner
 
 WHOLE = ["strategy.local.batch_size=999", "participants=12", "drift.rounds=[]"]
 
 
 @pytest.mark.slow
-def test_each_concept_finds_a_component_of_its_own(run_small: Runner) -> None:
+def test_each_concept_finds_a_component_of_its_own(run_small):
     concepts = ["partition.groups=1", "drift=sudden", "drift.rounds=[2]"]
     options = [*concepts, "participants=12", "rounds=20", "strategy.local.epochs=10"]
     run = run_small("strategy=fedem", *options)
@@ -34,7 +31,7 @@ def test_each_concept_finds_a_component_of_its_own(run_small: Runner) -> None:
     assert run.rounds[-1]["accuracy"] > fedavg.rounds[-1]["accuracy"] + 0.05
 
 
-def test_privacy_accounts_for_three_components() -> None:
+def test_privacy_accounts_for_three_components():
     options = ["strategy=fedem", "privacy=central", "strategy.weighting=plain"]
     assert compose_config(options).strategy.components == 3
     with pytest.raises(ConfigError, match="3 with privacy=, whose account"):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,7 @@ from cfl_flower.learning.decoupling import (
 )
 
 
-def test_global_anchors_are_weighted_by_samples_and_never_lost() -> None:
+def test_global_anchors_are_weighted_by_samples_and_never_lost():
     points = np.float32([[[1], [9], [0]], [[4], [0], [0]]])
     counts = np.array([[1.0, 2, 0], [2.0, 0, 0]])
     before = Anchors(np.float32([[7], [7], [7]]), np.array([False, True, True]))
@@ -22,7 +20,7 @@ def test_global_anchors_are_weighted_by_samples_and_never_lost() -> None:
     assert found.present.tolist() == [True, True, True]
 
 
-def test_anchors_survive_the_wire() -> None:
+def test_anchors_survive_the_wire():
     anchors = Anchors(np.float32([[1, 2], [0, 0]]), np.array([True, False]))
     found = read_anchors(anchors.points.ravel(), presence_config(anchors))
     assert np.array_equal(found.points, anchors.points)
@@ -33,6 +31,6 @@ def test_anchors_survive_the_wire() -> None:
     "data",
     [None, 3, b"12", np.float32([1, np.nan]).tobytes(), np.float32([1, -1]).tobytes()],
 )
-def test_counts_that_are_none_are_refused(data: object) -> None:
+def test_counts_that_are_none_are_refused(data):
     with pytest.raises(InvalidResultError):
         parse_counts(data, 2)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -12,9 +10,7 @@ from strategies.fedpac import combine, simplex_minimum
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 999))
 @settings(max_examples=60, deadline=None)
-def test_the_minimum_meets_the_conditions_of_optimality(
-    count: int, rank: int, seed: int
-) -> None:
+def test_the_minimum_meets_the_conditions_of_optimality(count, rank, seed):
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(rank, count))
     matrix = root.T @ root + np.diag(rng.random(count))
@@ -27,12 +23,12 @@ def test_the_minimum_meets_the_conditions_of_optimality(
     assert (gradient >= value - 1e-6).all()
 
 
-def test_matrices_without_curvature_share_evenly() -> None:
+def test_matrices_without_curvature_share_evenly():
     assert simplex_minimum(np.zeros((4, 4))).tolist() == [0.25] * 4
     assert simplex_minimum(np.array([[5.0]])).tolist() == [1]
 
 
-def test_the_programme_by_the_papers_loop() -> None:
+def test_the_programme_by_the_papers_loop():
     rng = np.random.default_rng(0)
     means, variances = rng.normal(size=(3, 4)), np.array([1.0, 2, 3])
     for own, found in enumerate(combine(variances, means)):
@@ -47,14 +43,14 @@ def test_the_programme_by_the_papers_loop() -> None:
         assert found == pytest.approx(exact / exact.sum(), abs=1e-6)
 
 
-def test_clients_that_are_alike_share_and_others_do_not() -> None:
+def test_clients_that_are_alike_share_and_others_do_not():
     means = np.array([[10.0, 0], [10, 0.1], [0, 10]])
     weights = combine(np.full(3, 0.01), means)
     assert weights[0] == pytest.approx([2 / 3, 1 / 3, 0])
     assert weights[2].tolist() == [0, 0, 1]
 
 
-def test_statistics_by_hand() -> None:
+def test_statistics_by_hand():
     z = torch.tensor([[1.0, 0], [3, 0], [0, 2], [0, 2]])
     variance, means = statistics(z, torch.tensor([0, 0, 1, 1]), np.array([2, 2]))
     # Shares 1/2; mean squares 5 and 4; means (2, 0) and (0, 2).

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +7,7 @@ import pytest
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result
 from clients.fedsoft import count_shares
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 SOFT = ["strategy=fedsoft", "strategy.public=30", "participants=12"]
 
@@ -24,12 +22,12 @@ def strategy(tmp_path: Path) -> Any:
     return made
 
 
-def test_every_sample_counts_for_the_model_that_fits_it_best() -> None:
+def test_every_sample_counts_for_the_model_that_fits_it_best():
     losses = np.array([[1.0, 0.2, 0.3, 5.0], [0.5, 0.9, 0.4, 6.0], [2.0] * 4])
     assert count_shares(losses).tolist() == [0.5, 0.25, 0.25]
 
 
-def test_every_model_moves_by_the_share_of_it(strategy: Any) -> None:
+def test_every_model_moves_by_the_share_of_it(strategy):
     strategy.state.epoch = 1
     shares = np.float32([0.5, 0.5, 0.0])
     model = np.float32([100])
@@ -41,16 +39,14 @@ def test_every_model_moves_by_the_share_of_it(strategy: Any) -> None:
 
 
 @pytest.mark.parametrize("shares", [[0.5, 0.6, 0.0], [1.5, -0.5, 0.0]])
-def test_shares_that_are_no_mixture_are_refused(
-    strategy: Any, shares: list[float]
-) -> None:
+def test_shares_that_are_no_mixture_are_refused(strategy, shares):
     strategy.state.clients, strategy.state.stamps = [0], np.array([0])
     result = Result(0, 5, [np.float32([1]), np.float32(shares)], metrics={"stamp": 0})
     with pytest.raises(InvalidResultError, match="are no mixture"):
         strategy.read_result("train", result)
 
 
-def test_all_models_go_down_and_one_with_shares_goes_up(run_small: Runner) -> None:
+def test_all_models_go_down_and_one_with_shares_goes_up(run_small):
     run = run_small(*SOFT, "drift.rounds=[]")
     assert run.rounds[1]["bytes_up"] == 12 * (650 * 4 + 3 * 4 + 8)
     assert run.rounds[1]["bytes_down"] == 12 * (3 * 650 * 4 + 8)

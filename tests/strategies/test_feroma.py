@@ -1,9 +1,6 @@
 """FEROMA against its authors' code, step by step and as a whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +8,7 @@ import pytest
 from cfl_flower.communication.results import Results
 from cfl_flower.types import Result
 from strategies.feroma import Feroma
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 ROTATED = [
     *("strategy=feroma", "partition.groups=1", "drift=rotate", "drift.rounds=[8]"),
@@ -20,9 +17,7 @@ ROTATED = [
 ]
 
 
-def test_drifted_clients_are_served_models_of_data_like_theirs(
-    run_small: Runner,
-) -> None:
+def test_drifted_clients_are_served_models_of_data_like_theirs(run_small):
     run = run_small(*ROTATED)
     sizes = [row["num_clusters"] for row in run.rounds]
     assert sizes[:5] == [1] * 5
@@ -57,7 +52,7 @@ def method(tmp_path: Path) -> Feroma:
     return found
 
 
-def test_starts_are_means_weighted_by_samples_over_distances(method: Any) -> None:
+def test_starts_are_means_weighted_by_samples_over_distances(method):
     plan = method.plan_train(6)
     assert [task.client for task in plan.tasks] == [0, 1, 2]
     starts = [float(plan.models[task.models[0]][0]) for task in plan.tasks]
@@ -65,7 +60,7 @@ def test_starts_are_means_weighted_by_samples_over_distances(method: Any) -> Non
     assert starts == pytest.approx([0, 2.4, 4], abs=1e-5)
 
 
-def test_models_go_with_the_profiles_of_their_data(method: Any) -> None:
+def test_models_go_with_the_profiles_of_their_data(method):
     state = method.state
     ones = np.ones(len(state.models[0]), np.float32)
     method.absorb_train(6, Results([Result(0, 7, [ones]), Result(2, 9, [3 * ones])]))
@@ -85,7 +80,7 @@ def test_models_go_with_the_profiles_of_their_data(method: Any) -> None:
     assert state.clusters.tolist() == [0, 1, 1, 1]
 
 
-def test_tests_have_what_is_served_and_what_may_be_selected(method: Any) -> None:
+def test_tests_have_what_is_served_and_what_may_be_selected(method):
     state = method.state
     state.landmarks = state.sources[:, :20]
     plan = method.plan_evaluate(6, test=True)

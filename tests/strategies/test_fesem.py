@@ -1,19 +1,13 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 
 from cfl_flower.client.context import ClientState
 from cfl_flower.types import Result
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 FESEM = ["strategy=fesem", "clusters=3"]
 
 
-def test_participants_join_the_nearest_model_from_before_the_average(
-    tmp_path: Path,
-) -> None:
+def test_participants_join_the_nearest_model_from_before_the_average(tmp_path):
     options = [*FESEM, "clients=3", "participants=3", "drift=none"]
     strategy = open_method(tmp_path, *options)
     state = strategy.state
@@ -27,8 +21,8 @@ def test_participants_join_the_nearest_model_from_before_the_average(
 
 
 def test_with_secure_sums_participants_choose_by_the_model_that_they_trained_last(
-    run_small: Runner,
-) -> None:
+    run_small,
+):
     options = [*FESEM, "drift=none", "participants=12", "privacy.secure_sums=true"]
     run = run_small(*options, "rounds=1")
     (cluster,) = np.flatnonzero(run.rounds[0]["cluster_sizes"])
@@ -43,7 +37,7 @@ def test_with_secure_sums_participants_choose_by_the_model_that_they_trained_las
     assert run.rounds[1]["left_out"] == 0
 
 
-def test_migration_compares_the_last_trained_model_with_all(run_small: Runner) -> None:
+def test_migration_compares_the_last_trained_model_with_all(run_small):
     drift = ["drift=swap_all", "drift.probability=1", "drift.every=null"]
     options = [*FESEM, *drift, "drift.rounds=[3]", "rounds=4", "participants=12"]
     run = run_small(*options, "strategy.migration=true")

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,12 +6,12 @@ import pytest
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.types import Result
 from strategies.flash import FlashSettings, flash_step
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 SETTINGS = FlashSettings()
 
 
-def test_a_step_by_hand() -> None:
+def test_a_step_by_hand():
     moments = [np.array([0.5]), np.array([4.0]), np.array([1.0])]
     model, (m, v, d) = flash_step(np.array([10.0]), np.array([3.0]), moments, SETTINGS)
     assert m == pytest.approx([0.75])
@@ -24,7 +21,7 @@ def test_a_step_by_hand() -> None:
     assert model == pytest.approx(10 + 0.0075 / (np.sqrt(4.05) - d + 0.001))
 
 
-def test_the_guard_keeps_steps_finite_and_in_the_right_direction() -> None:
+def test_the_guard_keeps_steps_finite_and_in_the_right_direction():
     # d above sqrt(v): as published, the step goes the wrong way.
     moments = [np.array([1.0]), np.array([0.01]), np.array([5.0])]
     wrong, _ = flash_step(np.zeros(1), np.ones(1), moments, SETTINGS)
@@ -36,9 +33,7 @@ def test_the_guard_keeps_steps_finite_and_in_the_right_direction() -> None:
 
 
 @pytest.mark.parametrize("name", ["flash", "adapfedavg"])
-def test_running_statistics_are_averaged_and_measure_nothing(
-    name: str, tmp_path: Path
-) -> None:
+def test_running_statistics_are_averaged_and_measure_nothing(name, tmp_path):
     options = [f"strategy={name}", "model=shufflenet_v2", "dataset.size=9"]
     strategy = open_method(tmp_path, *options)
     strategy.state.clients, strategy.state.clusters = [0, 1], np.zeros(2, np.int64)
@@ -58,8 +53,6 @@ def test_running_statistics_are_averaged_and_measure_nothing(
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_a_model_that_diverged_at_the_server_is_not_blamed_on_clients(
-    run_small: Runner,
-) -> None:
+def test_a_model_that_diverged_at_the_server_is_not_blamed_on_clients(run_small):
     with pytest.raises(NoValidResultError, match="received is not finite itself"):
         run_small("strategy=flash", "strategy.server_rate=1e45")

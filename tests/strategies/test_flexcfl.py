@@ -1,7 +1,5 @@
 """FlexCFL against its paper, step by step and as a whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +12,8 @@ from cfl_flower.communication.results import Results
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.runs.measures import note_discrepancies
 from cfl_flower.types import Plan, Result
-from strategies.flexcfl import (
-    FlexCFL,
-    group_updates,
-    mean_directions,
-    mix_between,
-)
-from tests.conftest import Runner, open_method
+from strategies.flexcfl import FlexCFL, group_updates, mean_directions, mix_between
+from tests.conftest import open_method
 
 FLEX = ["strategy=flexcfl", "clusters=3"]
 
@@ -42,9 +35,7 @@ def updates_of_groups(sizes: list[int], seed: int = 0) -> list[np.ndarray]:
 @pytest.mark.parametrize("grouping", ["edc", "madc"])
 @given(st.lists(st.integers(2, 7), min_size=2, max_size=4), st.integers(0, 99))
 @settings(deadline=None, max_examples=15)
-def test_updates_in_one_direction_form_one_group(
-    grouping: str, sizes: list[int], seed: int
-) -> None:
+def test_updates_in_one_direction_form_one_group(grouping, sizes, seed):
     updates = updates_of_groups(sizes, seed)
     truth = np.repeat(np.arange(len(sizes)), sizes)
     rng = np.random.default_rng(seed)
@@ -55,14 +46,14 @@ def test_updates_in_one_direction_form_one_group(
         assert direction == pytest.approx(np.mean(members, axis=0), abs=1e-6)
 
 
-def test_random_centres_are_single_updates() -> None:
+def test_random_centres_are_single_updates():
     updates = updates_of_groups([1, 1, 1])
     groups, directions = group_updates(updates, 3, "random", np.random.default_rng(1))
     assert groups.tolist() == [0, 1, 2]
     assert all(map(np.array_equal, directions, updates))
 
 
-def test_groups_without_members_have_no_direction() -> None:
+def test_groups_without_members_have_no_direction():
     alike = [np.float32([1, 2])] * 4
     rng = np.random.default_rng(0)
     groups, directions = group_updates(alike, 3, "edc", rng)
@@ -74,7 +65,7 @@ def test_groups_without_members_have_no_direction() -> None:
 # Algorithm 2, line 19
 
 
-def test_mixing_between_groups_by_hand() -> None:
+def test_mixing_between_groups_by_hand():
     models = [np.float32([3, 4]), np.float32([0, 2]), np.float32([1, 0])]
     # Norms 5, 2 and 1: with eta 2 the others weigh 2/5, 1 and 2.
     summed = mix_between(models, 2.0, "sum")
@@ -87,7 +78,7 @@ def test_mixing_between_groups_by_hand() -> None:
 # The whole
 
 
-def test_groups_follow_the_true_concepts_and_clients_migrate(run_small: Runner) -> None:
+def test_groups_follow_the_true_concepts_and_clients_migrate(run_small):
     # Whole groups swap their data: an old label group is where a client belongs now.
     drift = ["drift=swap_all", "drift.probability=1", "drift.every=null"]
     options = [*FLEX, *drift, "drift.rounds=[4]", "rounds=7"]
@@ -103,7 +94,7 @@ def test_groups_follow_the_true_concepts_and_clients_migrate(run_small: Runner) 
     assert static.rounds[2]["drifted"] is None
 
 
-def test_all_clients_can_migrate_at_once(run_small: Runner) -> None:
+def test_all_clients_can_migrate_at_once(run_small):
     drift = ["drift=regroup", "drift.rounds=[3]"]
     run = run_small(*FLEX, *drift, "strategy.shift.threshold=0", "rounds=4")
     assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 0]
@@ -111,9 +102,7 @@ def test_all_clients_can_migrate_at_once(run_small: Runner) -> None:
     assert run.rounds[1]["moved"] >= 6
 
 
-def test_the_authors_distance_is_blind_to_which_labels_changed(
-    run_small: Runner,
-) -> None:
+def test_the_authors_distance_is_blind_to_which_labels_changed(run_small):
     equal = [
         "partition.samples=60",
         "partition.purity=1",
@@ -127,7 +116,7 @@ def test_the_authors_distance_is_blind_to_which_labels_changed(
     assert theirs.rounds[1]["drifted"] < ours.rounds[1]["drifted"]
 
 
-def test_random_newcomers_keep_their_random_group(run_small: Runner) -> None:
+def test_random_newcomers_keep_their_random_group(run_small):
     options = [*FLEX, "strategy.alpha=1", "strategy.newcomers=random", "drift=none"]
     run = run_small(*options, "rounds=1", "clients=24")
     assert run.rounds[0]["ari"] < 1
@@ -152,15 +141,13 @@ def trained(*pairs: tuple[int, int, float]) -> list[Result]:
     return [Result(client, n, [np.float32([value])]) for client, n, value in pairs]
 
 
-def test_a_groups_model_is_the_mean_of_its_participants_by_samples(
-    tmp_path: Path,
-) -> None:
+def test_a_groups_model_is_the_mean_of_its_participants_by_samples(tmp_path):
     strategy = flexcfl(tmp_path)
     strategy.absorb_train(1, trained((0, 30, 10.0), (1, 10, 2.0), (2, 5, 7.0)))
     assert [float(model[0]) for model in strategy.state.models] == [8.0, 7.0, 4.0]
 
 
-def test_directions_are_sent_once_and_charged_once(tmp_path: Path) -> None:
+def test_directions_are_sent_once_and_charged_once(tmp_path):
     strategy = flexcfl(tmp_path)
     strategy.state.directions = [np.zeros(5, np.float32), np.ones(5, np.float32)]
     strategy.state.holding = np.array([True, True, False, False])
@@ -176,7 +163,7 @@ def test_directions_are_sent_once_and_charged_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["convex", "sum"])
-def test_only_groups_that_were_trained_are_mixed(form: str, tmp_path: Path) -> None:
+def test_only_groups_that_were_trained_are_mixed(form, tmp_path):
     strategy = flexcfl(tmp_path, "strategy.mixing=4", f"strategy.mixing_form={form}")
     strategy.absorb_train(1, trained((0, 1, 8.0), (2, 1, 7.0)))
     results = trained((0, 1, 8.0), (2, 1, 7.0))
@@ -224,9 +211,7 @@ def start(
     return asked
 
 
-def test_groups_start_from_the_initial_model_and_their_direction(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_groups_start_from_the_initial_model_and_their_direction(tmp_path, monkeypatch):
     strategy = flexcfl(tmp_path, "clusters=2")
     asked = start(strategy, {0: 1.0, 1: 3.0, 3: -1.0}, monkeypatch)
     assert asked == [[0, 1, 3]]
@@ -239,8 +224,8 @@ def test_groups_start_from_the_initial_model_and_their_direction(
 
 
 def test_other_clients_replace_those_that_do_not_answer_the_cold_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     strategy = flexcfl(tmp_path, "clusters=1", "strategy.alpha=1")
     asked = start(strategy, {3: 1.0}, monkeypatch)
     # One by one, in a random order, until one answers; never who has no samples.
@@ -250,8 +235,8 @@ def test_other_clients_replace_those_that_do_not_answer_the_cold_start(
 
 
 def test_random_centres_are_as_many_as_groups_when_some_do_not_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     strategy = flexcfl(tmp_path, "clusters=3", "strategy.grouping=random")
     answers = {client: float(client) for client in (1, 4, 5, 6, 7)}
     asked = start(strategy, answers, monkeypatch, clients=8)
@@ -262,8 +247,8 @@ def test_random_centres_are_as_many_as_groups_when_some_do_not_answer(
 
 
 def test_a_cold_start_without_any_samples_ends_the_run_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     strategy = flexcfl(tmp_path, "clusters=1")
     monkeypatch.setattr(strategy.run, "ask", lambda *_: [])
     hello = [Result(client, 0) for client in range(3)]

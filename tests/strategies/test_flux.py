@@ -1,7 +1,5 @@
 """FLUX against its authors' code, step by step and as a whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytest
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result
 from strategies.flux import Flux
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 ROTATED = [
     *("strategy=flux", "partition.groups=1", "drift=rotate", "drift.rounds=[2]"),
@@ -20,9 +18,7 @@ ROTATED = [
 ]
 
 
-def test_rotated_clients_are_clustered_once_and_found_without_labels(
-    run_small: Runner,
-) -> None:
+def test_rotated_clients_are_clustered_once_and_found_without_labels(run_small):
     run = run_small(*ROTATED)
     begun = [row["round"] for row in run.rounds if row["reclustered"]]
     assert len(begun) == 1
@@ -52,7 +48,7 @@ def method(tmp_path: Path) -> Flux:
     return found
 
 
-def test_it_clusters_when_the_model_gains_little_or_it_is_late(method: Any) -> None:
+def test_it_clusters_when_the_model_gains_little_or_it_is_late(method):
     state = method.state
     for known, expected in (
         ([0.1, 0.3], False),
@@ -68,7 +64,7 @@ def test_it_clusters_when_the_model_gains_little_or_it_is_late(method: Any) -> N
     assert method.good_enough(17)
 
 
-def test_newcomers_join_the_cluster_with_the_nearest_inputs(method: Any) -> None:
+def test_newcomers_join_the_cluster_with_the_nearest_inputs(method):
     state = method.state
     state.profiler = [state.models[0]]
     state.models = state.models * 2
@@ -91,15 +87,13 @@ def test_newcomers_join_the_cluster_with_the_nearest_inputs(method: Any) -> None
 
 
 @pytest.mark.parametrize("fits", [None, -1, 6, 2.0, True])
-def test_a_count_that_cannot_be_is_refused(fits: Any, method: Any) -> None:
+def test_a_count_that_cannot_be_is_refused(fits, method):
     with pytest.raises(InvalidResultError, match="fits"):
         method.read_result("train", Result(0, 5, metrics={"fits": fits}))
     assert method.read_result("train", Result(0, 5, metrics={"fits": 5})).report == 5
 
 
-def test_what_is_tested_without_labels_is_what_is_tested_with_them(
-    run_small: Runner,
-) -> None:
+def test_what_is_tested_without_labels_is_what_is_tested_with_them(run_small):
     turned = [*ROTATED, "drift.rounds=[2,11]"]
     plain = run_small(*turned)
     ahead = run_small(*turned, "evaluation=prequential", folder="ahead")

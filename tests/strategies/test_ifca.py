@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from cfl_flower.server_app import open_stream
 from cfl_flower.types import Result
 from strategies.families.choosing import ChoosingState
 from strategies.ifca import IFCA
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 IFCA_RUN = ["strategy=ifca", "clusters=3"]
 SHIFT = [
@@ -44,9 +42,7 @@ def ended(run: Any) -> tuple[ChoosingState, Stream, FlatModel]:
     return run.state, open_stream(config), model
 
 
-def test_participants_are_averaged_plainly_in_their_chosen_cluster(
-    tmp_path: Path,
-) -> None:
+def test_participants_are_averaged_plainly_in_their_chosen_cluster(tmp_path):
     strategy = ifca(tmp_path)
     results = [
         Result(0, 90, [np.float32([6])], report=1),
@@ -58,7 +54,7 @@ def test_participants_are_averaged_plainly_in_their_chosen_cluster(
     assert strategy.state.clusters.tolist() == [1, 1, 1, 0]
 
 
-def test_moves_in_training_and_by_migration_are_added_up(tmp_path: Path) -> None:
+def test_moves_in_training_and_by_migration_are_added_up(tmp_path):
     strategy = ifca(tmp_path)
     strategy.settings = replace(strategy.settings, migration=True)
     strategy.state.chosen = np.zeros(4, np.int64)
@@ -67,12 +63,12 @@ def test_moves_in_training_and_by_migration_are_added_up(tmp_path: Path) -> None
     assert strategy.run.record.moved == 2
 
 
-def test_a_trained_model_without_a_choice_is_refused(tmp_path: Path) -> None:
+def test_a_trained_model_without_a_choice_is_refused(tmp_path):
     with pytest.raises(InvalidResultError, match="cluster=None"):
         ifca(tmp_path).read_result("train", Result(0, 5, [np.float32([6])]))
 
 
-def test_clients_are_tested_with_their_chosen_model(run_small: Runner) -> None:
+def test_clients_are_tested_with_their_chosen_model(run_small):
     run = run_small(*IFCA_RUN, "drift=none", "participants=12", "rounds=8")
     state, stream, model = ended(run)
     for row in (row for row in run.clients if row["round"] == 8):
@@ -81,9 +77,7 @@ def test_clients_are_tested_with_their_chosen_model(run_small: Runner) -> None:
         assert row["accuracy"] == correct / row["num_examples"]
 
 
-def test_migration_fetches_all_models_for_those_whose_data_shifted(
-    run_small: Runner,
-) -> None:
+def test_migration_fetches_all_models_for_those_whose_data_shifted(run_small):
     options = [*IFCA_RUN, *SHIFT, "rounds=5"]
     plain = run_small(*options, folder="plain")
     moving = run_small(*options, "strategy.migration=true", folder="moving")
@@ -95,7 +89,7 @@ def test_migration_fetches_all_models_for_those_whose_data_shifted(
     assert [row["drifted"] for row in moving.rounds] == [0, 0, drifted, 0, 0]
 
 
-def test_clients_can_choose_anew_for_each_test(run_small: Runner) -> None:
+def test_clients_can_choose_anew_for_each_test(run_small):
     # In the first round of a drift nobody has chosen by the new data but participants.
     options = [*IFCA_RUN, "drift=sudden", "drift.rounds=[12]", "rounds=13"]
     options += ["partition.purity=0", "participants=4", "strategy.local.epochs=5"]
@@ -113,9 +107,7 @@ def test_clients_can_choose_anew_for_each_test(run_small: Runner) -> None:
     assert best.rounds[-1]["loss"] <= last.rounds[-1]["loss"] + 1e-6
 
 
-def test_with_secure_sums_participants_choose_before_they_train(
-    run_small: Runner,
-) -> None:
+def test_with_secure_sums_participants_choose_before_they_train(run_small):
     options = ["strategy=ifca", "clusters=2", "clients=30", "participants=24"]
     options += ["drift=none", "rounds=3"]
     plain = run_small(*options, folder="plain")
@@ -132,9 +124,7 @@ def test_with_secure_sums_participants_choose_before_they_train(
 @pytest.mark.parametrize(
     "more", [["strategy.migration=true"], ["strategy.tested=best"]]
 )
-def test_choices_of_any_kind_go_with_secure_sums(
-    more: list[str], run_small: Runner
-) -> None:
+def test_choices_of_any_kind_go_with_secure_sums(more, run_small):
     options = [*IFCA_RUN, *SHIFT, *more, "rounds=5"]
     run = run_small(*options, "privacy.secure_sums=true", "privacy.least_members=2")
     assert not run.failures

@@ -1,11 +1,4 @@
-from __future__ import annotations
-
-from tests.conftest import Runner
-
-
-def test_each_client_is_a_cluster_of_its_own_and_sends_no_model(
-    undisturbed: Runner,
-) -> None:
+def test_each_client_is_a_cluster_of_its_own_and_sends_no_model(undisturbed):
     run = undisturbed("strategy=local")
     assert {(row["bytes_up"], row["bytes_down"]) for row in run.rounds} == {(0, 0)}
     assert {row["participants"] for row in run.rounds} == {6}

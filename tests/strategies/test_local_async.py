@@ -1,11 +1,7 @@
-from __future__ import annotations
-
-from tests.conftest import Runner
-
 ALONE = ["strategy=local_async", "strategy.public=30", "participants=12"]
 
 
-def test_models_that_travel_for_the_simulation_take_no_time(run_small: Runner) -> None:
+def test_models_that_travel_for_the_simulation_take_no_time(run_small):
     slow = ["devices.kbps=0.5"]
     fast = ["devices.kbps=5e5"]
     seconds = [
@@ -15,7 +11,7 @@ def test_models_that_travel_for_the_simulation_take_no_time(run_small: Runner) -
     assert seconds[0] == seconds[1]
 
 
-def test_clients_go_on_from_their_own_models(run_small: Runner) -> None:
+def test_clients_go_on_from_their_own_models(run_small):
     shuffled = ["strategy.arrival=shuffled", "drift.rounds=[]"]
     run = run_small(*ALONE, *shuffled)
     # What a client uploaded is what it is tested with next.

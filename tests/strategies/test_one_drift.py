@@ -1,10 +1,6 @@
 """After one drift a method follows it once, and clients report once."""
 
-from __future__ import annotations
-
 import pytest
-
-from tests.conftest import Runner
 
 SWAP = ["drift=swap_all", "drift.probability=1", "drift.every=null", "drift.rounds=[4]"]
 
@@ -22,9 +18,7 @@ SWAP = ["drift=swap_all", "drift.probability=1", "drift.every=null", "drift.roun
         ("flexcfl strategy.migration=true participants=5", 0),
     ],
 )
-def test_one_drift_is_followed_in_one_round(
-    options: str, reported: int, run_small: Runner
-) -> None:
+def test_one_drift_is_followed_in_one_round(options, reported, run_small):
     method = f"strategy={options}".split()
     run = run_small(*SWAP, "participants=12", "rounds=8", *method)
     # Tests are before the drift, and reports are about the data of the round after.

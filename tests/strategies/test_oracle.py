@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import io
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,16 +8,16 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.server_app import execute
 from simulations.compare import make_jobs
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Run, Runner
+from tests.conftest import Run
 
 
-def test_its_clusters_are_the_true_concepts_in_every_round(run_small: Runner) -> None:
+def test_its_clusters_are_the_true_concepts_in_every_round(run_small):
     run = run_small("strategy=oracle", "rounds=6", "drift.rounds=[3,5]")
     assert {row["ari"] for row in run.rounds} == {1.0}
     assert [row["reclustered"] for row in run.rounds] == [False, True] * 2 + [False] * 2
 
 
-def test_a_partial_drift_moves_only_who_drifted(run_small: Runner) -> None:
+def test_a_partial_drift_moves_only_who_drifted(run_small):
     run = run_small("strategy=oracle", "drift.fraction=0.25")
     assert {row["ari"] for row in run.rounds} == {1.0}
     assert run.rounds[-1]["num_clusters"] > 3
@@ -29,9 +26,7 @@ def test_a_partial_drift_moves_only_who_drifted(run_small: Runner) -> None:
 ONE_CONCEPT = ["drift=none", "partition=dirichlet", "clients=12", "rounds=2"]
 
 
-def test_without_several_concepts_there_is_no_oracle_and_no_index(
-    tmp_path: Path,
-) -> None:
+def test_without_several_concepts_there_is_no_oracle_and_no_index(tmp_path):
     folder = f"output_dir={tmp_path}/run"
     with pytest.raises(ConfigError, match=r"strategy=oracle .* several true concepts"):
         compose_config(["strategy=oracle", *ONE_CONCEPT])
@@ -45,15 +40,13 @@ def test_without_several_concepts_there_is_no_oracle_and_no_index(
     assert not late.timeline.has_concepts
 
 
-def test_a_comparison_leaves_the_oracle_out_where_there_is_none(
-    tmp_path: Path,
-) -> None:
+def test_a_comparison_leaves_the_oracle_out_where_there_is_none(tmp_path):
     asked = ["strategy=fedavg,oracle", *ONE_CONCEPT, f"output_dir={tmp_path}"]
     names = [job.config.names["strategy"] for job in make_jobs(asked)]
     assert names == ["fedavg"]
 
 
-def test_real_devices_have_no_known_concepts(run_small: Runner) -> None:
+def test_real_devices_have_no_known_concepts(run_small):
     grid = InProcessGrid([{"client-id": i} for i in range(12)])
     with pytest.raises(ConfigError, match="use another strategy on real devices"):
         run_small("strategy=oracle", grid=grid)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +7,7 @@ from safetensors.numpy import load_file
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.types import Result
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 ME = ["strategy=pfedme", "drift.rounds=[]", "participants=12"]
 
@@ -20,7 +18,7 @@ def models(run: Any, client: int = 0) -> np.ndarray:
     return load_file(path)["model"]
 
 
-def test_the_copy_moves_a_little_towards_the_personal_model(run_small: Runner) -> None:
+def test_the_copy_moves_a_little_towards_the_personal_model(run_small):
     # One batch: w_i = w + eta lambda (theta - w).
     once = ["rounds=1", "strategy.local.batch_size=500", "strategy.attraction=2"]
     local = models(run_small(*ME, *once, "strategy.tested=local", folder="local"))
@@ -35,7 +33,7 @@ def test_the_copy_moves_a_little_towards_the_personal_model(run_small: Runner) -
 
 
 @pytest.mark.parametrize("beta", [0.25, 1.0, 2.0])
-def test_the_server_moves_by_beta_towards_the_mean(beta: float, tmp_path: Path) -> None:
+def test_the_server_moves_by_beta_towards_the_mean(beta, tmp_path):
     method = open_method(tmp_path, "strategy=pfedme", f"strategy.beta={beta}")
     length = len(method.state.models[0])
     method.state.models = [np.full(length, 4, np.float32)]

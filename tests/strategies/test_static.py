@@ -1,15 +1,11 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.types import Result
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 
-def test_static_clusters_start_as_fieldings_and_never_move(run_small: Runner) -> None:
+def test_static_clusters_start_as_fieldings_and_never_move(run_small):
     static = run_small("strategy=static", folder="static")
     fielding = run_small("strategy=fielding", folder="fielding")
     clusters = {row["client"]: row["cluster"] for row in fielding.clients[:12]}
@@ -19,9 +15,7 @@ def test_static_clusters_start_as_fieldings_and_never_move(run_small: Runner) ->
     assert static.rounds[2]["ari"] < 1
 
 
-def test_histograms_are_reported_once_and_no_drift_is_measured(
-    undisturbed: Runner,
-) -> None:
+def test_histograms_are_reported_once_and_no_drift_is_measured(undisturbed):
     run = undisturbed("strategy=static")
     for key in ("drifted", "moved", "reclustered", "heterogeneity"):
         assert {row[key] for row in run.rounds} == {None}
@@ -34,7 +28,7 @@ def report(client: int, label: int) -> Result:
     return Result(client, 10, report=DriftReport(histogram, 10))
 
 
-def test_a_late_client_joins_the_nearest_centre_and_moves_none(tmp_path: Path) -> None:
+def test_a_late_client_joins_the_nearest_centre_and_moves_none(tmp_path):
     static = open_method(tmp_path, "strategy=static", "clients=8", "participants=4")
     static.welcome(1, [report(client, client % 2) for client in range(6)])
     before = static.state.centres.copy()

@@ -1,7 +1,5 @@
 """Sums of models that do not depend on who adds what."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -53,9 +51,7 @@ def value(total: ExactSum, entry: int) -> Fraction:
 
 @given(SEEDS, st.permutations(range(9)), st.integers(0, 9))
 @settings(deadline=None, max_examples=40)
-def test_neither_order_nor_grouping_changes_a_bit(
-    seed: int, order: list[int], cut: int
-) -> None:
+def test_neither_order_nor_grouping_changes_a_bit(seed, order, cut):
     models, weights = some_models(seed)
     whole = sum_of(models, weights)
     parts = ExactSum.empty(5)
@@ -76,7 +72,7 @@ def test_neither_order_nor_grouping_changes_a_bit(
 
 @given(SEEDS)
 @settings(deadline=None, max_examples=30)
-def test_a_sum_is_that_of_the_fractions(seed: int) -> None:
+def test_a_sum_is_that_of_the_fractions(seed):
     models, weights = some_models(seed)
     large = [np.where(abs(model) < 2.0**-31, 0, model) for model in models]
     total = sum_of(large, weights)
@@ -88,7 +84,7 @@ def test_a_sum_is_that_of_the_fractions(seed: int) -> None:
         assert total.mean()[entry] == pytest.approx(float(exact) / sum(weights), 1e-7)
 
 
-def test_numbers_below_the_finest_unit_are_rounded_to_it() -> None:
+def test_numbers_below_the_finest_unit_are_rounded_to_it():
     tiny = np.float32([2.0**-56, -(2.0**-57), 1.4 * 2.0**-55, 1e-45])
     total = sum_of([tiny], [1])
     assert [value(total, i) / Fraction(FINE) for i in range(4)] == [0, 0, 1, 0]
@@ -96,7 +92,7 @@ def test_numbers_below_the_finest_unit_are_rounded_to_it() -> None:
 
 @given(SEEDS)
 @settings(deadline=None, max_examples=20)
-def test_mean_of_one_is_itself(seed: int) -> None:
+def test_mean_of_one_is_itself(seed):
     rng = np.random.default_rng(seed)
     model = rng.normal(size=6).astype(np.float32)
     # What was added is a copy: a worker's array is written again.
@@ -107,7 +103,7 @@ def test_mean_of_one_is_itself(seed: int) -> None:
     assert total.mean().dtype == np.float32
 
 
-def test_models_without_parameters_have_a_sum() -> None:
+def test_models_without_parameters_have_a_sum():
     # A network that is all classifier has an empty extractor.
     nothing = np.zeros(0, np.float32)
     check_range(nothing, 1)
@@ -116,13 +112,13 @@ def test_models_without_parameters_have_a_sum() -> None:
     assert total.mean().size == 0
 
 
-def test_a_sum_goes_over_all_blocks() -> None:
+def test_a_sum_goes_over_all_blocks():
     model = np.arange(2 * BLOCK + 7, dtype=np.float32)
     assert np.array_equal(sum_of([model, model], [1, 3]).mean(), model)
 
 
 @pytest.mark.parametrize(("limb", "sign"), [(0, 1), (0, -1), (1, 1), (1, -1)])
-def test_a_sum_that_no_models_have_is_impossible(limb: int, sign: int) -> None:
+def test_a_sum_that_no_models_have_is_impossible(limb, sign):
     # Two terms below 2^31 are at most 2^32, in units of 2^-12.
     total = sum_of([np.zeros(3, np.float32)] * 2, [1, 1])
     total.limbs[limb, 1] += sign * 2**44
@@ -131,7 +127,7 @@ def test_a_sum_that_no_models_have_is_impossible(limb: int, sign: int) -> None:
     assert not total.is_possible()
 
 
-def test_extremes_of_the_range_fit() -> None:
+def test_extremes_of_the_range_fit():
     edge = np.float32([2.0**31 - 128, -(2.0**31) + 128])
     check_range(edge, 1)
     total = sum_of([edge] * 1000, [1] * 1000)
@@ -139,7 +135,7 @@ def test_extremes_of_the_range_fit() -> None:
 
 
 @pytest.mark.parametrize(("number", "weight"), [(2.0**31, 1), (-3e8, 8), (np.nan, 1)])
-def test_entries_beyond_the_range_are_refused(number: float, weight: int) -> None:
+def test_entries_beyond_the_range_are_refused(number, weight):
     with pytest.raises(InvalidResultError) as caught:
         check_range(np.float32([0, number]), weight)
     assert caught.value.reason == "range"

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +61,7 @@ def failing(node: int) -> ClientApp:
     return app_of(call)
 
 
-def test_tasks_are_spread_evenly_over_the_nodes_of_a_simulation(
-    config: RunConfig,
-) -> None:
+def test_tasks_are_spread_evenly_over_the_nodes_of_a_simulation(config):
     fleet = Fleet(InProcessGrid([{}, {}, {}]), config)
     fleet.discover()
     assert fleet.simulated
@@ -75,7 +71,7 @@ def test_tasks_are_spread_evenly_over_the_nodes_of_a_simulation(
     assert len(fleet.messages("train", 1, plan(config, [1]))) == 1
 
 
-def test_results_come_in_the_order_of_clients(config: RunConfig) -> None:
+def test_results_come_in_the_order_of_clients(config):
     fleet = Fleet(InProcessGrid([{}, {}]), config)
     fleet.discover()
     outcome = train(fleet, plan(config, [5, 0, 3]))
@@ -85,7 +81,7 @@ def test_results_come_in_the_order_of_clients(config: RunConfig) -> None:
     assert outcome.bytes_up == outcome.bytes_down == 3 * 650 * 4
 
 
-def test_device_is_one_client_whatever_its_node_id(two: RunConfig) -> None:
+def test_device_is_one_client_whatever_its_node_id(two):
     fleet = Fleet(InProcessGrid([{"client-id": 1}, {"client-id": 0}]), two, TOKEN)
     fleet.discover()
     assert not fleet.simulated
@@ -97,8 +93,8 @@ def test_device_is_one_client_whatever_its_node_id(two: RunConfig) -> None:
     ("works", "valid", "failed"), [(app, [1], [0]), (failing(1001), [], [0, 1])]
 )
 def test_message_that_flower_cannot_take_costs_only_that_device(
-    two: RunConfig, works: ClientApp, valid: list[int], failed: list[int]
-) -> None:
+    two, works, valid, failed
+):
     class Unregistered(InProcessGrid):
         def push_messages(self, messages: Any) -> list[str]:
             ids = super().push_messages(messages)
@@ -116,7 +112,7 @@ def test_message_that_flower_cannot_take_costs_only_that_device(
     assert [failure.client for failure in outcome.failures] == failed
 
 
-def test_lost_worker_of_a_simulation_ends_the_run(config: RunConfig) -> None:
+def test_lost_worker_of_a_simulation_ends_the_run(config):
     fleet = Fleet(InProcessGrid([{}, {}], failing(node=1001)), config)
     fleet.discover()
     with pytest.raises(WorkerLostError, match=r"worker was lost.*resume=true"):
@@ -127,9 +123,7 @@ def test_lost_worker_of_a_simulation_ends_the_run(config: RunConfig) -> None:
     ("node", "words"),
     [({}, "a worker runs other code"), ({"client-id": 0}, "a device runs other code")],
 )
-def test_nodes_with_other_code_are_refused(
-    node: dict[str, Any], words: str, config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nodes_with_other_code_are_refused(node, words, config, monkeypatch):
     monkeypatch.setattr("cfl_flower.communication.nodes.REFUSED_TIMEOUT", 0.1)
     other = ClientApp()
 
@@ -143,9 +137,7 @@ def test_nodes_with_other_code_are_refused(
         Fleet(InProcessGrid([node], other), config).discover()
 
 
-def test_work_left_for_later_is_done_while_messages_are_on_their_way(
-    config: RunConfig,
-) -> None:
+def test_work_left_for_later_is_done_while_messages_are_on_their_way(config):
     done: list[str] = []
 
     class Watched(InProcessGrid):
@@ -162,9 +154,7 @@ def test_work_left_for_later_is_done_while_messages_are_on_their_way(
     assert done[-1] == "last"
 
 
-def test_node_that_does_not_answer_is_given_up_after_the_timeout(
-    config: RunConfig,
-) -> None:
+def test_node_that_does_not_answer_is_given_up_after_the_timeout(config):
     class Silent(InProcessGrid):
         silent = False
 
@@ -181,7 +171,7 @@ def test_node_that_does_not_answer_is_given_up_after_the_timeout(
         fleet.collect("train", [])
 
 
-def test_a_message_that_was_pushed_keeps_its_content(two: RunConfig) -> None:
+def test_a_message_that_was_pushed_keeps_its_content(two):
     grid = InProcessGrid([{"client-id": client} for client in range(2)])
     fleet = Fleet(grid, two)
     fleet.discover()
@@ -206,7 +196,7 @@ def reply_to(message_id: str) -> Message:
     return Message(RecordDict({"a": ConfigRecord()}), reply_to=message)
 
 
-def test_sent_message_is_outstanding_until_it_is_answered() -> None:
+def test_sent_message_is_outstanding_until_it_is_answered():
     ledger, sent = Outstanding(), pending(7, "a", "b")
     ledger.add(sent)
     assert ledger.ids == [] and ledger.clients == set()
@@ -218,7 +208,7 @@ def test_sent_message_is_outstanding_until_it_is_answered() -> None:
     assert ledger.ids == []
 
 
-def test_message_that_was_not_sent_is_returned_once() -> None:
+def test_message_that_was_not_sent_is_returned_once():
     ledger, refused, away = Outstanding(), pending(7, "a"), pending(None, "b")
     for each in (refused, away, pending(8, "c")):
         ledger.add(each)
@@ -227,7 +217,7 @@ def test_message_that_was_not_sent_is_returned_once() -> None:
     assert ledger.unsent() == []
 
 
-def test_message_of_another_phase_that_was_not_sent_waits_for_its_own() -> None:
+def test_message_of_another_phase_that_was_not_sent_waits_for_its_own():
     """A test ends no run because an asynchronous task found its device gone."""
     ledger, task = Outstanding(), pending(None, "a", phase="train")
     ledger.add(task)
@@ -235,7 +225,7 @@ def test_message_of_another_phase_that_was_not_sent_waits_for_its_own() -> None:
     assert ledger.unsent() == [task]
 
 
-def test_only_hopeless_messages_are_given_up() -> None:
+def test_only_hopeless_messages_are_given_up():
     ledger = Outstanding()
     for node, phase in ((7, "train"), (8, "evaluate")):
         ledger.add(pending(node, node, phase=phase))

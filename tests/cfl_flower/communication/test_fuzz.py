@@ -1,7 +1,5 @@
 """Mutated replies, of every strategy that reads more in them than models."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Iterable
@@ -18,7 +16,6 @@ from cfl_flower.config.composition import compose_plain
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner
 from tests.contract.test_strategies import NEEDS, STRATEGIES
 from tests.fuzzing import Mutator
 
@@ -95,12 +92,7 @@ class ForgingGrid(InProcessGrid):
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("name", [*NAMES, "masked"])
-def test_forged_replies_harm_nothing(
-    name: str,
-    run_small: Runner,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_forged_replies_harm_nothing(name, run_small, monkeypatch, caplog):
     monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
     monkeypatch.setattr("cfl_flower.communication.nodes.IDENTIFY_TIMEOUT", 0.1)
     caplog.set_level(logging.CRITICAL, "cfl_flower")

@@ -1,7 +1,5 @@
 """A device that answers with whatever it likes, among honest ones."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
@@ -279,9 +277,7 @@ def run_both(
     return run.rounds
 
 
-def test_hostile_device_costs_what_a_failing_one_costs(
-    run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_hostile_device_costs_what_a_failing_one_costs(run_small, tmp_path, caplog):
     """Each attack, in training and in the test, is refused, named and counted."""
     with caplog.at_level(logging.WARNING, "cfl_flower"):
         rounds = run_both(run_small, tmp_path, "fielding", attacks(tmp_path))
@@ -340,11 +336,8 @@ def losses(reason: str, **told: Any) -> Attacks:
     ],
 )
 def test_metrics_that_a_method_or_an_option_reads_are_checked(
-    options: list[str],
-    tried: Attacks,
-    run_small: Runner,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    options, tried, run_small, caplog
+):
     asked = [*RUN, "strategy=fedavg", f"rounds={len(tried)}", *options]
     run = run_small(*asked, grid=HostileGrid(tried))
     assert {f["client"] for f in run.failures} == {VILLAIN}
@@ -353,9 +346,7 @@ def test_metrics_that_a_method_or_an_option_reads_are_checked(
         assert "stamp=1000000," in caplog.text
 
 
-def test_additional_metrics_of_an_upload_are_checkpointed(
-    run_small: Runner,
-) -> None:
+def test_additional_metrics_of_an_upload_are_checkpointed(run_small):
     """Answers wait in the checkpoint: with bytes, and under any name."""
     beside = with_bytes("0.zz\ud800", b"abc")
     grid = HostileGrid([("", beside)] * 9)
@@ -367,7 +358,7 @@ def test_additional_metrics_of_an_upload_are_checkpointed(
     assert len(run.rounds) == 6
 
 
-def test_representation_that_is_no_distribution_is_refused(run_small: Runner) -> None:
+def test_representation_that_is_no_distribution_is_refused(run_small):
     wrong = np.full(10, 0.2, np.float32).tobytes()
     spoil = with_bytes("0.representation", wrong)
 

@@ -1,9 +1,5 @@
 """The key that a client announces first in a run stays its key, and nobody else's."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from cfl_flower.communication.identity import (
@@ -38,9 +34,7 @@ CLAIMS = {
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_a_key_is_one_clients_and_a_client_has_one(
-    claim: str, restarted: bool, tmp_path: Path
-) -> None:
+def test_a_key_is_one_clients_and_a_client_has_one(claim, restarted, tmp_path):
     client, key, refusal = CLAIMS[claim]
     keys = FirstKeys(tmp_path, "run")
     assert keys.take("a", OWN) is None
@@ -57,7 +51,7 @@ def test_a_key_is_one_clients_and_a_client_has_one(
     assert keys.is_first("b", OTHER)
 
 
-def test_keys_of_another_run_in_the_folder_are_forgotten(tmp_path: Path) -> None:
+def test_keys_of_another_run_in_the_folder_are_forgotten(tmp_path):
     FirstKeys(tmp_path, "run").take("a", OWN)
     assert FirstKeys(tmp_path, "run").take("a", LATER) == "not its first one"
     other = FirstKeys(tmp_path, "other")
@@ -67,7 +61,7 @@ def test_keys_of_another_run_in_the_folder_are_forgotten(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '["run", [["a", "no hex"]]]', '["run"]'])
-def test_damaged_first_keys_are_one_line(text: str, tmp_path: Path) -> None:
+def test_damaged_first_keys_are_one_line(text, tmp_path):
     (tmp_path / FIRST_KEYS).write_text(text)
     with pytest.raises(ConfigError, match="is damaged; remove it"):
         FirstKeys(tmp_path, "run")

@@ -1,7 +1,5 @@
 """A client is an identity, a node a place: devices move, leave and come back."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
@@ -28,7 +26,6 @@ from tests.cfl_flower.client.test_node_config import (
     clusters,
     node_config,
 )
-from tests.conftest import Runner
 from tests.fuzzing import Mutator
 
 QUICK = [*SITES, "strategy.local.epochs=1"]
@@ -50,15 +47,13 @@ QUICK = [*SITES, "strategy.local.epochs=1"]
         ),
     ],
 )
-def test_the_reason_of_an_error_is_what_the_app_raised(reason: str, said: str) -> None:
+def test_the_reason_of_an_error_is_what_the_app_raised(reason, said):
     InProcessGrid()  # without which Flower knows no task that could be answered
     asked = Message(RecordDict(), 1, "train")
     assert last_sentence(Message(Error(3, reason), reply_to=asked)) == said
 
 
-def test_device_that_registers_again_keeps_all_that_it_has(
-    run_small: Runner, tmp_path: Path
-) -> None:
+def test_device_that_registers_again_keeps_all_that_it_has(run_small, tmp_path):
     """Its own model is on another node now, and nothing of the run changes."""
     config = [*QUICK, "strategy=local"]
     undisturbed = run_small(*config, "rounds=5", grid=Sites(tmp_path), folder="quiet")
@@ -71,8 +66,8 @@ def test_device_that_registers_again_keeps_all_that_it_has(
 
 
 def test_device_that_moves_during_a_run_loses_that_round_only(
-    run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    run_small, tmp_path, caplog
+):
     grid = Sites(tmp_path)
 
     def move() -> None:
@@ -90,9 +85,7 @@ def test_device_that_moves_during_a_run_loses_that_round_only(
     assert clusters(run, 4) == clusters(run, 1)
 
 
-def test_two_devices_that_claim_one_id_are_both_refused(
-    run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_two_devices_that_claim_one_id_are_both_refused(run_small, tmp_path, caplog):
     grid = Sites(tmp_path)
     grid.events[1] = lambda: grid.add_node(node_config(tmp_path, "site-a"))
     grid.events[3] = lambda: grid.remove_node(1003)
@@ -109,8 +102,8 @@ def test_two_devices_that_claim_one_id_are_both_refused(
 
 
 def test_device_that_comes_back_after_ten_rounds_is_brought_up_to_date(
-    run_small: Runner, tmp_path: Path
-) -> None:
+    run_small, tmp_path
+):
     grid = Sites(tmp_path)
 
     def change() -> None:
@@ -172,12 +165,8 @@ class Dying(Sites):
     ],
 )
 def test_bad_node_that_comes_first_neither_ends_nor_changes_the_run(
-    first: dict[str, Any],
-    reason: str,
-    run_small: Runner,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    first, reason, run_small, tmp_path, caplog
+):
     grid = Gathering(tmp_path, first)
     with caplog.at_level(logging.WARNING, "cfl_flower"):
         run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
@@ -188,8 +177,8 @@ def test_bad_node_that_comes_first_neither_ends_nor_changes_the_run(
 
 @pytest.mark.parametrize("dead", [{1000}, {1000, 1001, 1002}])
 def test_device_that_dies_when_it_is_asked_takes_part_once_it_is_back(
-    dead: set[int], run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    dead, run_small, tmp_path, caplog
+):
     """Under its old node id, and before anybody saw that it had left."""
     grid = Dying(tmp_path, dead)
     with caplog.at_level(logging.WARNING, "cfl_flower"):
@@ -199,9 +188,7 @@ def test_device_that_dies_when_it_is_asked_takes_part_once_it_is_back(
     assert set(clusters(run, 1)) == {"site-a", "site-b", "site-c"}
 
 
-def test_device_that_hangs_is_waited_for_once(
-    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_device_that_hangs_is_waited_for_once(run_small, tmp_path, monkeypatch):
     monkeypatch.setattr("cfl_flower.communication.nodes.IDENTIFY_TIMEOUT", 0.2)
     monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.2)
     grid, rest, waits = Sites(tmp_path), InProcessGrid.pull_messages, []
@@ -228,9 +215,7 @@ def test_device_that_hangs_is_waited_for_once(
         {"code": code_digest(), "nodes": True, "client-id": "site-d"},
     ],
 )
-def test_no_device_decides_what_a_run_is(
-    says: dict[str, Any], run_small: Runner, tmp_path: Path
-) -> None:
+def test_no_device_decides_what_a_run_is(says, run_small, tmp_path):
     """It answers first, alone, as a worker of a simulation would."""
     grid = Gathering(tmp_path, {"client-id": 9})
     call = grid.answer
@@ -250,7 +235,7 @@ def test_no_device_decides_what_a_run_is(
     assert all(f["client"] not in honest for r in run.rounds for f in r["failures"])
 
 
-def test_forged_identities_end_no_run(tmp_path: Path) -> None:
+def test_forged_identities_end_no_run(tmp_path):
     """3,000 of them, with the keys and the types of a real one and others."""
     random = Random(0)
     mutator = Mutator(0)
@@ -279,11 +264,8 @@ def test_forged_identities_end_no_run(tmp_path: Path) -> None:
 
 
 def test_at_the_start_it_is_said_who_is_there_and_who_is_waited_for(
-    run_small: Runner,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    run_small, tmp_path, monkeypatch, caplog
+):
     monkeypatch.setattr("cfl_flower.communication.nodes.SAY_EVERY", 0.0)
     grid, rest, looks = Sites(tmp_path), InProcessGrid.pull_messages, []
 

@@ -1,7 +1,5 @@
 """Results that are added up where they are made."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,7 +39,7 @@ def make_builder(plan: Plan) -> PartialSumBuilder:
     return PartialSumBuilder(plan, "train", summed)
 
 
-def test_versions_that_several_tasks_make_are_summed() -> None:
+def test_versions_that_several_tasks_make_are_summed():
     shared = versions_of_node(TASKS, PLAN.sum_spec, simulated=True)
     assert shared == {(0, 3), (1, 0)}
     left = [remaining_reply(task, PLAN, shared) for task in TASKS]
@@ -51,7 +49,7 @@ def test_versions_that_several_tasks_make_are_summed() -> None:
     assert versions_of_node(TASKS, PLAN.sum_spec, simulated=False) == set()
 
 
-def test_shared_versions_are_added_up_and_others_sent() -> None:
+def test_shared_versions_are_added_up_and_others_sent():
     builder = make_builder(PLAN)
     sent = [
         builder.take(task, answer(int(task.client), task.models[1], 10 * place))
@@ -75,7 +73,7 @@ def test_shared_versions_are_added_up_and_others_sent() -> None:
         (Answer(2, error=("raised", "ValueError: no")), "raised"),
     ],
 )
-def test_invalid_answer_costs_only_itself(bad: Answer, reason: str) -> None:
+def test_invalid_answer_costs_only_itself(bad, reason):
     tasks = [Task(client, (0, 3)) for client in (1, 2, 4)]
     builder = make_builder(replace(PLAN, tasks=tasks))
     answers = [answer(1, 5, 6), bad, answer(4, 5, 6)]
@@ -88,7 +86,7 @@ def test_invalid_answer_costs_only_itself(bad: Answer, reason: str) -> None:
     assert builder.sums[1, 0].mean().tolist() == [6, 6]
 
 
-def test_client_that_sends_nothing_is_in_no_sum() -> None:
+def test_client_that_sends_nothing_is_in_no_sum():
     builder = make_builder(PLAN)
     assert builder.take(TASKS[0], None) is None
     assert builder.sums == {}
@@ -107,7 +105,7 @@ LIMBS = np.zeros((2, 2), np.int64)
 PENDING = PendingMessage("train", 1, PLAN, TASKS, 7, {(0, 3), (1, 0)})
 
 
-def test_sums_are_read_as_they_were_sent() -> None:
+def test_sums_are_read_as_they_were_sent():
     builder = make_builder(PLAN)
     for task in TASKS:
         builder.take(task, answer(int(task.client), 1, 2))
@@ -137,7 +135,7 @@ def test_sums_are_read_as_they_were_sent() -> None:
         reply("[[0, 3, 2, 2], [1, 0, 2, 2]]", LIMBS),
     ],
 )
-def test_sums_that_cannot_be_read_are_refused(content: RecordDict) -> None:
+def test_sums_that_cannot_be_read_are_refused(content):
     with pytest.raises(InvalidResultError, match="sum"):
         open_sums(content, PENDING, {}, simulated=True)
 
@@ -149,9 +147,7 @@ def sizes(plan: Plan, adders: int, **options: bool) -> list[int]:
     return [len(part.tasks) for part in portions(plan, adders, **options)]
 
 
-def test_portions_are_as_large_as_their_answers_allow(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_portions_are_as_large_as_their_answers_allow(monkeypatch):
     monkeypatch.setattr("cfl_flower.communication.partial_sums.PORTION_FLOATS", 40)
     whole = replace(PLAN, models=MODELS)
     # Each result is 2 x 2 floats; a sum is 8.
@@ -167,9 +163,7 @@ def test_portions_are_as_large_as_their_answers_allow(
     assert sizes(replace(whole, tasks=[]), 2) == [0]
 
 
-def test_a_message_has_only_so_many_models_and_each_is_in_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_message_has_only_so_many_models_and_each_is_in_one(monkeypatch):
     monkeypatch.setattr("cfl_flower.communication.partial_sums.PORTION_FLOATS", 40)
     tests = Plan([Task(client, (client % 50,)) for client in range(300)], MODELS)
     parts = portions(tests, by_model=True)
@@ -194,7 +188,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     return compose_config([*options, f"output_dir={folder}"])
 
 
-def test_sums_do_not_depend_on_who_adds(config: RunConfig) -> None:
+def test_sums_do_not_depend_on_who_adds(config):
     model = initial_vector(config.model, (1, 8, 8), 10, 0)
     tasks = [Task(client, (client % 2,)) for client in range(6)]
     sum_spec = SumSpec((0,), by_samples=True)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -47,21 +45,21 @@ def answer(**changes: Any) -> Answer:
 
 
 @given(st.recursive(st.none() | st.booleans() | st.text(), st.lists))
-def test_a_failure_is_called_by_a_word_of_the_list(word: Any) -> None:
+def test_a_failure_is_called_by_a_word_of_the_list(word):
     content = pack_answers([answer(arrays=[])])
     content["answers"]["rows"] = json.dumps([[3, 0, None, {}, [word, "why"], []]])
     (found,) = unpack_answers(content)
     assert found.error == (word if word in SAID else OTHER, "why")
 
 
-def test_the_page_on_security_lists_the_words_of_failures() -> None:
+def test_the_page_on_security_lists_the_words_of_failures():
     page = (PROJECT / "docs" / "security.md").read_text()
     (listed,) = re.findall(r"after a failure: a keyword \((.*?)\)", page, re.DOTALL)
     # A worker's end is no device's word.
     assert set(re.findall(r"`([a-z-]+)`", listed)) == {*SAID} - {"node"}
 
 
-def test_tasks_arrive_as_they_were_sent() -> None:
+def test_tasks_arrive_as_they_were_sent():
     tasks = [Task(1, (2,)), Task("site-a", (0, 2), {"held": "ab"}), Task(5)]
     plan = Plan(tasks, MODELS, {"test": True})
     content = pack_tasks("train", 7, "{}", plan, tasks, encode_models(plan))
@@ -79,7 +77,7 @@ def test_tasks_arrive_as_they_were_sent() -> None:
     ]
 
 
-def test_arrays_are_encoded_as_flower_does() -> None:
+def test_arrays_are_encoded_as_flower_does():
     grid = np.arange(6, dtype=np.float32).reshape(2, 3)
     vectors = [MODELS[0], np.zeros(0, np.float32), grid[:, 1], MODELS[2]]
     content = pack_answers([answer(arrays=vectors[:2]), answer(arrays=vectors[2:])])
@@ -88,7 +86,7 @@ def test_arrays_are_encoded_as_flower_does() -> None:
     assert pack_answers([]).array_records["arrays"]["all"].numpy().shape == (0,)
 
 
-def test_message_carries_each_used_model_once_and_how_many_share_it() -> None:
+def test_message_carries_each_used_model_once_and_how_many_share_it():
     plan = Plan([Task(i, (i % 2,)) for i in range(9)], MODELS)
     content = pack_tasks("evaluate", 1, "{}", plan, plan.tasks[:4], encode_models(plan))
     assert len(content.array_records["models"]) == 2
@@ -96,7 +94,7 @@ def test_message_carries_each_used_model_once_and_how_many_share_it() -> None:
     assert unpack_tasks(content).sharers == {0: 5, 1: 4}
 
 
-def test_clusters_with_one_model_have_it_sent_once() -> None:
+def test_clusters_with_one_model_have_it_sent_once():
     start = np.float32([7, 8])
     models = [MODELS[0], start, start, MODELS[1], start]
     plan = Plan([Task(i, (0, i)) for i in range(1, 5)], models)
@@ -111,7 +109,7 @@ def test_clusters_with_one_model_have_it_sent_once() -> None:
     assert len({id(model) for model in batch.models.values()}) == 5
 
 
-def test_answers_arrive_as_they_were_sent() -> None:
+def test_answers_arrive_as_they_were_sent():
     sent = [
         answer(),
         answer(client="site-a", arrays=[], loss=None, metrics={"r": b"\0\1", "x": 1.5}),
@@ -125,7 +123,7 @@ def test_answers_arrive_as_they_were_sent() -> None:
 
 
 @pytest.mark.parametrize("array", [np.zeros(2), np.zeros((1, 2), np.float32)])
-def test_arrays_that_are_no_vectors_cost_that_client_only(array: np.ndarray) -> None:
+def test_arrays_that_are_no_vectors_cost_that_client_only(array):
     one, two = unpack_answers(pack_answers([answer(arrays=[array]), answer(client=4)]))
     assert one.error is not None
     assert one.error[0] == "shape"
@@ -148,7 +146,7 @@ def test_arrays_that_are_no_vectors_cost_that_client_only(array: np.ndarray) -> 
         ("arrays", ArrayRecord({"all": Array("", (1,) * 125, "", b"")})),
     ],
 )
-def test_whatever_a_reply_holds_counts(name: str, record: Any) -> None:
+def test_whatever_a_reply_holds_counts(name, record):
     content = RecordDict({name: record})
     mark(content, "token", "train", 3)
     check_reply(content, "token", "train", 3, limit=2000)
@@ -160,9 +158,7 @@ def test_whatever_a_reply_holds_counts(name: str, record: Any) -> None:
 @pytest.mark.parametrize(
     "asked", [("other", "train", 3), ("token", "query", 3), ("token", "train", 4)]
 )
-def test_answer_counts_for_one_run_phase_and_round(
-    asked: tuple[str, str, int],
-) -> None:
+def test_answer_counts_for_one_run_phase_and_round(asked):
     content = RecordDict()
     mark(content, "token", "train", 3)
     with pytest.raises(InvalidResultError, match="not to this task") as caught:
@@ -205,16 +201,14 @@ INVALID: dict[str, list[tuple[str, dict[str, Any]]]] = {
     ("reason", "phase", "changes"),
     [(reason, *each) for reason, answers in INVALID.items() for each in answers],
 )
-def test_invalid_answer_is_refused_with_its_reason(
-    reason: str, phase: str, changes: dict[str, Any]
-) -> None:
+def test_invalid_answer_is_refused_with_its_reason(reason, phase, changes):
     with pytest.raises(InvalidResultError) as caught:
         validate(answer(**changes), phase, reply=(2,))
     assert caught.value.reason == reason
     assert "\n" not in caught.value.detail
 
 
-def test_valid_answer_becomes_a_result() -> None:
+def test_valid_answer_becomes_a_result():
     result = validate(answer(), "train", reply=(2,))
     assert (result.client, result.num_examples, result.loss) == (3, 4, 0.5)
     assert result.metrics == {"correct": 2}
@@ -229,7 +223,7 @@ def test_valid_answer_becomes_a_result() -> None:
 @pytest.mark.parametrize(
     "own", [{}, {"own_tested": 0}, {"own_correct": 1, "own_tested": 1}]
 )
-def test_valid_test_becomes_a_result(correct: int, own: dict[str, int]) -> None:
+def test_valid_test_becomes_a_result(correct, own):
     metrics = {"correct": correct, **own}
     tested = answer(arrays=[], loss=0, metrics=metrics)
     assert validate(tested, "evaluate", reply=()).metrics == metrics
@@ -239,9 +233,7 @@ def test_valid_test_becomes_a_result(correct: int, own: dict[str, int]) -> None:
 @pytest.mark.parametrize("told", [-0.1, -1, "x", "1", b"1", True, nan, inf, 1e30, None])
 @pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize("phase", ["train", "evaluate", "query"])
-def test_measures_of_the_engine_are_numbers_of_at_least_0(
-    name: str, told: Any, asked: bool, phase: str
-) -> None:
+def test_measures_of_the_engine_are_numbers_of_at_least_0(name, told, asked, phase):
     asked &= name != "passes"
     config = {name: True} if asked else {}
     metrics = {"correct": 1, name: told}
@@ -255,7 +247,7 @@ def test_measures_of_the_engine_are_numbers_of_at_least_0(
     assert caught.value.reason in ("representation", "non-finite", "shape")
 
 
-def test_losses_that_were_asked_for_are_kept_for_the_engine() -> None:
+def test_losses_that_were_asked_for_are_kept_for_the_engine():
     none_lost = answer(metrics={"start_loss": 0.0})
     assert validate(none_lost, "train", (2,), {"start_loss": True}).telemetry
     assert asks_for_losses({"lr": 0.1, "start_loss": True})
@@ -275,9 +267,7 @@ def test_losses_that_were_asked_for_are_kept_for_the_engine() -> None:
         *(({name: 1}, False) for name in ("tested", "correct", "loss")),
     ],
 )
-def test_clients_own_test_is_whole_and_possible_or_absent(
-    told: dict[str, Any], valid: bool
-) -> None:
+def test_clients_own_test_is_whole_and_possible_or_absent(told, valid):
     metrics = {k if "_" in k else f"before_{k}": v for k, v in told.items()}
     if valid:
         return check_test(metrics, "before")
@@ -287,12 +277,12 @@ def test_clients_own_test_is_whole_and_possible_or_absent(
     return None
 
 
-def test_client_that_was_not_tested_needs_no_loss() -> None:
+def test_client_that_was_not_tested_needs_no_loss():
     untested = answer(arrays=[], num_examples=0, loss=None, metrics={})
     assert validate(untested, "evaluate", reply=()).num_examples == 0
 
 
-def test_bytes_are_those_of_models_and_representations() -> None:
+def test_bytes_are_those_of_models_and_representations():
     metrics = {"representation": b"\0" * 40, "correct": 3, "name": "no payload"}
     assert payload_bytes([np.zeros(10, np.float32)], metrics) == 40 + 40
 
@@ -313,7 +303,5 @@ def test_bytes_are_those_of_models_and_representations() -> None:
         ([np.nan, 1.0], False),
     ],
 )
-def test_what_is_bounded_is_told_without_a_warning(
-    numbers: list[float], bounded: bool
-) -> None:
+def test_what_is_bounded_is_told_without_a_warning(numbers, bounded):
     assert is_bounded(np.array(numbers, np.float32)) is bounded

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -7,11 +5,7 @@ import numpy as np
 import pytest
 
 from cfl_flower.building import build
-from cfl_flower.config.compose import (
-    compose_config,
-    compose_run_config,
-    compose_sweep,
-)
+from cfl_flower.config.compose import compose_config, compose_run_config, compose_sweep
 from cfl_flower.config.options import GROUPS
 from cfl_flower.config.overrides import CONF
 from cfl_flower.config.warnings import find_warnings
@@ -24,12 +18,12 @@ def config() -> RunConfig:
     return compose_config(["rounds=7", "strategy.local.mu=0.5", "output_dir=here"])
 
 
-def test_paths_are_absolute(config: RunConfig) -> None:
+def test_paths_are_absolute(config):
     assert config.output_dir == str(Path("here").absolute())
     assert Path(config.data_dir).is_absolute()
 
 
-def test_a_client_rebuilds_what_the_server_composed(config: RunConfig) -> None:
+def test_a_client_rebuilds_what_the_server_composed(config):
     rebuilt = build(config.resolved)
     assert rebuilt["strategy"] == config.strategy
     assert rebuilt["partition"] == config.partition
@@ -37,12 +31,12 @@ def test_a_client_rebuilds_what_the_server_composed(config: RunConfig) -> None:
     assert rebuilt["system"] == config.system
 
 
-def test_of_an_override_that_is_given_twice_the_last_one_counts() -> None:
+def test_of_an_override_that_is_given_twice_the_last_one_counts():
     config = compose_config(["drift=rotate", "drift=noise", "rounds=3", "rounds=9"])
     assert (config.names["drift"], config.rounds) == ("noise", 9)
 
 
-def test_runs_of_a_sweep_without_a_folder_get_one_each() -> None:
+def test_runs_of_a_sweep_without_a_folder_get_one_each():
     configs = compose_sweep("rounds=5,6")
     folders = [Path(config.output_dir) for config in configs]
     assert [folder.name for folder in folders] == ["rounds5", "rounds6"]
@@ -50,7 +44,7 @@ def test_runs_of_a_sweep_without_a_folder_get_one_each() -> None:
 
 
 @pytest.mark.slow
-def test_setting_of_a_method_may_have_the_name_of_anothers_group() -> None:
+def test_setting_of_a_method_may_have_the_name_of_anothers_group():
     config = compose_config(["strategy=stocfl", "strategy.representation=difference"])
     assert config.strategy.representation == "difference"
     with pytest.raises(ConfigError, match="use strategy/representation= with one of"):
@@ -69,9 +63,7 @@ options:
 """
 
 
-def test_an_experiment_has_settings_for_the_chosen_options_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_experiment_has_settings_for_the_chosen_options_alone(tmp_path, monkeypatch):
     own = tmp_path / "conf" / "experiment" / "mine.yaml"
     own.parent.mkdir(parents=True)
     own.write_text(EXPERIMENT.lstrip())
@@ -90,7 +82,7 @@ def test_an_experiment_has_settings_for_the_chosen_options_alone(
         compose_config(["experiment=mine"])
 
 
-def test_times_of_a_drift_may_be_shares_of_the_run() -> None:
+def test_times_of_a_drift_may_be_shares_of_the_run():
     lines = ["drift=staggered", "partition=iid", "rounds=20"]
     config = compose_config([*lines, "drift.rounds=[0.25,0.5,19]"])
     assert config.timeline.rounds == [6, 11, 19]
@@ -99,7 +91,7 @@ def test_times_of_a_drift_may_be_shares_of_the_run() -> None:
         compose_config([*lines, "drift=sudden", "drift.rounds=[0.5,3]"])
 
 
-def test_every_option_of_every_group_composes() -> None:
+def test_every_option_of_every_group_composes():
     # Methods, networks and datasets have suites of their own.
     others = GROUPS.keys() - {"strategy", "model", "dataset"}
     for group in (path for path in CONF.iterdir() if path.name in others):
@@ -117,7 +109,7 @@ def test_every_option_of_every_group_composes() -> None:
                 assert config.names[group.name] == option.stem
 
 
-def test_the_run_config_of_flower_is_checked_as_it_is_typed() -> None:
+def test_the_run_config_of_flower_is_checked_as_it_is_typed():
     asked = {"overrides": "", "strategy": "ifca", "num-server-rounds": 5, "seed": "1,2"}
     configs = compose_run_config(asked)
     assert [config.seed for config in configs] == [1, 2]
@@ -159,8 +151,8 @@ def warned(overrides: str) -> list[str]:
 
 @pytest.mark.parametrize(("overrides", "place", "clients"), NAMED, ids=str)
 def test_clients_that_are_named_are_all_that_an_event_concerns(
-    overrides: str, place: str, clients: list[int] | None
-) -> None:
+    overrides, place, clients
+):
     config = compose(f"{overrides} rounds=40")
     event = config.drift.events[place]
     able = np.flatnonzero(event.candidates(config.clients)).tolist()
@@ -168,7 +160,7 @@ def test_clients_that_are_named_are_all_that_an_event_concerns(
     assert (None if some else able) == clients
 
 
-def test_a_user_who_sets_a_share_of_named_clients_is_told() -> None:
+def test_a_user_who_sets_a_share_of_named_clients_is_told():
     (said,) = warned("drift=rotate drift.ids=[3,7] drift.fraction=0.5 drift.rounds=[3]")
     assert "drift changes 1 of 40 clients at a time" in said
     assert "ids=[3, 7] and fraction=0.5" in said
@@ -185,12 +177,12 @@ IDLE = [
 
 
 @pytest.mark.parametrize(("drift", "setting"), IDLE, ids=str)
-def test_an_event_that_changes_nothing_is_told(drift: str, setting: str) -> None:
+def test_an_event_that_changes_nothing_is_told(drift, setting):
     (said,) = warned(f"drift={drift} drift.rounds=[4] drift.{setting}")
     assert said.startswith(f"nothing changes with drift={drift}: ")
 
 
-def test_an_event_that_changes_nothing_beside_another_is_told() -> None:
+def test_an_event_that_changes_nothing_beside_another_is_told():
     noise = "_target_:cfl_flower.data.worlds.appearance.Corrupt,kind:noise"
     more = f"+drift.steps.more={{{noise},rounds:[4],strength:0}}"
     (said,) = warned(f"drift=sudden drift.rounds=[3] {more}")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -50,12 +48,12 @@ SWEEPS = [
 
 
 @pytest.mark.parametrize(("line", "jobs"), SWEEPS, ids=str)
-def test_a_sweep_is_a_line_for_each_run(line: list[str], jobs: list[list[str]]) -> None:
+def test_a_sweep_is_a_line_for_each_run(line, jobs):
     assert expand(line) == jobs
     assert bool(swept_keys(line)) is (len(jobs) > 1)
 
 
-def test_every_run_of_a_sweep_has_its_own_folder() -> None:
+def test_every_run_of_a_sweep_has_its_own_folder():
     jobs = expand(
         ["strategy=fedavg,local", "seed=range(0,3)", "rounds=2,4", "output_dir=a"]
     )
@@ -67,7 +65,7 @@ def test_every_run_of_a_sweep_has_its_own_folder() -> None:
 
 
 @given(st.text("ab\\'\" ,=[]$", max_size=8) | st.text("/.-_e1nul", max_size=8))
-def test_hydra_reads_any_quoted_text_unchanged(text: str) -> None:
+def test_hydra_reads_any_quoted_text_unchanged(text):
     (read,) = OverridesParser.create().parse_overrides([f"output_dir={quoted(text)}"])
     assert read.value() == text
 
@@ -85,17 +83,17 @@ def test_hydra_reads_any_quoted_text_unchanged(text: str) -> None:
         ),
     ],
 )
-def test_a_sweep_that_cannot_be_is_refused(line: list[str], said: str) -> None:
+def test_a_sweep_that_cannot_be_is_refused(line, said):
     with pytest.raises(ConfigError, match=said):
         expand(line)
 
 
-def test_a_quotation_without_an_end_is_refused() -> None:
+def test_a_quotation_without_an_end_is_refused():
     with pytest.raises(ConfigError, match="close the quotation"):
         split("seed=1 output_dir='/tmp/a")
 
 
-def test_only_a_sweep_without_a_folder_gets_one() -> None:
+def test_only_a_sweep_without_a_folder_gets_one():
     for line in (["seed=1"], ["seed=1,2", "output_dir=a"]):
         assert with_folder(line) == line
     *asked, folder = with_folder(["seed=1,2"], "compare")
@@ -117,14 +115,12 @@ NOISY = "clients=9 'drift=my own'"
         ),
     ],
 )
-def test_flat_keys_go_to_every_line_of_overrides(
-    asked: dict[str, object], lines: str
-) -> None:
+def test_flat_keys_go_to_every_line_of_overrides(asked, lines):
     overrides = "strategy=a,b\nstrategy=c seed=1"
     assert read_run_config({"overrides": overrides, **asked}) == lines
 
 
-def test_a_setting_with_a_key_and_in_the_line_is_refused() -> None:
+def test_a_setting_with_a_key_and_in_the_line_is_refused():
     with pytest.raises(ConfigError, match="num-server-rounds=5 is not allowed beside"):
         read_run_config({"overrides": "rounds=8", "num-server-rounds": 5})
 
@@ -132,7 +128,7 @@ def test_a_setting_with_a_key_and_in_the_line_is_refused() -> None:
 ROOT = Path(__file__).parents[3]
 
 
-def test_one_file_uses_private_names() -> None:
+def test_one_file_uses_private_names():
     paths = [
         p
         for name in ("cfl_flower", "simulations")
@@ -160,9 +156,7 @@ def settings() -> DictConfig:
         ("~b.c", {"a": 1, "b": {"d": None}}),
     ],
 )
-def test_an_override_is_applied(
-    override: str, expected: dict[str, object], settings: DictConfig
-) -> None:
+def test_an_override_is_applied(override, expected, settings):
     apply_override(*parse([override]), settings)
     assert OmegaConf.to_container(settings, resolve=True) == expected
 
@@ -172,7 +166,7 @@ def test_an_override_is_applied(
     [("e=3", "Could not override 'e'"), ("+a=3", "already at 'a'"), ("~e", "'e' does")],
 )
 def test_what_cannot_be_applied_is_told_in_words_that_are_read(
-    override: str, said: str, settings: DictConfig
-) -> None:
+    override, said, settings
+):
     with pytest.raises(ConfigCompositionException, match=said):
         apply_override(*parse([override]), settings)

@@ -1,9 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-
-import pytest
-
 from cfl_flower.config.reference import attribute_docstrings
 from cfl_flower.settings import Count, settings
 from tests.docs.settings_tables import method_settings
@@ -28,7 +22,7 @@ class Derived(Base):
     """No longer ``silent``."""
 
 
-def test_docstrings_below_fields_are_inherited_and_overridden() -> None:
+def test_docstrings_below_fields_are_inherited_and_overridden():
     assert attribute_docstrings(Base) == {"rounds": "Rounds of the base."}
     assert attribute_docstrings(Derived) == {
         "rounds": "Rounds of the base.",
@@ -36,9 +30,7 @@ def test_docstrings_below_fields_are_inherited_and_overridden() -> None:
     }
 
 
-def test_a_group_with_options_lists_the_settings_of_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_with_options_lists_the_settings_of_all(tmp_path, monkeypatch):
     other = "_target_: cfl_flower.clustering.algorithms.KMeansScan\n"
     values = "smallest: 3\nlargest: 9\nrestarts: 1\n"
     (tmp_path / "conf/strategy/shift").mkdir(parents=True)

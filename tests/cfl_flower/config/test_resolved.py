@@ -8,8 +8,6 @@ the settings, by their dotted keys, in which it differs from that.
 writes the file anew, after a change of a default that is meant.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -127,11 +125,11 @@ SAVED = json.loads(FIXTURE.read_text())
     ],
     ids=[case or "default" for case, _, _ in SAVED],
 )
-def test_a_case_resolves_as_before(case: str, base: str, expected: Any) -> None:
+def test_a_case_resolves_as_before(case, base, expected):
     assert difference(case, base) == expected
 
 
-def test_every_case_is_saved() -> None:
+def test_every_case_is_saved():
     assert [tuple(each[:2]) for each in SAVED] == list(cases())
 
 

@@ -1,7 +1,5 @@
 """Privacy losses: the Gaussian mechanism's own epsilon, and sums of losses."""
 
-from __future__ import annotations
-
 import math
 import sys
 
@@ -14,14 +12,14 @@ from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of, require_accou
 from cfl_flower.privacy.clipping import clipped_update
 
 
-def test_what_is_clipped_is_the_update() -> None:
+def test_what_is_clipped_is_the_update():
     received = np.float32([10, 10])
     update = clipped_update(np.float32([13, 14]), received, 1.0)
     assert update == pytest.approx([0.6, 0.8])
 
 
 @pytest.mark.parametrize(("noise", "delta"), [(1, 1e-5), (0.1, 1e-6), (20, 1e-3)])
-def test_epsilon_of_one_release_is_the_closed_form(noise: float, delta: float) -> None:
+def test_epsilon_of_one_release_is_the_closed_form(noise, delta):
     pytest.importorskip("dp_accounting")
     epsilon, half = epsilon_of(noise**-2, delta), 1 / (2 * noise)
     lost = ndtr(half - epsilon * noise)
@@ -29,7 +27,7 @@ def test_epsilon_of_one_release_is_the_closed_form(noise: float, delta: float) -
     assert lost == pytest.approx(delta, rel=1e-4)
 
 
-def test_epsilon_of_several_releases() -> None:
+def test_epsilon_of_several_releases():
     pytest.importorskip("dp_accounting")
     # Four with twice the noise, or one: sum 1 / z^2 is 1.
     loss = PrivacyLoss()
@@ -41,7 +39,7 @@ def test_epsilon_of_several_releases() -> None:
     assert epsilon_of(loss.of("b"), 1e-5) == 0
 
 
-def test_it_is_no_more_than_renyi_accounting_finds() -> None:
+def test_it_is_no_more_than_renyi_accounting_finds():
     dp = pytest.importorskip("dp_accounting")
     accountant = dp.rdp.RdpAccountant()
     accountant.compose(dp.GaussianDpEvent(3.0), 20)
@@ -51,7 +49,7 @@ def test_it_is_no_more_than_renyi_accounting_finds() -> None:
     assert epsilon_of(square, 1e-5) > 0.9 * accountant.get_epsilon(1e-5)
 
 
-def test_without_the_library_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_there_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(ConfigError, match="none, or pip install dp-accounting first"):
         require_accountant("local")

@@ -1,17 +1,10 @@
-from __future__ import annotations
-
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from cfl_flower.runs.callbacks import (
-    Checkpointer,
-    Progress,
-    Verbosity,
-)
+from cfl_flower.runs.callbacks import Checkpointer, Progress, Verbosity
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.state import ClusteredState
@@ -31,8 +24,8 @@ def line(record: RoundRecord, rounds: int = 20) -> str:
     [(1, [1, 2, 3, 4, 5]), (2, [0, 2, 2, 4, 5]), (5, [0, 0, 0, 0, 5])],
 )
 def test_the_checkpointer_saves_every_few_rounds_and_after_the_last(
-    tmp_path: Path, every: int, newest: list[int]
-) -> None:
+    tmp_path, every, newest
+):
     checkpoint = Checkpoint(tmp_path / "checkpoint", {"seed": 0})
     checkpointer = Checkpointer(checkpoint, every, last=5)
     for round, expected in enumerate(newest, start=1):
@@ -43,7 +36,7 @@ def test_the_checkpointer_saves_every_few_rounds_and_after_the_last(
             assert (done, loaded.models[0].tolist()) == (expected, [expected])
 
 
-def test_a_progress_line_has_what_was_measured() -> None:
+def test_a_progress_line_has_what_was_measured():
     record = RoundRecord(
         7,
         accuracy=0.875,
@@ -61,7 +54,7 @@ def test_a_progress_line_has_what_was_measured() -> None:
     )
 
 
-def test_a_progress_line_leaves_out_what_was_not_measured() -> None:
+def test_a_progress_line_leaves_out_what_was_not_measured():
     words = line(RoundRecord(7, num_clusters=1, drifted=0, reclustered=False)).split()
     assert words == ["fedavg", "round", "7/20", "clusters", "1"]
 
@@ -74,7 +67,7 @@ def printed(verbosity: Verbosity, *records: RoundRecord) -> list[str]:
     return text.getvalue().splitlines()
 
 
-def test_the_remaining_time_is_estimated_without_the_first_round() -> None:
+def test_the_remaining_time_is_estimated_without_the_first_round():
     lines = printed(
         Verbosity.NORMAL,
         *(RoundRecord(r, seconds=s) for r, s in enumerate([30.0, 4.0, 6.0], start=1)),
@@ -86,7 +79,7 @@ def test_the_remaining_time_is_estimated_without_the_first_round() -> None:
     ]
 
 
-def test_quiet_prints_nothing_and_failures_are_told_once_a_kind() -> None:
+def test_quiet_prints_nothing_and_failures_are_told_once_a_kind():
     failures = [
         Failure(1, "train", "raised", "no"),
         Failure(2, "train", "raised", "no"),
@@ -103,7 +96,7 @@ def test_quiet_prints_nothing_and_failures_are_told_once_a_kind() -> None:
     assert line == again
 
 
-def test_on_a_terminal_a_run_is_one_block_in_the_place_of_lines() -> None:
+def test_on_a_terminal_a_run_is_one_block_in_the_place_of_lines():
     text = io.StringIO()
     console = Console(file=text, width=80, force_terminal=True, color_system=None)
     progress = Progress(console, "fielding", 8)

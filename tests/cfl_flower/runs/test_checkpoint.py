@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +41,7 @@ def saved(tmp_path: Path) -> Checkpoint:
     return checkpoint
 
 
-def test_a_loaded_state_equals_the_saved_one(saved: Checkpoint) -> None:
+def test_a_loaded_state_equals_the_saved_one(saved):
     round, loaded = saved.load(State)
     assert round == 3
     assert loaded.clients == [0, 1, "site-a"]
@@ -57,7 +55,7 @@ def test_a_loaded_state_equals_the_saved_one(saved: Checkpoint) -> None:
     assert loaded.notes["bytes"] == b"\0\1"
 
 
-def test_loaded_arrays_can_be_changed_in_place(saved: Checkpoint) -> None:
+def test_loaded_arrays_can_be_changed_in_place(saved):
     _, loaded = saved.load(State)
     loaded.clusters[0] = 7
     assert loaded.clusters[0] == 7
@@ -98,7 +96,7 @@ def written(checkpoint: Checkpoint) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in found}
 
 
-def test_a_large_array_is_written_once_wherever_it_is(checkpoint: Checkpoint) -> None:
+def test_a_large_array_is_written_once_wherever_it_is(checkpoint):
     checkpoint.save(1, models(1, 1, 2))
     assert len(written(checkpoint)) == 3  # two models and the table
     _, state = checkpoint.load(Models)
@@ -109,7 +107,7 @@ def test_a_large_array_is_written_once_wherever_it_is(checkpoint: Checkpoint) ->
     assert state.table[0, 0] == 7
 
 
-def test_only_what_changed_is_written_and_the_rest_goes(checkpoint: Checkpoint) -> None:
+def test_only_what_changed_is_written_and_the_rest_goes(checkpoint):
     checkpoint.save(1, models(1, 2))
     first = written(checkpoint)
     checkpoint.save(2, models(1, 3))
@@ -122,9 +120,7 @@ def test_only_what_changed_is_written_and_the_rest_goes(checkpoint: Checkpoint) 
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_a_kill_at_any_write_leaves_the_last_checkpoint(
-    place: int, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_at_any_write_leaves_the_last_checkpoint(place, checkpoint, monkeypatch):
     checkpoint.save(1, models(1, 2))
     original, calls = module.write_atomically, list[Path]()
 
@@ -151,9 +147,7 @@ def test_a_kill_at_any_write_leaves_the_last_checkpoint(
 
 @pytest.mark.parametrize("name", ["checkpoint.json", "*.safetensors", "*.array"])
 @pytest.mark.parametrize("damage", ["cut", "first", "last", "gone"])
-def test_a_torn_checkpoint_is_refused(
-    checkpoint: Checkpoint, name: str, damage: str
-) -> None:
+def test_a_torn_checkpoint_is_refused(checkpoint, name, damage):
     state = models(1, 2)
     state.directions.append(np.arange(3.0))  # among the small arrays
     checkpoint.save(3, state)
@@ -183,8 +177,8 @@ def test_a_torn_checkpoint_is_refused(
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused_with_what_differs(
-    saved: Checkpoint, key: str, value: object, differs: str
-) -> None:
+    saved, key, value, differs
+):
     other = Checkpoint(saved.folder, {**CONFIG, key: value})
     with pytest.raises(CheckpointError, match=f"of another run: {differs} was"):
         other.load(State)
@@ -209,7 +203,7 @@ class Nested:
     order: list[Seen] = field(default_factory=list)
 
 
-def test_nested_dataclasses_are_restored_by_their_types(saved: Checkpoint) -> None:
+def test_nested_dataclasses_are_restored_by_their_types(saved):
     seen, refused = Seen("a", np.array([1.5])), Refused("b", "non-finite")
     saved.save(5, Nested(seen, {1: refused, "site": seen}, [seen]))
     _, loaded = saved.load(Nested)
@@ -238,9 +232,7 @@ def refusal(checkpoint: Checkpoint, header: dict, state_class: type) -> str:
 
 
 @pytest.mark.parametrize("number", [None, 1, 2, 99])
-def test_a_checkpoint_of_another_format_is_refused_in_one_line(
-    saved: Checkpoint, number: int | None
-) -> None:
+def test_a_checkpoint_of_another_format_is_refused_in_one_line(saved, number):
     header = {**header_of(saved), "format": number, "schema": 1}
     if number is None:
         del header["format"]
@@ -251,9 +243,7 @@ def test_a_checkpoint_of_another_format_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("change", [{"client": "a", "more": 1}, {}])
-def test_a_state_class_with_other_fields_is_refused(
-    saved: Checkpoint, change: dict
-) -> None:
+def test_a_state_class_with_other_fields_is_refused(saved, change):
     saved.save(5, Nested(Seen("a", np.zeros(1))))
     saved.check_state(Nested)
     header = header_of(saved)
@@ -264,16 +254,14 @@ def test_a_state_class_with_other_fields_is_refused(
     assert "another version of cfl-flower's Other" in refusal(saved, header, Nested)
 
 
-def test_a_state_that_no_checkpoint_can_hold_names_the_field(tmp_path: Path) -> None:
+def test_a_state_that_no_checkpoint_can_hold_names_the_field(tmp_path):
     bad = state()
     bad.notes = {"one": [torch.zeros(2)]}
     with pytest.raises(TypeError, match=r"state\.notes\.0\.0 is a Tensor"):
         Checkpoint(tmp_path / "checkpoint", CONFIG).save(1, bad)
 
 
-def test_notes_reach_back_to_the_last_checkpoint_that_there_may_be(
-    tmp_path: Path,
-) -> None:
+def test_notes_reach_back_to_the_last_checkpoint_that_there_may_be(tmp_path):
     died = Asked(tmp_path, resume=False)
     for round in (1, 2, 3):
         died.note("train", round, [3, "site-a"])
@@ -291,7 +279,7 @@ def test_notes_reach_back_to_the_last_checkpoint_that_there_may_be(
 
 
 @pytest.mark.parametrize("text", ["", "[", "5", "[[1]]", '[["train",1,"",5]]'])
-def test_damaged_notes_are_one_line(text: str, tmp_path: Path) -> None:
+def test_damaged_notes_are_one_line(text, tmp_path):
     (tmp_path / ASKED).write_text(text)
     with pytest.raises(ConfigError, match="is damaged; without it no account"):
         Asked(tmp_path, resume=True)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import resource
 import shlex
@@ -22,7 +20,6 @@ from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import Failure
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner
 
 
 @pytest.fixture
@@ -37,9 +34,7 @@ def write(directory: RunDirectory, rounds: int) -> None:
         directory.append(record, [ClientRow(round, 0, 0, 0.5, 3)])
 
 
-def test_lines_have_null_for_what_was_not_measured_and_measures_among_the_keys(
-    config: RunConfig,
-) -> None:
+def test_lines_have_null_for_what_was_not_measured_and_measures_among_the_keys(config):
     rows = [
         ClientRow(1, "site-a", 2, 0.5, 8),
         ClientRow(1, 4, 0, 0.25, 4, measures={"kl": 0.5}),
@@ -64,12 +59,8 @@ def test_lines_have_null_for_what_was_not_measured_and_measures_among_the_keys(
     [(0, False), (1, True), (3, False), (8, False), (8, True), (20, True)],
 )
 def test_a_resumed_run_leaves_nothing_of_writes_that_were_killed(
-    run_small: Runner,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    place: int,
-    of_devices: bool,
-) -> None:
+    run_small, tmp_path, monkeypatch, place, of_devices
+):
     asked = ["strategy=ditto", "resume=true"]
     nodes: list[dict[str, object]] = [{}]
     if of_devices:
@@ -95,9 +86,7 @@ def test_a_resumed_run_leaves_nothing_of_writes_that_were_killed(
     assert len(run.rounds) == 4
 
 
-def test_a_disk_that_is_full_is_one_line_and_the_run_goes_on_afterwards(
-    config: RunConfig,
-) -> None:
+def test_a_disk_that_is_full_is_one_line_and_the_run_goes_on_afterwards(config):
     kind = resource.RLIMIT_FSIZE
     before = resource.getrlimit(kind)
     try:
@@ -119,7 +108,7 @@ def test_a_disk_that_is_full_is_one_line_and_the_run_goes_on_afterwards(
     assert len(read_lines(directory.path / "clients.jsonl")) == done + 1
 
 
-def test_rewinding_drops_later_rounds_and_torn_lines(config: RunConfig) -> None:
+def test_rewinding_drops_later_rounds_and_torn_lines(config):
     with RunDirectory(config) as directory:
         write(directory, 5)
         for name in ("rounds.jsonl", "clients.jsonl"):
@@ -133,7 +122,7 @@ def test_rewinding_drops_later_rounds_and_torn_lines(config: RunConfig) -> None:
         assert len(read_lines(directory.path / "rounds.jsonl")) == 4
 
 
-def test_the_summary_is_made_from_the_rounds_on_disk(config: RunConfig) -> None:
+def test_the_summary_is_made_from_the_rounds_on_disk(config):
     with RunDirectory(config) as directory:
         write(directory, 3)
         directory.append(RoundRecord(4, seconds=0.5), [])
@@ -146,7 +135,7 @@ def test_the_summary_is_made_from_the_rounds_on_disk(config: RunConfig) -> None:
     assert summary["peak_rss_mb"] > 1
 
 
-def test_the_first_line_of_config_yaml_is_a_shell_command(tmp_path: Path) -> None:
+def test_the_first_line_of_config_yaml_is_a_shell_command(tmp_path):
     place = tmp_path / "a run"
     asked = ["rounds=5", f"output_dir='{place}'", "drift.rounds=[3, 5]", "resume=True"]
     again = compose_config([*asked, "rounds=7", f"output_dir='{place}'", "resume=true"])
@@ -161,8 +150,8 @@ def test_the_first_line_of_config_yaml_is_a_shell_command(tmp_path: Path) -> Non
 
 
 def test_a_second_process_waits_for_the_folder_and_then_refuses_to_use_it(
-    config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    config, monkeypatch
+):
     code = (
         "import sys; from filelock import FileLock;"
         f"lock = FileLock('{config.output_dir}/.lock'); lock.acquire();"
@@ -183,9 +172,7 @@ def test_a_second_process_waits_for_the_folder_and_then_refuses_to_use_it(
         pass
 
 
-def test_a_folder_whose_run_failed_in_its_first_round_is_used_again(
-    config: RunConfig,
-) -> None:
+def test_a_folder_whose_run_failed_in_its_first_round_is_used_again(config):
     with pytest.raises(ValueError, match="mend me"), RunDirectory(config) as directory:
         directory.rewind(0)
         raise ValueError("mend me")
@@ -212,8 +199,8 @@ SAME = ["rounds=9", "workers=2", "engine=inprocess", "system.message_timeout=9"]
 @pytest.mark.parametrize("other", [*OTHER, *SAME])
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_run_goes_on_with_its_own_settings_from_its_first_message_on(
-    other: str, resume: bool, tmp_path: Path
-) -> None:
+    other, resume, tmp_path
+):
     options = [f"output_dir={tmp_path}", "strategy=fedavg", "strategy.weighting=plain"]
     options += ["privacy=local", "model=mlp"]
     token = stopped(compose_config([*options, "privacy.noise_multiplier=0.01"]))
@@ -229,9 +216,7 @@ def test_a_run_goes_on_with_its_own_settings_from_its_first_message_on(
         assert (stopped(again) == token) == resume
 
 
-def test_settings_and_token_are_never_of_two_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_and_token_are_never_of_two_runs(tmp_path, monkeypatch):
     one, two = (compose_config([f"output_dir={tmp_path}", f"seed={s}"]) for s in (1, 2))
     token = stopped(one)
     write_atomically = results.write_atomically
@@ -249,7 +234,7 @@ def test_settings_and_token_are_never_of_two_runs(
         assert settings["seed"] == 1 or (tmp_path / ".token").read_text() != token
 
 
-def test_fewer_rounds_than_a_folder_holds_are_refused(tmp_path: Path) -> None:
+def test_fewer_rounds_than_a_folder_holds_are_refused(tmp_path):
     options = [f"output_dir={tmp_path}", "resume=true"]
     longer = compose_config([*options, "rounds=3"])
     with RunDirectory(longer) as directory:
@@ -260,7 +245,7 @@ def test_fewer_rounds_than_a_folder_holds_are_refused(tmp_path: Path) -> None:
     assert read_settings(tmp_path / "config.yaml")["rounds"] == 3
 
 
-def test_nothing_is_written_into_a_run_of_another_version(tmp_path: Path) -> None:
+def test_nothing_is_written_into_a_run_of_another_version(tmp_path):
     config = compose_config([f"output_dir={tmp_path}", "resume=true"])
     with RunDirectory(config) as directory:
         write(directory, 1)
@@ -277,7 +262,7 @@ def files_of(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_a_resumed_run_has_no_summary_until_its_end(tmp_path: Path) -> None:
+def test_a_resumed_run_has_no_summary_until_its_end(tmp_path):
     options = [f"output_dir={tmp_path}", "resume=true"]
     config = compose_config([*options, "rounds=1"])
     for done in (1, 0):
@@ -291,7 +276,7 @@ def test_a_resumed_run_has_no_summary_until_its_end(tmp_path: Path) -> None:
     assert not (tmp_path / "summary.json").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").touch()
     config = compose_config([f"output_dir={tmp_path / 'file' / 'run'}"])
     with pytest.raises(ConfigError, match=r"output_dir=.*cannot be written"):

@@ -1,7 +1,5 @@
 """An exception of a client leaves a traceback, and ends a strict run."""
 
-from __future__ import annotations
-
 import traceback
 from pathlib import Path
 
@@ -11,7 +9,6 @@ from safetensors.numpy import save_file
 
 from cfl_flower.errors import ClientFailedError
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner
 
 RAISING = """
 from clients.base import ClusteredClient
@@ -37,8 +34,8 @@ def raising(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("engine", ["inprocess", "ray"])
 def test_the_first_of_each_kind_is_written_with_its_traceback(
-    engine: str, raising: list[str], run_small: Runner
-) -> None:
+    engine, raising, run_small
+):
     run = run_small(*raising, f"engine={engine}")
     failed = [each for row in run.rounds for each in row["failures"]]
     assert len(failed) > 2
@@ -51,9 +48,7 @@ def test_the_first_of_each_kind_is_written_with_its_traceback(
     assert "NameError: name 'undefined_name' is not defined" in log
 
 
-def test_strict_in_process_raises_the_clients_own_exception(
-    raising: list[str], run_small: Runner
-) -> None:
+def test_strict_in_process_raises_the_clients_own_exception(raising, run_small):
     strict = [*raising, "engine=inprocess", "faults.strict=true"]
     with pytest.raises((KeyError, NameError)) as caught:
         run_small(*strict)
@@ -64,9 +59,7 @@ def test_strict_in_process_raises_the_clients_own_exception(
     assert "round 1, train; faults.strict=true" in note
 
 
-def test_strict_elsewhere_ends_the_run_with_one_line(
-    raising: list[str], run_small: Runner, tmp_path: Path
-) -> None:
+def test_strict_elsewhere_ends_the_run_with_one_line(raising, run_small, tmp_path):
     with pytest.raises(ClientFailedError, match=r"phase train: raised: .*strict=true"):
         run_small(*raising, "engine=ray", "faults.strict=true")
     log = (tmp_path / "run" / "failures.log").read_text()
@@ -74,14 +67,12 @@ def test_strict_elsewhere_ends_the_run_with_one_line(
     assert (tmp_path / "run" / "failure.txt").read_text().startswith("client ")
 
 
-def test_strict_counts_results_that_are_not_valid(run_small: Runner) -> None:
+def test_strict_counts_results_that_are_not_valid(run_small):
     with pytest.raises(ClientFailedError, match="non-finite"):
         run_small("strategy=fedavg", "faults.nan=0.5", "faults.strict=true")
 
 
-def test_the_traceback_of_a_device_stays_in_its_own_log(
-    raising: list[str], run_small: Runner, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_traceback_of_a_device_stays_in_its_own_log(raising, run_small, caplog):
     devices = InProcessGrid([{"client-id": client} for client in range(12)])
     run = run_small(*raising, grid=devices)
     assert not (run.folder / "failures.log").exists()
@@ -94,12 +85,8 @@ def test_the_traceback_of_a_device_stays_in_its_own_log(
     ("strategy", "length"), [("ditto", 1), ("local", 3), ("apfl", 1)]
 )
 def test_a_device_whose_saved_model_has_another_length_fails_alone_and_in_a_line(
-    length: int,
-    strategy: str,
-    run_small: Runner,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    length, strategy, run_small, tmp_path, caplog
+):
     state = {"state-dir": str(tmp_path / "state")}
     devices = InProcessGrid([{"client-id": client, **state} for client in range(12)])
     options = [f"strategy={strategy}", "participants=12", "drift.rounds=[]"]

@@ -1,7 +1,5 @@
 """The real loggers, each with its own files."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
@@ -28,13 +26,13 @@ def composed(folder: Path, logger: str, *overrides: str) -> RunConfig:
     return compose_config([f"logger={logger}", f"output_dir={folder}", *overrides])
 
 
-def test_what_is_one_number_is_logged() -> None:
+def test_what_is_one_number_is_logged():
     found = numbers(FIRST)
     assert (found["accuracy"], found["failures"]) == (0.5, 1)
     assert not {"round", "ari", "cluster_sizes"} & set(found)
 
 
-def test_tensorboard_gets_every_measured_number(tmp_path: Path) -> None:
+def test_tensorboard_gets_every_measured_number(tmp_path):
     events = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator"
     )
@@ -53,9 +51,7 @@ def test_tensorboard_gets_every_measured_number(tmp_path: Path) -> None:
     assert found.Histograms("client accuracy")[0].histogram_value.num == 2
 
 
-def test_mlflow_goes_on_with_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_goes_on_with_a_run(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow", reason="needs mlflow-skinny")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     uri = f"file://{tmp_path}/mlruns"
@@ -77,7 +73,7 @@ def test_mlflow_goes_on_with_a_run(
     assert client.get_run(run.info.run_id).info.status == "FAILED"
 
 
-def test_wandb_writes_files_that_can_be_sent_later(tmp_path: Path) -> None:
+def test_wandb_writes_files_that_can_be_sent_later(tmp_path):
     pytest.importorskip("wandb", reason="needs wandb")
     (tmp_path / "run").mkdir()
     with open_logger(composed(tmp_path / "run", "wandb"), 0, print) as write:
@@ -92,9 +88,7 @@ def test_wandb_writes_files_that_can_be_sent_later(tmp_path: Path) -> None:
         assert text in record.read_bytes()
 
 
-def test_a_logger_that_fails_costs_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_logger_that_fails_costs_no_run(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow", reason="needs mlflow-skinny")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     uri = f"file://{tmp_path}/mlruns"
@@ -115,8 +109,8 @@ def test_a_logger_that_fails_costs_no_run(
 
 @pytest.mark.parametrize("own", [None, "as its user says"])
 def test_a_logger_that_cannot_be_opened_is_one_line_and_tells_its_makers_nothing(
-    own: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    own, tmp_path, monkeypatch
+):
     pytest.importorskip("mlflow", reason="needs mlflow-skinny")
     name = "MLFLOW_DISABLE_TELEMETRY"
     monkeypatch.setenv(name, own or "")

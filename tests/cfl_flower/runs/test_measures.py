@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -18,7 +16,7 @@ def result(client: int, correct: int, count: int, loss: float, **more: int) -> R
     return Result(client, count, [], loss, {"correct": correct, **more})
 
 
-def test_accuracy_is_recorded_over_samples_and_over_clients() -> None:
+def test_accuracy_is_recorded_over_samples_and_over_clients():
     record = RoundRecord(3)
     results = [result(0, 9, 10, 0.5), result(7, 15, 30, 1.5)]
     rows = note_tests(record, results, np.array([1, 0]))
@@ -30,7 +28,7 @@ def test_accuracy_is_recorded_over_samples_and_over_clients() -> None:
     assert seen == [(3, 0, 1, 0.9, 10), (3, 7, 0, 0.5, 30)]
 
 
-def test_honest_and_personalised_accuracies_are_recorded_too() -> None:
+def test_honest_and_personalised_accuracies_are_recorded_too():
     record = RoundRecord(1)
     own = {"own_correct": 3, "own_tested": 4}
     results = [result(0, 8, 10, 1.0, **own), result(1, 0, 10, 1.0)]
@@ -41,13 +39,13 @@ def test_honest_and_personalised_accuracies_are_recorded_too() -> None:
     assert record.measures["accuracy_honest"] is None
 
 
-def test_a_round_without_tests_has_no_accuracy() -> None:
+def test_a_round_without_tests_has_no_accuracy():
     record = RoundRecord(1)
     assert note_tests(record, [], np.zeros(0, np.int64), malicious={1}) == []
     assert record == RoundRecord(1)
 
 
-def test_a_class_has_as_many_meanings_as_clients_give_it() -> None:
+def test_a_class_has_as_many_meanings_as_clients_give_it():
     sudden = ["drift=sudden", "drift.rounds=[5]", "clients=20"]
     world = compose_config(sudden).timeline.world
     assert not world(4).meanings.any()
@@ -65,13 +63,13 @@ LABELS = st.integers(-1, 8)
 
 
 @given(st.lists(st.tuples(LABELS, LABELS), max_size=60))
-def test_the_index_is_scikit_learns_to_the_bit(pairs: list[tuple[int, int]]) -> None:
+def test_the_index_is_scikit_learns_to_the_bit(pairs):
     truth, clusters = np.array(pairs, np.int64).reshape(-1, 2).T
     expected = float(adjusted_rand_score(truth, clusters))
     assert adjusted_rand_index(truth, clusters) == expected
 
 
-def test_the_index_of_many_clients_is_scikit_learns_too() -> None:
+def test_the_index_of_many_clients_is_scikit_learns_too():
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 50, 300_000)
     clusters = np.where(rng.random(300_000) < 0.7, truth, rng.integers(0, 9, 300_000))
@@ -81,7 +79,7 @@ def test_the_index_of_many_clients_is_scikit_learns_too() -> None:
     assert adjusted_rand_index(alone, truth) == float(adjusted_rand_score(alone, truth))
 
 
-def test_a_measure_of_numpy_is_written_as_a_number() -> None:
+def test_a_measure_of_numpy_is_written_as_a_number():
     record = RoundRecord(1)
     record.measures["share"] = np.float32(0.5)
     record.measures["sizes"] = np.array([1, 2])
@@ -91,14 +89,14 @@ def test_a_measure_of_numpy_is_written_as_a_number() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), {1, 2}, np.array([np.inf])])
-def test_a_measure_that_no_file_can_hold_is_named(value: object) -> None:
+def test_a_measure_that_no_file_can_hold_is_named(value):
     record = RoundRecord(1)
     record.measures["share"] = value
     with pytest.raises(TypeError, match=r"measures\['share'\]=.* use finite numbers"):
         record.row()
 
 
-def test_what_profiles_select_is_scored_beside_what_is_served() -> None:
+def test_what_profiles_select_is_scored_beside_what_is_served():
     record = RoundRecord(1)
     found = {"unlabelled_correct": 3, "unlabelled_tested": 4}
     more = {"unlabelled_correct": 0, "unlabelled_tested": 2}
@@ -109,7 +107,7 @@ def test_what_profiles_select_is_scored_beside_what_is_served() -> None:
     assert shares == [0.75, 0.0, None]
 
 
-def test_scores_of_a_class_are_of_those_who_hold_it() -> None:
+def test_scores_of_a_class_are_of_those_who_hold_it():
     truth = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 0, 0]])
     clusters = np.array([[0, -1, -1], [1, 0, -1], [1, 1, -1], [-1, 0, -1]])
     expected = adjusted_rand_score([0, 0, 1], [0, 1, 1])

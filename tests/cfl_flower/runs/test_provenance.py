@@ -1,7 +1,5 @@
 """A run says which code made it, and whether that changed on the way."""
 
-from __future__ import annotations
-
 import io
 import platform
 import subprocess
@@ -47,7 +45,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_run_names_the_code_that_made_it(tmp_path: Path, module: Path) -> None:
+def test_a_run_names_the_code_that_made_it(tmp_path, module):
     run, _ = go_on(tmp_path / "run", 2)
     (entry,) = read_provenance(run.folder)
     assert entry["after_round"] == 0
@@ -60,9 +58,7 @@ def test_a_run_names_the_code_that_made_it(tmp_path: Path, module: Path) -> None
     assert run.summary["code_changed_after"] == []
 
 
-def test_going_on_with_changed_code_of_ones_own_is_told_and_marked(
-    tmp_path: Path, module: Path
-) -> None:
+def test_going_on_with_changed_code_of_ones_own_is_told_and_marked(tmp_path, module):
     go_on(tmp_path / "run", 2)
     same, said = go_on(tmp_path / "run", 3)
     assert "warning" not in said
@@ -76,9 +72,7 @@ def test_going_on_with_changed_code_of_ones_own_is_told_and_marked(
     assert first["own_code"] != second["own_code"]
 
 
-def test_code_of_rounds_that_are_done_again_is_not_that_of_the_run(
-    tmp_path: Path, module: Path
-) -> None:
+def test_code_of_rounds_that_are_done_again_is_not_that_of_the_run(tmp_path, module):
     own = ["strategy=fedavg", "strategy._target_=mine_of_provenance.Mine"]
     resolved = compose_config([*SMALL, *own]).resolved
     said = []
@@ -91,7 +85,7 @@ def test_code_of_rounds_that_are_done_again_is_not_that_of_the_run(
     assert [each["after_round"] for each in read_provenance(tmp_path)] == [0, 2]
 
 
-def test_a_damaged_provenance_is_one_line(tmp_path: Path, module: Path) -> None:
+def test_a_damaged_provenance_is_one_line(tmp_path, module):
     run, _ = go_on(tmp_path / "run", 2)
     for damaged in ("{", "[1]", '[{"code": 1}]', '[{"after_round": []}]'):
         (run.folder / PROVENANCE).write_text(damaged)
@@ -99,7 +93,7 @@ def test_a_damaged_provenance_is_one_line(tmp_path: Path, module: Path) -> None:
             read_provenance(run.folder)
 
 
-def test_the_commit_is_that_of_the_checkout() -> None:
+def test_the_commit_is_that_of_the_checkout():
     if not (ROOT / ".git").exists():
         pytest.skip("this code is in no git checkout")
     command = ["git", "rev-parse", "HEAD"]

@@ -1,7 +1,5 @@
 """What a device refuses, whoever wrote the message."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -137,20 +135,14 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        {"sum_spec": None},
-        {"tasks": [Task(0)]},
-    ],
-)
-def test_it_does_not_train_for_a_plain_result(site: Site, plan: dict[str, Any]) -> None:
+@pytest.mark.parametrize("plan", [{"sum_spec": None}, {"tasks": [Task(0)]}])
+def test_it_does_not_train_for_a_plain_result(site, plan):
     sums = site.sums(secure_sums=True)
     task = plan.get("tasks", [site.task()])[0]
     assert "without masks" in site.refusal(sums, 1, task, **plan)
 
 
-def test_its_own_configuration_stands_above_the_run(tmp_path: Path) -> None:
+def test_its_own_configuration_stands_above_the_run(tmp_path):
     strict = Site(tmp_path, **{SECURE_SUMS: True, LEAST_MEMBERS: 5})
     sums = strict.sums()
     assert sums.required
@@ -187,9 +179,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("phase", ["query", "train", "evaluate"])
 @pytest.mark.parametrize("kind", OTHERS)
-def test_of_its_data_a_strict_device_sends_what_is_on_its_list(
-    kind: str, phase: str
-) -> None:
+def test_of_its_data_a_strict_device_sends_what_is_on_its_list(kind, phase):
     tested: dict[str, Scalar] = {}
     if phase == "evaluate":
         tested = {"correct": 3, "validation_correct": 1, "validation_tested": 2}
@@ -212,7 +202,7 @@ def test_of_its_data_a_strict_device_sends_what_is_on_its_list(
         assert not found.metrics
 
 
-def test_a_salt_is_used_once(site: Site) -> None:
+def test_a_salt_is_used_once(site):
     sums = site.sums(secure_sums=True)
     assert not site.refusal(sums, 1, site.task(salt=1))
     assert "this salt" in site.refusal(sums, 1, site.task(salt=1))
@@ -223,9 +213,7 @@ def test_a_salt_is_used_once(site: Site) -> None:
     assert site.refusal(sums, 6, short)
 
 
-def test_a_salt_of_a_round_that_was_asked_for_late_is_remembered_too(
-    site: Site,
-) -> None:
+def test_a_salt_of_a_round_that_was_asked_for_late_is_remembered_too(site):
     sums = site.sums(secure_sums=True)
     for salt, round in enumerate((7, 6, 8, 9), start=1):
         assert not site.refusal(sums, round, site.task(salt=salt))
@@ -236,7 +224,7 @@ def test_a_salt_of_a_round_that_was_asked_for_late_is_remembered_too(
 
 @limits(max_examples=20)
 @given(st.lists(st.integers(1, 9), max_size=8))
-def test_no_order_of_questions_leads_back_to_an_old_round(rounds: list[int]) -> None:
+def test_no_order_of_questions_leads_back_to_an_old_round(rounds):
     with TemporaryDirectory() as folder:
         site = Site(Path(folder))
         sums = site.sums(secure_sums=True)
@@ -258,9 +246,7 @@ def test_no_order_of_questions_leads_back_to_an_old_round(rounds: list[int]) -> 
         ("train", {"at": -1}, "for round -1"),
     ],
 )
-def test_masks_are_for_one_result_of_training(
-    site: Site, phase: str, more: dict[str, Any], why: str
-) -> None:
+def test_masks_are_for_one_result_of_training(site, phase, more, why):
     task = site.task()
     task = replace(task, round=more.get("round"))
     tasks = [task, task] if "twice" in more else [task]
@@ -272,7 +258,7 @@ def test_masks_are_for_one_result_of_training(
     assert why in problem[1]
 
 
-def test_in_a_round_it_answers_to_one_list_of_groups(site: Site) -> None:
+def test_in_a_round_it_answers_to_one_list_of_groups(site):
     sums = site.sums(secure_sums=True)
     assert not site.refusal(sums, 1, site.task(salt=1))
     assert "other groups" in site.refusal(sums, 1, site.task(salt=2, count=4))
@@ -281,7 +267,7 @@ def test_in_a_round_it_answers_to_one_list_of_groups(site: Site) -> None:
     )
 
 
-def test_it_opens_the_sum_of_those_that_sent(site: Site) -> None:
+def test_it_opens_the_sum_of_those_that_sent(site):
     sums = site.trained()
     senders = [place for place in range(6) if place != (site.place + 1) % 6]
     answer = site.reveal(sums, senders)
@@ -291,7 +277,7 @@ def test_it_opens_the_sum_of_those_that_sent(site: Site) -> None:
     assert [len(seed) for seed in told.seeds] == [32]
 
 
-def test_it_reads_the_shares_of_one_result(site: Site) -> None:
+def test_it_reads_the_shares_of_one_result(site):
     sums = site.trained()
     everyone = list(range(6))
     assert site.reveal(sums, everyone).error is None
@@ -300,7 +286,7 @@ def test_it_reads_the_shares_of_one_result(site: Site) -> None:
     assert error == ("refused", "it was asked for other shares with this salt before")
 
 
-def test_of_requests_at_once_one_is_answered(site: Site, tmp_path: Path) -> None:
+def test_of_requests_at_once_one_is_answered(site, tmp_path):
     everyone = list(range(6))
     fewer = [place for place in everyone if place != (site.place + 1) % 6]
     for round in range(1, 6):
@@ -314,7 +300,7 @@ def test_of_requests_at_once_one_is_answered(site: Site, tmp_path: Path) -> None
         assert errors.count(None) == 1
 
 
-def test_it_opens_one_sum_in_a_round(site: Site) -> None:
+def test_it_opens_one_sum_in_a_round(site):
     sums = site.trained()
     assert site.reveal(sums, list(range(6))).error is None
     fewer = [place for place in range(6) if place != (site.place + 1) % 6]
@@ -337,9 +323,7 @@ def test_it_opens_one_sum_in_a_round(site: Site) -> None:
         (lambda own: [5, 4, 3, 2, 1, 0], "not in their group"),
     ],
 )
-def test_it_opens_no_sum_of_others_or_of_few(
-    site: Site, senders: Any, why: str
-) -> None:
+def test_it_opens_no_sum_of_others_or_of_few(site, senders, why):
     sums = site.trained()
     asked = senders(site.place)
     answer = site.ask(sums, RevealRequest([asked]))
@@ -348,7 +332,7 @@ def test_it_opens_no_sum_of_others_or_of_few(
     assert not answer.metrics
 
 
-def test_it_reveals_nothing_of_a_round_without_its_result(site: Site) -> None:
+def test_it_reveals_nothing_of_a_round_without_its_result(site):
     everyone = list(range(6))
     untrained = site.sums(secure_sums=True)
     told = "it sent no result to these groups in this round"
@@ -368,9 +352,7 @@ FORGED: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 
 
 @pytest.mark.parametrize("kind", FORGED)
-def test_it_reveals_nothing_until_enough_have_signed_the_same_list(
-    kind: str, site: Site
-) -> None:
+def test_it_reveals_nothing_until_enough_have_signed_the_same_list(kind, site):
     sums = site.trained()
     everyone = list(range(6))
     error = site.reveal(sums, everyone, forge=FORGED[kind]).error
@@ -380,7 +362,7 @@ def test_it_reveals_nothing_until_enough_have_signed_the_same_list(
     assert one_lost.error is None
 
 
-def test_signatures_of_another_list_are_none(site: Site) -> None:
+def test_signatures_of_another_list_are_none(site):
     sums = site.trained()
     everyone = list(range(6))
     fewer = [place for place in everyone if place != (site.place + 1) % 6]
@@ -395,7 +377,7 @@ def test_signatures_of_another_list_are_none(site: Site) -> None:
 
 
 @pytest.mark.parametrize("first", [5, 6])
-def test_it_signs_one_list_of_senders_for_a_model(first: int, site: Site) -> None:
+def test_it_signs_one_list_of_senders_for_a_model(first, site):
     """Not in a later round either: the difference would be a single result."""
     everyone = list(range(6))
     fewer = [place for place in everyone if place != (site.place + 1) % 6]
@@ -419,6 +401,6 @@ def test_it_signs_one_list_of_senders_for_a_model(first: int, site: Site) -> Non
 @pytest.mark.parametrize(
     "text", ["", "7", "[" * 200_000, "[[1]]", "[[[],[]]", '[["zz"],[]]', "null"]
 )
-def test_what_a_device_reveals_is_read_with_care(text: str) -> None:
+def test_what_a_device_reveals_is_read_with_care(text):
     with pytest.raises(ValueError):
         Revealed.read(text)

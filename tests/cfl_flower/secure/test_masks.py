@@ -1,7 +1,5 @@
 """Masks cancel exactly in the sum of all, and hide what anything less is made of."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import (
@@ -18,12 +16,7 @@ from cfl_flower.communication.identity import (
     is_public_key,
     public_key,
 )
-from cfl_flower.secure.groups import (
-    Groups,
-    Revealed,
-    fewest_senders,
-    share_threshold,
-)
+from cfl_flower.secure.groups import Groups, Revealed, fewest_senders, share_threshold
 from cfl_flower.secure.masks import GroupMember, own_mask, stream, unmask
 from cfl_flower.types import Vector
 
@@ -84,9 +77,7 @@ def models_of(count: int, seed: int = 0) -> list[Vector]:
 
 @given(st.integers(2, 9), st.data(), st.integers(0, 2**32 - 1))
 @settings(max_examples=40)
-def test_the_sum_of_those_that_sent_opens_bit_for_bit(
-    count: int, data: st.DataObject, seed: int
-) -> None:
+def test_the_sum_of_those_that_sent_opens_bit_for_bit(count, data, seed):
     group = Group(models_of(count, seed))
     fewest = fewest_senders(count, 2)
     some = st.lists(st.integers(0, count - 1), min_size=fewest, unique=True)
@@ -99,7 +90,7 @@ def test_the_sum_of_those_that_sent_opens_bit_for_bit(
     assert (opened.terms, opened.weight) == (plain.terms, plain.weight)
 
 
-def test_one_that_is_lost_between_sending_and_revealing_costs_nothing() -> None:
+def test_one_that_is_lost_between_sending_and_revealing_costs_nothing():
     group = Group(models_of(6))
     everyone = list(range(6))
     opened = group.opened(everyone, silent=1)
@@ -110,7 +101,7 @@ def test_one_that_is_lost_between_sending_and_revealing_costs_nothing() -> None:
     assert group.opened([0, 1, 2, 3, 4], silent=1) is None
 
 
-def test_who_is_lost_stays_unreadable_if_its_result_comes_late() -> None:
+def test_who_is_lost_stays_unreadable_if_its_result_comes_late():
     group = Group(models_of(6))
     senders = [0, 1, 2, 3, 4]
     late = group.hidden[5]
@@ -124,13 +115,13 @@ def test_who_is_lost_stays_unreadable_if_its_result_comes_late() -> None:
     assert ExactSum(limbs, late.terms, late.weight).is_possible()
 
 
-def test_a_sender_stays_unreadable_when_its_own_mask_is_known() -> None:
+def test_a_sender_stays_unreadable_when_its_own_mask_is_known():
     group = Group(models_of(3))
     limbs = group.hidden[0].limbs - own_mask(group.seeds[0], LENGTH)
     assert not ExactSum(limbs, 1, 1).is_possible()
 
 
-def test_only_the_device_that_it_is_for_reads_a_share() -> None:
+def test_only_the_device_that_it_is_for_reads_a_share():
     group = Group(models_of(4))
     for reader in range(1, 4):
         told = group.members[reader].reveal([0], [group.sealed[0][(reader + 1) % 4]])
@@ -143,16 +134,14 @@ def test_only_the_device_that_it_is_for_reads_a_share() -> None:
     ("members", "least", "fewest"),
     [(2, 2, 2), (3, 2, 3), (4, 3, 3), (6, 3, 5), (6, 6, 6), (30, 3, 21), (100, 3, 67)],
 )
-def test_fewer_than_a_third_may_be_lost(members: int, least: int, fewest: int) -> None:
+def test_fewer_than_a_third_may_be_lost(members, least, fewest):
     assert fewest_senders(members, least) == fewest
     assert share_threshold(members) == fewest_senders(members, 0) - 1
 
 
 @given(st.integers(2, 10), st.data())
 @settings(max_examples=60)
-def test_devices_of_one_group_never_sign_enough_for_two_lists(
-    count: int, data: st.DataObject
-) -> None:
+def test_devices_of_one_group_never_sign_enough_for_two_lists(count, data):
     """Not even with as many that sign all lists as `fewest_senders` leaves in doubt."""
     group = Group(models_of(count))
     fewest = fewest_senders(count, 0)
@@ -176,7 +165,7 @@ def test_devices_of_one_group_never_sign_enough_for_two_lists(
 
 
 @pytest.mark.parametrize("count", range(3, 11))
-def test_a_list_that_all_but_the_lost_have_signed_is_enough(count: int) -> None:
+def test_a_list_that_all_but_the_lost_have_signed_is_enough(count):
     group = Group(models_of(count))
     fewest = fewest_senders(count, 0)
     senders = list(range(fewest))
@@ -194,9 +183,7 @@ def test_a_list_that_all_but_the_lost_have_signed_is_enough(count: int) -> None:
 @pytest.mark.parametrize(
     ("salt", "array", "members"), [(b"other", 0, 4), (b"salt", 1, 4), (b"salt", 0, 3)]
 )
-def test_a_signature_is_of_one_salt_array_and_group(
-    salt: bytes, array: int, members: int
-) -> None:
+def test_a_signature_is_of_one_salt_array_and_group(salt, array, members):
     groups = Groups(b"salt", [KEYS, KEYS])
     secret = next(s for s in SECRETS if public_key(s) == KEYS[0])
     signature = GroupMember(secret, groups, 0).sign([0, 1, 2])
@@ -206,7 +193,7 @@ def test_a_signature_is_of_one_salt_array_and_group(
     assert not other.is_signed(array, [0, 1, 2], 0, signature)
 
 
-def test_keys_with_a_half_in_common_are_not_two_devices() -> None:
+def test_keys_with_a_half_in_common_are_not_two_devices():
     one, two, three, four = KEYS
     assert not any_in_common(KEYS)
     copies = [one[:KEY_BYTES] + two[KEY_BYTES:], three[:KEY_BYTES] + one[KEY_BYTES:]]
@@ -218,7 +205,7 @@ def test_keys_with_a_half_in_common_are_not_two_devices() -> None:
         assert told == ("refused", "a group has a key twice, or is not sorted")
 
 
-def test_anything_less_than_all_is_no_sum_of_models() -> None:
+def test_anything_less_than_all_is_no_sum_of_models():
     group = Group(models_of(4))
     own = sum(own_mask(seed, LENGTH) for seed in group.seeds)
     everything = merged(group.hidden)
@@ -230,7 +217,7 @@ def test_anything_less_than_all_is_no_sum_of_models() -> None:
     assert not ExactSum(mixed.limbs - own, 4, 10).is_possible()
 
 
-def test_masks_look_random_whatever_is_behind_them() -> None:
+def test_masks_look_random_whatever_is_behind_them():
     groups = Groups(b"salt", [KEYS, KEYS])
     zeros = single(np.zeros(4096, np.float32))
     one, two = (
@@ -243,7 +230,7 @@ def test_masks_look_random_whatever_is_behind_them() -> None:
         assert abs(counts - 256).max() < 6 * 16
 
 
-def test_a_mask_is_the_same_on_any_machine() -> None:
+def test_a_mask_is_the_same_on_any_machine():
     group = Group([np.zeros(2, np.float32)] * 2)
     mask = group.hidden[0].limbs - group.plain[0].limbs
     # As it was when this was written: X25519, HKDF with SHA-256, ChaCha20.
@@ -285,7 +272,7 @@ def twins(key: bytes) -> list[bytes]:
     return [each.to_bytes(32, "little") + signer for each in sorted(sums)]
 
 
-def test_keys_with_the_same_secrets_have_other_masks() -> None:
+def test_keys_with_the_same_secrets_have_other_masks():
     """Else a device that tells a twin of another's key cancels that one's mask."""
     rng = np.random.default_rng(1)
     model = single(np.ones(LENGTH, np.float32))
@@ -312,14 +299,14 @@ def secret_in_common(secret: bytes, key: bytes) -> bytes:
     return private.exchange(X25519PublicKey.from_public_bytes(key[:KEY_BYTES]))
 
 
-def test_a_task_says_whose_masks_there_are() -> None:
+def test_a_task_says_whose_masks_there_are():
     groups = Groups(b"salt", [KEYS, KEYS[:1]])
     assert Groups.of_config(groups.to_config()) == groups
     assert groups.digest() == Groups(b"other", groups.members).digest()
     assert groups.digest() != Groups(b"salt", [KEYS, KEYS]).digest()
 
 
-def test_a_device_refuses_groups_that_hide_too_little() -> None:
+def test_a_device_refuses_groups_that_hide_too_little():
     secret = next(s for s in SECRETS if public_key(s) == KEYS[0])
 
     def problem(keys: list[bytes], arrays: int = 2) -> tuple[str, str] | None:
@@ -353,7 +340,5 @@ SIGNER = KEYS[0][KEY_BYTES:]
         ((9 + 2**255 - 19).to_bytes(32, "little") + SIGNER, False),
     ],
 )
-def test_keys_with_which_no_secret_can_be_made_are_known(
-    key: bytes, good: bool
-) -> None:
+def test_keys_with_which_no_secret_can_be_made_are_known(key, good):
     assert is_public_key(key) is good

@@ -1,10 +1,8 @@
 """privacy.secure_sums in whole runs: the same numbers, and nothing but sums to read."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
@@ -24,9 +22,8 @@ from cfl_flower.config.options import list_options
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.secure.groups import REVEAL, SIGNED, Groups
 from cfl_flower.secure.server import large_enough, open_sums
-from cfl_flower.types import LEFT_OUT, OUTCOMES, Plan, Result, SumSpec, Task, Version
+from cfl_flower.types import LEFT_OUT, OUTCOMES, Plan, Result, SumSpec, Task
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner
 
 MANY = ["clients=30", "participants=24"]
 SECURE = "privacy.secure_sums=true"
@@ -88,8 +85,8 @@ def wait_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_devices_behind_masks_give_the_numbers_of_a_simulation(
-    name: str, run_small: Runner, undisturbed: Runner, tmp_path: Path
-) -> None:
+    name, run_small, undisturbed, tmp_path
+):
     options = ["rounds=2", "drift.rounds=[2]", *RUNS[name]]
     count = 30 if MANY[0] in options else 12
     simulated = run_small(*options, SECURE)
@@ -112,9 +109,7 @@ def test_devices_behind_masks_give_the_numbers_of_a_simulation(
         assert np.allclose(hidden, seen, rtol=1e-4, atol=1e-6)
 
 
-def test_with_a_quarter_lost_the_means_are_those_of_the_others(
-    run_small: Runner, tmp_path: Path
-) -> None:
+def test_with_a_quarter_lost_the_means_are_those_of_the_others(run_small, tmp_path):
     options = ["strategy=fedavg", "participants=12", "drift=none", "rounds=1"]
     lost = {1, 4, 9}
     masked = Devices(tmp_path / "masked", 12)
@@ -149,9 +144,7 @@ def lose_in_first_round(
     return lose
 
 
-def test_a_round_of_which_nothing_is_left_is_no_end(
-    run_small: Runner, tmp_path: Path
-) -> None:
+def test_a_round_of_which_nothing_is_left_is_no_end(run_small, tmp_path):
     grid = Devices(tmp_path, 12)
 
     def forge(reply: Message) -> Message:
@@ -193,8 +186,8 @@ FORGED: dict[str, Callable[[RecordDict], None]] = {
 
 @pytest.mark.parametrize("forge", FORGED)
 def test_sums_and_shares_that_make_no_sense_cost_their_result(
-    forge: str, run_small: Runner, tmp_path: Path
-) -> None:
+    forge, run_small, tmp_path
+):
     grid = Devices(tmp_path, 12)
 
     def change(reply: Message) -> Message:
@@ -213,8 +206,8 @@ def test_sums_and_shares_that_make_no_sense_cost_their_result(
     "count", ["many", None, [3], {}, True, 2.5, float("nan"), 0, -1, 2**63]
 )
 def test_a_device_behind_masks_that_counts_wrong_costs_itself(
-    count: object, run_small: Runner, tmp_path: Path
-) -> None:
+    count, run_small, tmp_path
+):
     grid = Devices(tmp_path, 12)
 
     def forge(reply: Message) -> Message:
@@ -248,8 +241,8 @@ VIEWS: dict[str, Callable[[Any, Any], None]] = {
 
 @pytest.mark.parametrize("view", [*VIEWS, "another model"])
 def test_sums_of_devices_that_were_told_different_things_stay_closed(
-    view: str, run_small: Runner, tmp_path: Path
-) -> None:
+    view, run_small, tmp_path
+):
     grid = Devices(tmp_path, 12)
     asked: list[int] = []
 
@@ -277,7 +270,7 @@ def test_sums_of_devices_that_were_told_different_things_stay_closed(
     assert len(grid.revealed) == 6
 
 
-def test_clusters_with_too_few_participants_do_not_train(run_small: Runner) -> None:
+def test_clusters_with_too_few_participants_do_not_train(run_small):
     options = ["strategy=fielding", "drift=none", SECURE]
     run = run_small(*options)  # Six participants for five clusters.
     assert [row["left_out"] for row in run.rounds] == [6] * 4
@@ -288,7 +281,7 @@ def test_clusters_with_too_few_participants_do_not_train(run_small: Runner) -> N
     assert sum(row["participants"] for row in some.rounds) > 0
 
 
-def test_who_is_left_out_of_one_group_is_missing_in_its_others() -> None:
+def test_who_is_left_out_of_one_group_is_missing_in_its_others():
     # First x is too small, then a, then y: nobody is left. Not so with another in y.
     pairs = [("a", 0), ("a", 0), ("a", 1), ("b", 1), ("b", 1), ("b", 2), ("b", 2)]
     numbers = {"a": 8, "b": 9}
@@ -301,16 +294,11 @@ def test_who_is_left_out_of_one_group_is_missing_in_its_others() -> None:
 
 @pytest.mark.parametrize(
     ("unopened", "left"),
-    [
-        ([], range(10)),
-        ([(0, 2)], [8, 9]),
-        ([(1, 0)], [8, 9]),
-        ([(0, 3)], range(8)),
-    ],
+    [([], range(10)), ([(0, 2)], [8, 9]), ([(1, 0)], [8, 9]), ([(0, 3)], range(8))],
 )
 def test_a_sum_that_cannot_be_opened_takes_along_those_it_shares_clients_with(
-    unopened: list[Version], left: Sequence[int]
-) -> None:
+    unopened, left
+):
     # Two clusters have model 0 in common, which is enough without the small one.
     models = [*[(1, 0)] * 6, *[(2, 0)] * 2, *[(3, 4)] * 2]
     tasks = [Task(client, each) for client, each in enumerate(models)]
@@ -338,9 +326,7 @@ def key_file(device: Path) -> Path:
     return found
 
 
-def test_a_device_with_another_secret_costs_the_others_nothing(
-    run_small: Runner, tmp_path: Path
-) -> None:
+def test_a_device_with_another_secret_costs_the_others_nothing(run_small, tmp_path):
     grid = Devices(tmp_path, 12)
 
     def forget(reply: Message) -> Message:
@@ -395,8 +381,8 @@ ALLOWED = {
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("options", STRICT, ids=" ".join)
 def test_devices_with_masks_of_their_own_accord_send_nothing_else_to_any_server(
-    options: list[str], run_small: Runner, tmp_path: Path
-) -> None:
+    options, run_small, tmp_path
+):
     grid = Devices(tmp_path, 12, **{SECURE_SUMS: True})
     shared = []
     if any("embedding" in each or "gradient" in each for each in options):
@@ -433,8 +419,8 @@ def counts_labels(metrics: Mapping[str, Any]) -> bool:
 
 @pytest.mark.parametrize("metrics", ["[macro_f1]", "[balanced_accuracy,calibration]"])
 def test_a_device_that_leaves_counts_out_is_tested_all_the_same(
-    metrics: str, run_small: Runner, tmp_path: Path
-) -> None:
+    metrics, run_small, tmp_path
+):
     options = ["strategy=fedavg", "partition.validation=0.2", f"metrics={metrics}"]
     options += ["rounds=1", "drift=none"]
     plain = run_small(*options, folder="plain", grid=Devices(tmp_path / "a", 12))
@@ -451,17 +437,15 @@ def test_a_device_that_leaves_counts_out_is_tested_all_the_same(
 
 
 def test_devices_with_masks_of_their_own_accord_take_part_in_runs_that_have_them(
-    run_small: Runner, tmp_path: Path
-) -> None:
+    run_small, tmp_path
+):
     grid = Devices(tmp_path, 30, **{SECURE_SUMS: True, LEAST_MEMBERS: 4})
     options = [*RUNS["fielding"], SECURE, "privacy.least_members=4", "rounds=2"]
     run = run_small(*options, grid=grid)
     assert not any(row["failures"] for row in run.rounds)
 
 
-def test_a_device_whose_shares_nobody_can_read_is_named(
-    run_small: Runner, tmp_path: Path
-) -> None:
+def test_a_device_whose_shares_nobody_can_read_is_named(run_small, tmp_path):
     grid = Devices(tmp_path, 12)
 
     def forge(reply: Message) -> Message:
@@ -491,8 +475,8 @@ def test_a_device_whose_shares_nobody_can_read_is_named(
     ],
 )
 def test_a_device_that_signs_no_list_costs_the_others_nothing(
-    signed: list[str], reason: str, run_small: Runner, tmp_path: Path
-) -> None:
+    signed, reason, run_small, tmp_path
+):
     options = ["strategy=fedavg", SECURE, "participants=12", "rounds=1", "drift=none"]
     whole = run_small(*options, folder="whole", grid=Devices(tmp_path / "a", 12))
     grid = Devices(tmp_path / "b", 12)
@@ -515,9 +499,7 @@ def test_a_device_that_signs_no_list_costs_the_others_nothing(
 
 
 @pytest.mark.parametrize("key", [bytes(32), None])
-def test_a_bad_or_copied_key_leaves_out_who_told_it_alone(
-    key: bytes | None, run_small: Runner, tmp_path: Path
-) -> None:
+def test_a_bad_or_copied_key_leaves_out_who_told_it_alone(key, run_small, tmp_path):
     grid = Devices(tmp_path, 12)
     call, keys = grid.answer, list[bytes]()
 
@@ -560,7 +542,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("overrides", REFUSED)
-def test_what_needs_single_results_is_refused(overrides: str) -> None:
+def test_what_needs_single_results_is_refused(overrides):
     with pytest.raises(ConfigError, match=REFUSED[overrides]):
         compose_config([*overrides.split(), SECURE])
 
@@ -605,8 +587,8 @@ class Mortal(InProcessGrid):
 
 @pytest.mark.parametrize("away", [False, True])
 def test_no_device_adds_its_result_to_two_sums_of_a_round(
-    away: bool, run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    away, run_small, tmp_path, monkeypatch
+):
     """Not even if another one is away, whose result would be their difference."""
     monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
     grid = Mortal(tmp_path)
@@ -630,7 +612,7 @@ def test_no_device_adds_its_result_to_two_sums_of_a_round(
 
 @pytest.mark.parametrize("every", [2, 3, 10])
 @pytest.mark.parametrize("hidden", ["secure_sums=true", "secure_sums=false"])
-def test_a_checkpoint_of_fewer_rounds_is_refused(every: int, hidden: str) -> None:
+def test_a_checkpoint_of_fewer_rounds_is_refused(every, hidden):
     options = [f"privacy.{hidden}", f"system.checkpoint_every={every}"]
     if hidden.endswith("false"):
         pytest.importorskip("dp_accounting")

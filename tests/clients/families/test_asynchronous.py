@@ -1,7 +1,5 @@
 """Devices in charge of when they upload, with folders of their own."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +23,6 @@ from tests.cfl_flower.client.test_node_config import (
     Sites,
     add_samples,
 )
-from tests.clients.conftest import MakeContext
 from tests.conftest import Run, Runner
 
 HOLD = ["strategy.policy.poll=0.02", "system.task_timeout=5"]
@@ -61,9 +58,7 @@ def run_sites(run_small: Runner, root: Path, sites: Sites, *overrides: str) -> R
     return run_small(*SITES, "strategy=ccfl", public, *HOLD, *overrides, grid=sites)
 
 
-def test_without_a_policy_devices_upload_at_once(
-    run_small: Runner, tmp_path: Path, sites: Sites
-) -> None:
+def test_without_a_policy_devices_upload_at_once(run_small, tmp_path, sites):
     run = run_sites(run_small, tmp_path, sites)
     assert {row["client"] for row in run.clients} == {"site-a", "site-b", "site-c"}
     # Two public sets, so two clusters: high labels, then low ones.
@@ -73,9 +68,7 @@ def test_without_a_policy_devices_upload_at_once(
     assert all(row["before"] > 0 for row in run.clients)
 
 
-def test_device_waits_no_longer_than_it_wants(
-    run_small: Runner, tmp_path: Path, sites: Sites
-) -> None:
+def test_device_waits_no_longer_than_it_wants(run_small, tmp_path, sites):
     began = time.monotonic()
     # Held for longer than a task may take, which is no fault.
     wait = ["strategy.policy.wait=0.4", "strategy.policy.samples=999", "rounds=2"]
@@ -84,9 +77,7 @@ def test_device_waits_no_longer_than_it_wants(
     assert [row["failures"] for row in run.rounds] == [[], []]
 
 
-def test_upload_that_failed_is_not_held_again(
-    make_context: MakeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_upload_that_failed_is_not_held_again(make_context, tmp_path, monkeypatch):
     context = make_context(1)
     policy = UploadPolicy(samples=999, wait=60, poll=0.02)
     settings = AsynchronousSettings(local=LocalTraining(epochs=1), policy=policy)
@@ -118,7 +109,7 @@ def _fail(*_: object, **__: object) -> None:
     raise RuntimeError
 
 
-def test_upload_is_due_as_computed_by_hand(tmp_path: Path) -> None:
+def test_upload_is_due_as_computed_by_hand(tmp_path):
     before = np.array([30, 10])
     policy = UploadPolicy(samples=5)
     assert policy.holds
@@ -139,16 +130,12 @@ def test_upload_is_due_as_computed_by_hand(tmp_path: Path) -> None:
     assert touched(tmp_path) == 0
 
 
-def test_server_needs_public_sets_of_its_own(
-    run_small: Runner, tmp_path: Path, sites: Sites
-) -> None:
+def test_server_needs_public_sets_of_its_own(run_small, tmp_path, sites):
     with pytest.raises(ConfigError, match=r"public_dir=null is not allowed"):
         run_small(*SITES, "strategy=ccfl", grid=sites)
 
 
-def test_what_is_received_and_what_is_trained_are_tested(
-    make_context: MakeContext,
-) -> None:
+def test_what_is_received_and_what_is_trained_are_tested(make_context):
     context = make_context(1)
     context.settings = AsynchronousSettings(local=LocalTraining(epochs=1))
     request = UploadRequest(stamp=0, cycle=1, tested=True)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import torch
 
@@ -8,14 +6,11 @@ from cfl_flower.learning.training import train
 from cfl_flower.seeding import generator
 from clients.ditto import DittoClient
 from strategies.ditto import DittoSettings
-from tests.clients.conftest import MakeContext
 
 LOCAL = LocalTraining(epochs=1)
 
 
-def test_one_model_is_trained_near_the_other_as_it_was_received(
-    make_context: MakeContext,
-) -> None:
+def test_one_model_is_trained_near_the_other_as_it_was_received(make_context):
     # Of min f(theta) + lambda/2 |theta - omega|^2 and min f(omega).
     context = make_context(2)
     theta = context.initial() + np.float32(0.02)

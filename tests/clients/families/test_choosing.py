@@ -1,7 +1,5 @@
 """What clients that choose their cluster compute, and what they remember."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +7,6 @@ import pytest
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.clustering.similarity import dissimilarities, sketch
-from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import Mclr, initial_vector
 from cfl_flower.types import Vector
@@ -39,9 +36,7 @@ def axes(count: int, length: int = 650) -> list[Vector]:
     return list(np.eye(count, length, dtype=np.float32))
 
 
-def test_pretraining_is_some_mini_batches_from_the_initial_model(
-    make_context: MakeContext,
-) -> None:
+def test_pretraining_is_some_mini_batches_from_the_initial_model(make_context):
     (update,), count, _ = flex(make_context, 0).answer([], {"pretrain": True})
     client = flex(make_context, 0)
     steps = replace(LOCAL, steps=5)
@@ -52,9 +47,7 @@ def test_pretraining_is_some_mini_batches_from_the_initial_model(
     assert np.array_equal(sketched, sketch(update, 32, 0))
 
 
-def test_newcomers_choose_the_direction_nearest_to_their_update(
-    make_context: MakeContext,
-) -> None:
+def test_newcomers_choose_the_direction_nearest_to_their_update(make_context):
     (update,), _, _ = flex(make_context, 0).answer([], {"pretrain": True})
     directions = [-update, update + 0.001, np.ones_like(update)]
     assert int(dissimilarities(update, directions).argmin()) == 1
@@ -62,9 +55,7 @@ def test_newcomers_choose_the_direction_nearest_to_their_update(
     assert metrics == {"cluster": 1}
 
 
-def test_migration_needs_a_shift_and_nothing_from_the_server(
-    stream: Stream, make_context: MakeContext
-) -> None:
+def test_migration_needs_a_shift_and_nothing_from_the_server(stream, make_context):
     # The data change in round 3; the hello looks at round 1.
     client = flex(make_context, 0)
     client.answer([], {})
@@ -78,9 +69,7 @@ def test_migration_needs_a_shift_and_nothing_from_the_server(
     assert stream.timeline.rounds == [3]
 
 
-def test_lost_directions_are_reported_and_kept_when_received_again(
-    make_context: MakeContext,
-) -> None:
+def test_lost_directions_are_reported_and_kept_when_received_again(make_context):
     flex(make_context, 0).answer([], {})
     asked = {"test": False, "chosen": 0, **NAME}
     assert flex(make_context, 2).evaluate([], asked)[2] == {"lost": True}
@@ -88,9 +77,7 @@ def test_lost_directions_are_reported_and_kept_when_received_again(
     assert "cluster" in flex(make_context, 3).evaluate([], asked)[2]
 
 
-def test_directions_are_kept_once_for_all_clients_of_a_machine(
-    make_context: MakeContext,
-) -> None:
+def test_directions_are_kept_once_for_all_clients_of_a_machine(make_context):
     one = make_context(0)
     two = replace(one, client=3)
     for each in (one, two):
@@ -103,9 +90,7 @@ def test_directions_are_kept_once_for_all_clients_of_a_machine(
     assert other.state.kept("00000000000000d1") == {}
 
 
-def test_ifca_chooses_by_the_loss_on_its_training_data(
-    make_context: MakeContext,
-) -> None:
+def test_ifca_chooses_by_the_loss_on_its_training_data(make_context):
     client = IFCAClient(context(make_context, 1, IFCA))
     trained, _ = client.train_from(INITIAL)
     (model,), _, metrics = client.fit([INITIAL, trained, -trained], {})
@@ -115,7 +100,7 @@ def test_ifca_chooses_by_the_loss_on_its_training_data(
     assert same == 0
 
 
-def test_fesem_compares_its_last_trained_model(make_context: MakeContext) -> None:
+def test_fesem_compares_its_last_trained_model(make_context):
     client = FeSEMClient(context(make_context, 1, IFCA))
     far = INITIAL + 5
     assert client.choose([far, INITIAL + 1], {}, 1) == 1
@@ -124,9 +109,7 @@ def test_fesem_compares_its_last_trained_model(make_context: MakeContext) -> Non
 
 
 @pytest.mark.parametrize("kind", [IFCAClient, FlexCFLClient])
-def test_clients_without_data_keep_their_cluster(
-    kind: type[IFCAClient], make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clients_without_data_keep_their_cluster(kind, make_context, monkeypatch):
     settings = FLEX if kind is FlexCFLClient else IFCA
     client = kind(context(make_context, 1, settings))
     view = client.data(1)
@@ -140,8 +123,8 @@ def test_clients_without_data_keep_their_cluster(
 
 @pytest.mark.parametrize(("times", "shifted"), [(1.22, False), (0.82, True)])
 def test_a_shift_is_a_share_of_the_samples_of_the_last_choice(
-    times: float, shifted: bool, stream: Stream, make_context: MakeContext
-) -> None:
+    times, shifted, stream, make_context
+):
     # A change of a fifth of what there was, not of what there is.
     client = IFCAClient(context(make_context, 1, IFCA))
     counts = np.bincount(stream.view(2, 2).labels, minlength=10)

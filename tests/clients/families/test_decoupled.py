@@ -1,7 +1,5 @@
 """Clients with an extractor in common, each of whose rounds follows from its parts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -82,7 +80,7 @@ def headed(client: Any, extractor: Vector, head: Vector) -> Vector:
     return train_classifier(client.split, head, z, y, HEAD, rng)
 
 
-def test_fedrep_trains_its_own_classifier_and_then_the_extractor(equip: Equip) -> None:
+def test_fedrep_trains_its_own_classifier_and_then_the_extractor(equip):
     settings = FedRepSettings(local=LOCAL)
     client = equip(DecoupledClient, 1, settings)
     split = client.split
@@ -97,7 +95,7 @@ def test_fedrep_trains_its_own_classifier_and_then_the_extractor(equip: Equip) -
         assert np.array_equal(client.classifier(round + 1), head)
 
 
-def test_fedbabu_trains_the_extractor_below_the_first_classifier(equip: Equip) -> None:
+def test_fedbabu_trains_the_extractor_below_the_first_classifier(equip):
     client = equip(FedBABUClient, 1, FedBABUSettings(local=LOCAL))
     received, first = client.split.divide(INITIAL)
     (extractor,), _, _ = client.fit([received + 0.01], {})
@@ -106,7 +104,7 @@ def test_fedbabu_trains_the_extractor_below_the_first_classifier(equip: Equip) -
     assert np.array_equal(extractor, client.split.divide(whole)[0])
 
 
-def test_fedpac_measures_before_and_aligns_after_its_classifier(equip: Equip) -> None:
+def test_fedpac_measures_before_and_aligns_after_its_classifier(equip):
     client = equip(FedPACClient, 1, FedPACSettings(local=LOCAL, alignment_weight=0.5))
     split = client.split
     received = split.divide(INITIAL)[0]
@@ -138,8 +136,8 @@ def test_fedpac_measures_before_and_aligns_after_its_classifier(equip: Equip) ->
     ],
 )
 def test_means_are_by_the_statistics_that_the_client_has_after_its_training(
-    kind: type[DecoupledClient], settings: type[Any], make_context: MakeContext
-) -> None:
+    kind, settings, make_context
+):
     body = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.BatchNorm1d(6))
     model = FlatModel(Network(body, nn.Linear(6, 10)))
     initial = model.to_vector()
@@ -158,9 +156,7 @@ def test_means_are_by_the_statistics_that_the_client_has_after_its_training(
 
 
 @pytest.mark.parametrize(("round", "aligned"), [(3, False), (4, True)])
-def test_fedfm_aligns_with_the_anchors_from_its_first_round_on(
-    round: int, aligned: bool, equip: Equip
-) -> None:
+def test_fedfm_aligns_with_the_anchors_from_its_first_round_on(round, aligned, equip):
     terms = {"alignment_weight": 0.5, "temperature": 0.3, "start": 3}
     client = equip(FedFMClient, round, FedFMSettings(local=LOCAL, **terms))
     sent = [INITIAL, POINTS.ravel()]

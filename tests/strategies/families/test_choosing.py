@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from flwr.app import Context, Message
@@ -11,10 +9,10 @@ from cfl_flower.runs.measures import note_discrepancies
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner, app_of
+from tests.conftest import app_of
 
 
-def test_discrepancies_are_distances_to_the_clusters_model() -> None:
+def test_discrepancies_are_distances_to_the_clusters_model():
     models = [np.float32([0, 0]), np.float32([9, 9]), np.float32([1, 1])]
     arrays = [np.float32([3, 4]), np.float32([0, 1]), np.float32([1, 3])]
     results = [Result(i, 1, [array]) for i, array in enumerate(arrays)]
@@ -41,9 +39,7 @@ def lying_app(cluster: object) -> ClientApp:
 
 @pytest.mark.parametrize("cluster", [7, "first", True])
 @pytest.mark.parametrize("strategy", ["ifca", "flexcfl"])
-def test_an_invalid_choice_costs_only_its_client(
-    strategy: str, cluster: object, run_small: Runner
-) -> None:
+def test_an_invalid_choice_costs_only_its_client(strategy, cluster, run_small):
     grid = InProcessGrid([{}], lying_app(cluster))
     options = [f"strategy={strategy}", "clusters=3", "rounds=2"]
     options += ["strategy.alpha=1", "seed=5"] if strategy == "flexcfl" else []

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -24,7 +20,7 @@ from strategies.families.public_sets import (
 )
 
 
-def test_mixtures_are_of_turned_datasets(tmp_path: Path) -> None:
+def test_mixtures_are_of_turned_datasets(tmp_path):
     options = ["partition=mixtures", "partition.clusters=4", "drift=mixture_redraw"]
     config = compose_config([*options, f"output_dir={tmp_path}"])
     found = distributions(config.partition, config.timeline)
@@ -36,7 +32,7 @@ def test_mixtures_are_of_turned_datasets(tmp_path: Path) -> None:
         assert torch.equal(samples.y, same[0].y)
 
 
-def test_label_groups_are_their_own_distributions(tmp_path: Path) -> None:
+def test_label_groups_are_their_own_distributions(tmp_path):
     options = ["partition.groups=3", "drift=none", f"output_dir={tmp_path}"]
     config = compose_config(options)
     found = distributions(config.partition, config.timeline)
@@ -52,7 +48,7 @@ def test_label_groups_are_their_own_distributions(tmp_path: Path) -> None:
     assert not torch.equal(sets[0].x, other[0].x)
 
 
-def test_samples_are_renamed_and_drawn_once() -> None:
+def test_samples_are_renamed_and_drawn_once():
     pool = Digits().load("")[0]
     weights = np.zeros(10)
     weights[[3, 7]] = 1.0
@@ -65,7 +61,7 @@ def test_samples_are_renamed_and_drawn_once() -> None:
     assert set(samples.y.tolist()) == {6, 2}
 
 
-def test_a_servers_own_sets_lie_in_folders(tmp_path: Path) -> None:
+def test_a_servers_own_sets_lie_in_folders(tmp_path):
     rng = np.random.default_rng(0)
     for name, count in (("b", 30), ("a", 20)):
         (tmp_path / name).mkdir()
@@ -79,7 +75,7 @@ def test_a_servers_own_sets_lie_in_folders(tmp_path: Path) -> None:
         sets_in_folders(dataset, str(tmp_path / "none"))
 
 
-def test_labels_that_have_not_arrived_are_not_public(tmp_path: Path) -> None:
+def test_labels_that_have_not_arrived_are_not_public(tmp_path):
     arriving = ["drift=label_buckets", "partition=iid", f"output_dir={tmp_path}"]
     config = compose_config([*arriving, "drift.buckets=5"])
     (found,) = distributions(config.partition, config.timeline)
@@ -88,7 +84,7 @@ def test_labels_that_have_not_arrived_are_not_public(tmp_path: Path) -> None:
     assert np.array_equal(found.weights > 0, visible)
 
 
-def test_labels_are_drawn_by_their_weights_however_many_samples_they_have() -> None:
+def test_labels_are_drawn_by_their_weights_however_many_samples_they_have():
     pool = Digits().load("")[0]
     many, some = (np.flatnonzero(pool.labels == label) for label in (0, 1))
     rows = np.concatenate([many, some[:30]])
@@ -113,9 +109,7 @@ def sets() -> list[Samples]:
 
 
 @pytest.mark.parametrize("settings", [CcflCnn([4, 6]), Mlp(8)])
-def test_losses_equal_those_of_a_plain_test(
-    settings: CcflCnn | Mlp, sets: list[Samples]
-) -> None:
+def test_losses_equal_those_of_a_plain_test(settings, sets):
     network = FlatModel(settings.build((1, 16, 16), 10))
     vectors = [FlatModel(settings.build((1, 16, 16), 10)).to_vector() for _ in range(3)]
     validation = Validation(network, sets)
@@ -130,7 +124,7 @@ def test_losses_equal_those_of_a_plain_test(
         assert accuracy == pytest.approx(correct / len(each.y))
 
 
-def test_only_models_that_changed_are_tested_again(sets: list[Samples]) -> None:
+def test_only_models_that_changed_are_tested_again(sets):
     network = FlatModel(Mlp(8).build((1, 16, 16), 10))
     validation = Validation(network, sets)
     vectors = [FlatModel(Mlp(8).build((1, 16, 16), 10)).to_vector() for _ in range(3)]
@@ -145,7 +139,7 @@ def test_only_models_that_changed_are_tested_again(sets: list[Samples]) -> None:
     assert again[1] != first[1]
 
 
-def test_any_number_of_threads_finds_the_same_bits() -> None:
+def test_any_number_of_threads_finds_the_same_bits():
     made = torch.Generator().manual_seed(0)
     x = torch.rand(1000, 1, 28, 28, generator=made)
     sets = [Samples(x, torch.randint(0, 10, (1000,), generator=made))]

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from cfl_flower.types import ClientId, Result
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fielding import Fielding
 from strategies.fielding.reclustering import DriftEvent
-from tests.conftest import Runner, app_of, open_method
+from tests.conftest import app_of, open_method
 
 # The strategy on a fleet, without training
 
@@ -40,7 +38,7 @@ def two_groups(tmp_path: Path, *overrides: str) -> Fielding:
     return fielding
 
 
-def test_the_first_clients_are_clustered_from_one_common_model(tmp_path: Path) -> None:
+def test_the_first_clients_are_clustered_from_one_common_model(tmp_path):
     fielding = strategy(tmp_path)
     (initial,) = fielding.state.models
     fielding.welcome(1, [report(c, c % 2) for c in range(8)])
@@ -49,7 +47,7 @@ def test_the_first_clients_are_clustered_from_one_common_model(tmp_path: Path) -
     assert fielding.state.centres[1].tolist() == [0, 1] + [0] * 8
 
 
-def test_one_drifted_client_moves_without_reclustering(tmp_path: Path) -> None:
+def test_one_drifted_client_moves_without_reclustering(tmp_path):
     fielding = two_groups(tmp_path)
     fielding.absorb_evaluate(1, [report(0, 2, 2, 2, 3)])
     record, state = fielding.run.record, fielding.state
@@ -60,9 +58,7 @@ def test_one_drifted_client_moves_without_reclustering(tmp_path: Path) -> None:
     assert state.centres[1, 2:4].tolist() == [0.75, 0.25]
 
 
-def test_a_shift_reclusters_and_new_models_are_means_over_members(
-    tmp_path: Path,
-) -> None:
+def test_a_shift_reclusters_and_new_models_are_means_over_members(tmp_path):
     fielding = two_groups(tmp_path)
     # Half of each group gets labels that no client had.
     reports = [report(c, 8, 8, 8, 9) for c in (0, 1, 4)]
@@ -76,7 +72,7 @@ def test_a_shift_reclusters_and_new_models_are_means_over_members(
     assert np.array_equal(state.centres, state.reference)
 
 
-def test_delta_grows_with_wide_events_in_a_row_only(tmp_path: Path) -> None:
+def test_delta_grows_with_wide_events_in_a_row_only(tmp_path):
     fielding = two_groups(tmp_path, "strategy/trigger=pairwise")
     state, trigger = fielding.state, fielding.settings.trigger
     narrow, wide = state.representations.copy(), state.representations.copy()
@@ -91,7 +87,7 @@ def test_delta_grows_with_wide_events_in_a_row_only(tmp_path: Path) -> None:
     assert found == [*expected, (True, 2, 0.2), (False, 0, 0.1)]
 
 
-def test_slow_drift_adds_up_only_from_the_last_reclustering(tmp_path: Path) -> None:
+def test_slow_drift_adds_up_only_from_the_last_reclustering(tmp_path):
     steps = [(0, 0, 0, 5), (0, 0, 5, 5), (0, 5, 5, 5)]
     reclustered = {}
     for reference in ("event", "recluster"):
@@ -106,7 +102,7 @@ def test_slow_drift_adds_up_only_from_the_last_reclustering(tmp_path: Path) -> N
     assert reclustered["recluster"][-1] or reclustered["recluster"][-2]
 
 
-def test_a_late_client_joins_its_nearest_cluster(tmp_path: Path) -> None:
+def test_a_late_client_joins_its_nearest_cluster(tmp_path):
     fielding = two_groups(tmp_path)
     fielding.welcome(2, [report(8, 2, 2, 3, 3)])
     state = fielding.state
@@ -116,7 +112,7 @@ def test_a_late_client_joins_its_nearest_cluster(tmp_path: Path) -> None:
     assert len(state.models) == 2
 
 
-def test_newcomers_can_trigger_a_reclustering_of_their_own(tmp_path: Path) -> None:
+def test_newcomers_can_trigger_a_reclustering_of_their_own(tmp_path):
     fielding = two_groups(tmp_path)
     fielding.welcome(2, [report(c, 8, 8, 8, 9) for c in range(8, 12)])
     assert fielding.run.record.reclustered
@@ -138,16 +134,14 @@ def alike(clients: int) -> list[Result]:
 
 @pytest.mark.parametrize(("significance", "one"), [(0.001, True), (0.0, False)])
 def test_clients_that_differ_by_chance_alone_are_one_cluster(
-    significance: float, one: bool, tmp_path: Path
-) -> None:
+    significance, one, tmp_path
+):
     fielding = strategy(tmp_path, f"strategy.significance={significance}")
     fielding.welcome(1, alike(8))
     assert (len(fielding.state.models) == 1) is one
 
 
-def test_an_empty_cluster_takes_no_part_in_theta_and_can_be_joined_again(
-    tmp_path: Path,
-) -> None:
+def test_an_empty_cluster_takes_no_part_in_theta_and_can_be_joined_again(tmp_path):
     fielding = two_groups(tmp_path, "strategy.threshold=9")
     fielding.absorb_evaluate(1, [report(c, 2, 2, 2, 3) for c in range(4)])
     assert fielding.state.sizes.tolist() == [0, 8]
@@ -157,7 +151,7 @@ def test_an_empty_cluster_takes_no_part_in_theta_and_can_be_joined_again(
     assert fielding.state.models[0].tolist() == [1, 1]
 
 
-def test_a_threshold_is_tried_on_rounds_with_drift_only(tmp_path: Path) -> None:
+def test_a_threshold_is_tried_on_rounds_with_drift_only(tmp_path):
     fielding = two_groups(tmp_path, "strategy/threshold_learning=trials")
     fielding.run.record.accuracy = 0.5
     fielding.absorb_evaluate(1, [])
@@ -169,9 +163,7 @@ def test_a_threshold_is_tried_on_rounds_with_drift_only(tmp_path: Path) -> None:
 # End to end, in process
 
 
-def test_reports_of_participants_alone_leave_the_others_where_they_are(
-    run_small: Runner,
-) -> None:
+def test_reports_of_participants_alone_leave_the_others_where_they_are(run_small):
     run = run_small("participants=3", "strategy.reporters=participants")
     drifted = [row["drifted"] for row in run.rounds]
     # Who is not heard at the drift is heard when it trains.
@@ -179,7 +171,7 @@ def test_reports_of_participants_alone_leave_the_others_where_they_are(
     assert 0 < sum(drifted[2:]) <= 6
 
 
-def test_clients_are_asked_although_they_are_not_tested(run_small: Runner) -> None:
+def test_clients_are_asked_although_they_are_not_tested(run_small):
     run = run_small("system.evaluate_every=4")
     assert [row["accuracy"] is None for row in run.rounds] == [True] * 3 + [False]
     assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 0]
@@ -203,9 +195,7 @@ def spoiling_app() -> ClientApp:
     return app_of(call)
 
 
-def test_a_malformed_report_costs_neither_the_test_nor_other_reports(
-    run_small: Runner,
-) -> None:
+def test_a_malformed_report_costs_neither_the_test_nor_other_reports(run_small):
     whole = run_small(folder="whole")
     run = run_small(grid=InProcessGrid([{}], spoiling_app()))
     failures = [row["failures"] for row in run.rounds]

@@ -1,7 +1,5 @@
 """Fielding's representations by a shared model, its other trigger, and learned tau."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 from cfl_flower.errors import ConfigError
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fielding import Fielding
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 
 def by_shared_model(representation: str, *settings: str) -> list[str]:
@@ -38,9 +36,7 @@ def learn(learner: Fielding, round: int, accuracy: float | None, drift: bool) ->
     return float(deciding)
 
 
-def test_thresholds_take_turns_at_drifts_and_a_better_one_stays(
-    tmp_path: Path,
-) -> None:
+def test_thresholds_take_turns_at_drifts_and_a_better_one_stays(tmp_path):
     learning = "strategy.threshold_learning"
     options = ["strategy/threshold_learning=trials", f"{learning}.rounds=2"]
     options.append(f"{learning}.relearn_every=5")
@@ -62,7 +58,7 @@ def test_thresholds_take_turns_at_drifts_and_a_better_one_stays(
     assert learn(learner, round + 5, 0.9, drift=True) == 0.0
 
 
-def test_the_pairwise_trigger_reclusters_wide_clusters(run_small: Runner) -> None:
+def test_the_pairwise_trigger_reclusters_wide_clusters(run_small):
     run = run_small("strategy/trigger=pairwise")
     assert run.rounds[1]["reclustered"]
     assert run.rounds[1]["delta"] == 0.1
@@ -81,8 +77,8 @@ def test_the_pairwise_trigger_reclusters_wide_clusters(run_small: Runner) -> Non
     ],
 )
 def test_embeddings_and_gradients_see_a_covariate_shift(
-    representation: str, distance: str, sees: bool, run_small: Runner
-) -> None:
+    representation, distance, sees, run_small
+):
     options = ["strategy=fielding"]
     if representation != "label_histogram":
         options = by_shared_model(representation)
@@ -113,9 +109,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_labels_and_gradient_together_follow_every_kind_of_drift(
-    kind: str, run_small: Runner
-) -> None:
+def test_labels_and_gradient_together_follow_every_kind_of_drift(kind, run_small):
     """Reports alone are not enough: the clusters have to follow the concepts."""
     options = ["clients=24", "participants=12", "rounds=6", *KINDS[kind]]
     labels = run_small(*options)
@@ -130,7 +124,7 @@ def test_labels_and_gradient_together_follow_every_kind_of_drift(
     assert after["accuracy"] > before["accuracy"]
 
 
-def test_a_sketch_is_sent_instead_of_the_gradient(run_small: Runner) -> None:
+def test_a_sketch_is_sent_instead_of_the_gradient(run_small):
     options = ["strategy.distance=cosine", "rounds=1"]
     whole = run_small(*by_shared_model("gradient"), *options)
     sketched = by_shared_model("gradient", "sketch=64")
@@ -141,7 +135,7 @@ def test_a_sketch_is_sent_instead_of_the_gradient(run_small: Runner) -> None:
     assert small.rounds[0]["ari"] == 1
 
 
-def test_a_tolerated_change_is_no_drift_part_by_part(run_small: Runner) -> None:
+def test_a_tolerated_change_is_no_drift_part_by_part(run_small):
     rotation = ["drift=rotate", "drift.rounds=[3]", "drift.fraction=0.5", "rounds=3"]
     for tolerance, drifted in ((0.0001, 6), (2, 0)):
         combined = by_shared_model("combined", f"gradient_tolerance={tolerance}")
@@ -150,7 +144,7 @@ def test_a_tolerated_change_is_no_drift_part_by_part(run_small: Runner) -> None:
         assert run.rounds[1]["drifted"] == drifted
 
 
-def test_the_shared_model_can_be_a_file(run_small: Runner, tmp_path: Path) -> None:
+def test_the_shared_model_can_be_a_file(run_small, tmp_path):
     model = np.random.default_rng(0).normal(size=650).astype(np.float32)
     np.save(tmp_path / "shared.npy", model)
     path = f"strategy.representation.shared.path={tmp_path}/shared.npy"
@@ -161,23 +155,21 @@ def test_the_shared_model_can_be_a_file(run_small: Runner, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("shape", [(3,), (650, 1)])
-def test_a_file_of_another_network_is_one_line(
-    shape: tuple[int, ...], tmp_path: Path
-) -> None:
+def test_a_file_of_another_network_is_one_line(shape, tmp_path):
     np.save(tmp_path / "shared.npy", np.zeros(shape, np.float32))
     path = f"strategy.representation.shared.path={tmp_path}/shared.npy"
     with pytest.raises(ConfigError, match="650 float32 numbers"):
         fielding(tmp_path, "strategy/representation=embedding", path)
 
 
-def test_a_shared_model_that_diverges_names_itself(run_small: Runner) -> None:
+def test_a_shared_model_that_diverges_names_itself(run_small):
     rate = "shared.learning_rate=1e+38"
     with pytest.raises(ConfigError, match=r"e\+38 is not allowed; .*diverged") as error:
         run_small(*by_shared_model("gradient", rate))
     assert f"strategy.representation.{rate}" in str(error.value)
 
 
-def test_devices_without_data_here_need_a_file(run_small: Runner) -> None:
+def test_devices_without_data_here_need_a_file(run_small):
     devices = InProcessGrid([{"client-id": client} for client in range(12)])
     with pytest.raises(ConfigError, match="no data here to pre-train"):
         run_small("strategy/representation=embedding", grid=devices)

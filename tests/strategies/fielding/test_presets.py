@@ -1,7 +1,5 @@
 """The paper's settings, Appendix D, tables 1 and 2."""
 
-from __future__ import annotations
-
 import pytest
 
 from cfl_flower.config.composition import compose_plain
@@ -16,7 +14,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_presets_are_the_published_settings(name: str) -> None:
+def test_presets_are_the_published_settings(name):
     plain, choices, _ = compose_plain(
         [f"experiment=fielding_{name}", "strategy=fielding"]
     )

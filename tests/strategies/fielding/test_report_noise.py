@@ -1,7 +1,5 @@
 """Noise on label histograms: its scale, what it leaves alone, what a run does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +14,18 @@ from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.clustering.representations import chance_explains, check_histogram
 from clients.base import ClusteredClient
 from strategies.fielding import FieldingSettings
-from strategies.fielding.report_noise import (
-    LaplaceNoise,
-    NoNoise,
-)
-from tests.conftest import Runner
+from strategies.fielding.report_noise import LaplaceNoise, NoNoise
 
 NOISY = ["strategy=fielding", "strategy/privacy=laplace"]
 
 
-def test_laplace_noise_has_the_scale_that_two_changed_counts_need() -> None:
+def test_laplace_noise_has_the_scale_that_two_changed_counts_need():
     assert LaplaceNoise(epsilon=0.5).scale == 4
     assert LaplaceNoise(epsilon=0.5).variance == 32
     assert NoNoise().variance == 0
 
 
-def test_counts_are_off_by_the_scale() -> None:
+def test_counts_are_off_by_the_scale():
     noise, labels, each = LaplaceNoise(epsilon=0.2), 4000, 1000
     histogram = np.full(labels, 1 / labels, np.float32)
     noisy = noise.protect(histogram, labels * each, np.random.default_rng(0))
@@ -45,9 +39,7 @@ def test_counts_are_off_by_the_scale() -> None:
     st.floats(1e-3, 1e3),
     st.integers(0, 99),
 )
-def test_a_noisy_histogram_is_a_distribution(
-    counts: list[int], epsilon: float, seed: int
-) -> None:
+def test_a_noisy_histogram_is_a_distribution(counts, epsilon, seed):
     total = sum(counts)
     histogram = (np.array(counts) / total).astype(np.float32)
     rng = np.random.default_rng(seed)
@@ -57,13 +49,13 @@ def test_a_noisy_histogram_is_a_distribution(
     assert noisy.shape == histogram.shape
 
 
-def test_without_samples_nothing_changes() -> None:
+def test_without_samples_nothing_changes():
     histogram, rng = np.float32([0.5, 0.5]), np.random.default_rng(0)
     assert LaplaceNoise(epsilon=1).protect(histogram, 0, rng) is histogram
     assert NoNoise().spent(np.array([3])) == {}
 
 
-def test_noise_alone_makes_no_groups() -> None:
+def test_noise_alone_makes_no_groups():
     noise, counts = LaplaceNoise(epsilon=1), np.full(30, 60)
     rng = np.random.default_rng(1)
     drawn = (rng.multinomial(60, np.full(5, 0.2), 30) / 60).astype(np.float32)
@@ -89,7 +81,7 @@ def device(root: Path, folder: Path | None, seed: int = 0) -> ClusteredClient:
     return ClusteredClient(context)
 
 
-def test_a_real_devices_noise_does_not_follow_from_the_seed(tmp_path: Path) -> None:
+def test_a_real_devices_noise_does_not_follow_from_the_seed(tmp_path):
     histogram = np.full(10, 0.1, np.float32)
 
     def report(root: str, own: bool, count: int = 100) -> list[float]:
@@ -105,7 +97,7 @@ def test_a_real_devices_noise_does_not_follow_from_the_seed(tmp_path: Path) -> N
     assert report("one", own=False) == report("two", own=False)
 
 
-def test_a_client_with_unchanged_data_reports_once(run_small: Runner) -> None:
+def test_a_client_with_unchanged_data_reports_once(run_small):
     run = run_small(*NOISY)
     assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 0]
     assert [row["epsilon_spent"] for row in run.rounds] == [1, 2, 2, 2]

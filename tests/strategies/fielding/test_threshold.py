@@ -1,16 +1,9 @@
 """A learned threshold follows from drifts, not from when it is tried."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from strategies.fielding.threshold import (
-    Trials,
-    best_candidate,
-    candidates,
-    turn,
-)
+from strategies.fielding.threshold import Trials, best_candidate, candidates, turn
 
 COUNT = len(candidates(1 / 3))
 CONFIGURED = candidates(1 / 3).index(1 / 3)
@@ -26,9 +19,7 @@ def curve(round: int, every: int, rng: np.random.Generator) -> float:
 
 @pytest.mark.parametrize("rounds", [3, 5, 10])
 @pytest.mark.parametrize("every", [7, 10])
-def test_a_curve_independent_of_thresholds_keeps_the_configured_one(
-    every: int, rounds: int
-) -> None:
+def test_a_curve_independent_of_thresholds_keeps_the_configured_one(every, rounds):
     kept = []
     for seed in range(20):
         rng, trials, round = np.random.default_rng(seed), Trials(), 0
@@ -43,7 +34,7 @@ def test_a_curve_independent_of_thresholds_keeps_the_configured_one(
     assert np.mean(kept) >= 0.9
 
 
-def test_a_clearly_better_threshold_is_found() -> None:
+def test_a_clearly_better_threshold_is_found():
     rng = np.random.default_rng(0)
     scores = rng.normal(-0.3, 0.01, 2 * COUNT)
     scores[[turn(trial, COUNT) == 4 for trial in range(2 * COUNT)]] += 0.2
@@ -55,7 +46,7 @@ def test_a_clearly_better_threshold_is_found() -> None:
     assert best_candidate(flat, COUNT, CONFIGURED, rng) == 0
 
 
-def test_a_trial_is_a_drift_and_so_many_tests_after_it() -> None:
+def test_a_trial_is_a_drift_and_so_many_tests_after_it():
     trials = Trials().drifted()
     assert trials.before is None  # no accuracy to compare with yet
     for accuracy in (0.2, 0.5, 0.8):

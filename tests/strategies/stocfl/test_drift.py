@@ -1,7 +1,5 @@
 """StoCFL under drift, to which it is blind unless clients report again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +9,13 @@ from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.types import FloatArray, Plan, Result, Task
 from strategies.stocfl import StoCFL, StoCFLState
 from strategies.stocfl.method import ask_for_changes
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 from tests.strategies.stocfl.test_method import MODEL
 
 SWAP = ["drift=swap_all", "drift.probability=1", "drift.every=null", "drift.rounds=[4]"]
 
 
-def test_stocfl_is_blind_to_drift_without_refresh(run_small: Runner) -> None:
+def test_stocfl_is_blind_to_drift_without_refresh(run_small):
     options = [*SWAP, "clients=24", "participants=24", "rounds=6"]
     options += ["strategy.local.epochs=3"]
     blind = run_small("strategy=stocfl", *options, folder="blind")
@@ -49,9 +47,7 @@ def test_stocfl_is_blind_to_drift_without_refresh(run_small: Runner) -> None:
         (["drift.rounds=[]"], [0, 0, 0, 0, 0, 0]),
     ],
 )
-def test_each_drift_is_reported_once(
-    options: list[str], drifted: list[int], run_small: Runner
-) -> None:
+def test_each_drift_is_reported_once(options, drifted, run_small):
     everyone = ["clients=8", "participants=8", "rounds=6", "partition.groups=2"]
     asked = ["strategy=stocfl", *everyone, *SWAP, *options]
     run = run_small(*asked, "strategy.refresh=on_drift")
@@ -103,12 +99,8 @@ def three_clusters(folder: Path) -> StoCFL:
     ],
 )
 def test_drifted_clients_are_placed_by_the_clusters_before_the_drift(
-    now: list[int | None],
-    clusters: list[int],
-    models: list[int],
-    moved: int,
-    tmp_path: Path,
-) -> None:
+    now, clusters, models, moved, tmp_path
+):
     method = three_clusters(tmp_path)
     kinds = np.eye(4, method.width, dtype=np.float32)
     reports = [
@@ -127,13 +119,13 @@ def test_drifted_clients_are_placed_by_the_clusters_before_the_drift(
         assert total == pytest.approx(expected)
 
 
-def test_known_clients_are_asked_for_changes_with_their_test() -> None:
+def test_known_clients_are_asked_for_changes_with_their_test():
     tests = Plan([Task(0, (1,)), Task(1, (0,))])
     plan = ask_for_changes(tests, {0: 7})
     assert plan.tasks == [Task(0, (1,), {"reported": 7}), Task(1, (0,))]
 
 
-def test_known_clients_are_asked_for_changes_in_rounds_without_tests() -> None:
+def test_known_clients_are_asked_for_changes_in_rounds_without_tests():
     plan = ask_for_changes(Plan([]), {0: 7, 2: 3})
     assert plan.tasks == [Task(0, (), {"reported": 7}), Task(2, (), {"reported": 3})]
     assert ask_for_changes(Plan([]), {}).tasks == []

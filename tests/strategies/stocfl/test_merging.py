@@ -1,7 +1,5 @@
 """Merging clusters: StoCFL, Algorithm 1, lines 10 to 13."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,7 +20,7 @@ def products_of(angles: list[float]) -> np.ndarray:
     return np.cos(turns[:, None] - turns)
 
 
-def test_the_best_pair_goes_first_and_its_mean_is_compared_next() -> None:
+def test_the_best_pair_goes_first_and_its_mean_is_compared_next():
     # 0, 40 and 70: the last two merge to 55, which is as near to 100 as to 10.
     limit = float(np.cos(np.radians(50)))
     assert find_merges(products_of([0, 40, 70, 100]), limit) == [(1, 2), (1, 3)]
@@ -30,7 +28,7 @@ def test_the_best_pair_goes_first_and_its_mean_is_compared_next() -> None:
     assert find_merges(products_of([15, 40, 70]), limit) == [(0, 1), (0, 2)]
 
 
-def test_a_cosine_equal_to_the_threshold_is_not_merged() -> None:
+def test_a_cosine_equal_to_the_threshold_is_not_merged():
     same = np.ones((3, 3))
     assert find_merges(same, 1.0) == []
     assert find_merges(same, 0.99) == [(0, 1), (0, 2)]
@@ -38,7 +36,7 @@ def test_a_cosine_equal_to_the_threshold_is_not_merged() -> None:
     assert find_merges(np.zeros((0, 0)), 0.5) == []
 
 
-def test_of_two_equal_cosines_the_lower_cluster_is_merged() -> None:
+def test_of_two_equal_cosines_the_lower_cluster_is_merged():
     # 1 and 2 merge to (24, 0, 0), whose cosine with 0 is 0.6, as is that of 3 with 0.
     vectors = np.array([[3, 0, 4], [12, 5, 0], [12, -5, 0], [-7, 0, 24]])
     assert find_merges(vectors @ vectors.T * 1.0, 0.5) == [(1, 2), (0, 1)]
@@ -64,9 +62,7 @@ def slow_merges(vectors: list[np.ndarray], threshold: float) -> list[tuple[int, 
 
 @given(st.integers(0, 10**6), st.integers(1, 12), st.floats(-1, 1))
 @settings(deadline=None, max_examples=60)
-def test_merges_equal_those_of_a_plain_loop(
-    seed: int, count: int, threshold: float
-) -> None:
+def test_merges_equal_those_of_a_plain_loop(seed, count, threshold):
     rng = np.random.default_rng(seed)
     vectors = list(rng.normal(size=(count, 4)))
     gram = np.array([[a @ b for b in vectors] for a in vectors])
@@ -75,7 +71,7 @@ def test_merges_equal_those_of_a_plain_loop(
 
 @given(st.integers(0, 10**6), st.floats(0.1, 0.9))
 @settings(deadline=None, max_examples=30)
-def test_chained_merges_are_the_connected_parts(seed: int, threshold: float) -> None:
+def test_chained_merges_are_the_connected_parts(seed, threshold):
     rng = np.random.default_rng(seed)
     vectors = list(rng.normal(size=(9, 3)).astype(np.float32))
     cosines = cosine_matrix(vectors)
@@ -89,7 +85,7 @@ def test_chained_merges_are_the_connected_parts(seed: int, threshold: float) -> 
     assert all(label <= np.arange(9))
 
 
-def test_purity_equals_the_value_computed_by_hand() -> None:
+def test_purity_equals_the_value_computed_by_hand():
     clusters, truth = np.array([3, 3, 3, 7, 7]), np.array([1, 1, 2, 2, 2])
     assert purity(clusters, truth) == pytest.approx(4 / 5)
     # One cluster of two concepts is not pure, and two of one concept are.
@@ -98,7 +94,7 @@ def test_purity_equals_the_value_computed_by_hand() -> None:
     assert purity(np.array([0, 0, 0, 1]), alone) == 1
 
 
-def test_without_true_concepts_there_is_no_purity() -> None:
+def test_without_true_concepts_there_is_no_purity():
     known = np.array([True, True, False])
     found = describe_clustering(np.array([1, 2, 0]), known, 2, None)
     assert found == {"known": 2, "found": 2, "purity": None}
@@ -122,13 +118,7 @@ def test_without_true_concepts_there_is_no_purity() -> None:
         ("larger", (1, 3), (False, True), 5, True),
     ],
 )
-def test_the_model_of_merged_clusters_by_hand(
-    rule: str,
-    sizes: tuple[int, int],
-    trained: tuple[bool, bool],
-    model: float,
-    known: bool,
-) -> None:
+def test_the_model_of_merged_clusters_by_hand(rule, sizes, trained, model, known):
     pair = [np.float32([1, -1]), np.float32([5, -5])]
     found, told = merge_models(pair, np.array(sizes), np.array(trained), rule)
     assert found.tolist() == [model, -model]

@@ -1,10 +1,7 @@
 """StoCFL against its paper, step by step and as a whole."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +17,9 @@ from cfl_flower.learning.training import train
 from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
 from clients.stocfl import StoCFLClient
-from simulations.engines.inprocess import InProcessGrid
 from strategies.stocfl import StoCFLState
 from strategies.stocfl.method import check_direction
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 STO = ["strategy=stocfl", "drift.rounds=[]"]
 MODEL = 650 * 4
@@ -34,7 +30,7 @@ def outcomes(run: Any) -> list[tuple[int, int, float]]:
     return [(row["round"], row["client"], row["accuracy"]) for row in run.clients]
 
 
-def test_psi_of_another_length_is_refused() -> None:
+def test_psi_of_another_length_is_refused():
     unit = normalise(np.float32([3, 4, 0]))
     check_direction(unit)
     check_direction(0 * unit)
@@ -42,7 +38,7 @@ def test_psi_of_another_length_is_refused() -> None:
         check_direction(2 * unit)
 
 
-def test_clusters_without_members_go_with_all_that_belongs_to_them() -> None:
+def test_clusters_without_members_go_with_all_that_belongs_to_them():
     values = [np.float32([number]) for number in range(5)]
     trained = np.array([False, True, False, False, True])
     state = StoCFLState(
@@ -55,7 +51,7 @@ def test_clusters_without_members_go_with_all_that_belongs_to_them() -> None:
     assert state.trained.tolist() == [False, True, False, True]
 
 
-def test_a_chain_of_merges_weighs_every_member_once(tmp_path: Path) -> None:
+def test_a_chain_of_merges_weighs_every_member_once(tmp_path):
     stocfl = open_method(tmp_path, *STO, "clients=8", "participants=8")
     state = stocfl.state
     state.clients, state.clusters = list(range(8)), np.array([1, 2, 2, 3, 3, 3, 3, 3])
@@ -74,9 +70,7 @@ def test_a_chain_of_merges_weighs_every_member_once(tmp_path: Path) -> None:
 # The whole
 
 
-def test_an_invalid_psi_costs_only_its_client(
-    run_small: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_psi_costs_only_its_client(run_small, monkeypatch):
     honest = StoCFLClient.direction
 
     def told(client: StoCFLClient, anchor: Vector, round: int) -> Vector:
@@ -94,9 +88,7 @@ def test_an_invalid_psi_costs_only_its_client(
     assert run.rounds[0]["purity"] == 1
 
 
-def test_psi_is_taken_at_the_initial_model_in_every_round(
-    run_small: Runner,
-) -> None:
+def test_psi_is_taken_at_the_initial_model_in_every_round(run_small):
     run = run_small(*STO, "participants=3", "rounds=6")
     state = run.state
     resources = open_resources(json.dumps(run.config.resolved))
@@ -108,9 +100,7 @@ def test_psi_is_taken_at_the_initial_model_in_every_round(
         assert state.representations[row] == pytest.approx(expected, abs=1e-7)
 
 
-def test_clusters_are_the_true_concepts_once_all_clients_took_part(
-    run_small: Runner,
-) -> None:
+def test_clusters_are_the_true_concepts_once_all_clients_took_part(run_small):
     run = run_small(*STO, "clients=24", "rounds=8", "participants=9")
     known = [row["known"] for row in run.rounds]
     assert known[0] == 9
@@ -124,9 +114,7 @@ def test_clusters_are_the_true_concepts_once_all_clients_took_part(
 
 
 @pytest.mark.parametrize("weighting", ["plain", "samples"])
-def test_stocfls_single_cluster_has_fedavgs_model_under_sampling(
-    weighting: str, run_small: Runner
-) -> None:
+def test_stocfls_single_cluster_has_fedavgs_model_under_sampling(weighting, run_small):
     options = ["participants=5", f"strategy.weighting={weighting}", "drift.rounds=[]"]
     one = ["strategy.threshold=-1", "strategy.regularisation=0"]
     sto = run_small("strategy=stocfl", *one, *options, folder="sto")
@@ -135,9 +123,7 @@ def test_stocfls_single_cluster_has_fedavgs_model_under_sampling(
     assert np.array_equal(sto.state.models[1], model)
 
 
-def test_stocfl_with_tau_minus_1_equals_fedprox_around_fedavg(
-    run_small: Runner,
-) -> None:
+def test_stocfl_with_tau_minus_1_equals_fedprox_around_fedavg(run_small):
     options = ["participants=12", "strategy.weighting=plain", "drift.rounds=[]"]
     one = ["strategy.threshold=-1", "strategy.regularisation=2"]
     sto = run_small("strategy=stocfl", *one, *options, folder="sto")
@@ -169,9 +155,7 @@ def test_stocfl_with_tau_minus_1_equals_fedprox_around_fedavg(
     assert state.models[1].tolist() == theta.tolist()
 
 
-def test_sequential_omega_goes_further_and_costs_one_exchange_per_client(
-    run_small: Runner,
-) -> None:
+def test_sequential_omega_goes_further_and_costs_one_exchange_per_client(run_small):
     option = ["participants=12", "strategy.threshold=-1", "strategy.regularisation=0"]
     side = run_small(*STO, *option, "rounds=1", folder="side")
     row = run_small(
@@ -197,7 +181,7 @@ def test_sequential_omega_goes_further_and_costs_one_exchange_per_client(
     assert row.rounds[0]["bytes_up"] == (12 + 12 + 12) * MODEL
 
 
-def test_a_lost_psi_is_asked_for_in_a_later_round(run_small: Runner) -> None:
+def test_a_lost_psi_is_asked_for_in_a_later_round(run_small):
     run = run_small(*STO, "faults.drops=0.3", "rounds=9", "participants=9")
     lost = [f for row in run.rounds for f in row["failures"] if f["phase"] == "query"]
     assert lost
@@ -205,9 +189,7 @@ def test_a_lost_psi_is_asked_for_in_a_later_round(run_small: Runner) -> None:
     assert run.rounds[-1]["known"] > run.rounds[0]["known"]
 
 
-def test_a_late_client_joins_the_nearest_cluster(
-    run_small: Runner, late_grid: InProcessGrid
-) -> None:
+def test_a_late_client_joins_the_nearest_cluster(run_small, late_grid):
     run = run_small(*STO, "participants=11", grid=late_grid)
     rows = {(row["round"], row["client"]): row["cluster"] for row in run.clients}
     joined = min(round for round, client in rows if client == 11)
