@@ -197,8 +197,10 @@ def open_method(folder: Path, *overrides: str) -> Any:
 
 @cache
 def _compose(overrides: tuple[str, ...]) -> RunConfig:
-    drifts = "drift=none" not in overrides
-    small = [each for each in SMALL if drifts or not each.startswith("drift.")]
+    # Another group's option has settings of its own.
+    none = ["drift."] * ("drift=none" in overrides)
+    none += ["partition."] * any(each.startswith("partition=") for each in overrides)
+    small = [each for each in SMALL if not each.startswith(tuple(none))]
     return compose_config([*small, *overrides])
 
 

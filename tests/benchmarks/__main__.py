@@ -41,12 +41,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=known)
     words = f"of {PEERS}: measurements of each"
     parser.add_argument("--repeats", type=count, default=REPEATS, help=words)
-    words = f"of {PEERS}: measure on a busy machine, too"
-    parser.add_argument("--any-load", action="store_true", help=words)
     options = parser.parse_args(arguments)
     chosen = options.parts or PARTS
     if chosen == [PEERS]:
-        return show(options.repeats, options.any_load)
+        return show(options.repeats)
     for part in chosen:
         if part not in PARTS:
             parser.error(f"{part} is not a part; {known_names(part, PARTS)}")

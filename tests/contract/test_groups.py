@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from cfl_flower.building import locate
-from cfl_flower.communication.fleet import Fleet
-from cfl_flower.config.compose import compose_config
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.server_app import open_stream
 from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import SMALL, open_method
+from tests.contract.test_strategies import WITHOUT_ROUNDS
 
 pytestmark = pytest.mark.contract
 
@@ -28,11 +27,11 @@ OTHERS = {
     **dict.fromkeys(["cfl", "fedpac", "fedprox"], ("random", "yogi")),
 }
 """What other strategies are tried with, if not with Oort and Yogi."""
-WITHOUT_ROUNDS = {"ccfl", "fedasync", "fedbuff", "fedsoft", "local_async"}
 NAMES = {path.stem for path in (CONF / "strategy").glob("*.yaml")}
 SLOW = [
     (name, *OTHERS.get(name, ("oort", "yogi")))
-    for name in sorted(NAMES - WITHOUT_ROUNDS - {each[0] for each in QUICK})
+    for name in sorted(NAMES - {each[0] for each in QUICK})
+    if f"strategy={name}" not in WITHOUT_ROUNDS
 ]
 EVERY = [*QUICK, *SLOW]
 SAMPLE = [*QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)]
@@ -90,16 +89,11 @@ def test_every_option_changes_the_results(
 @pytest.mark.parametrize("strategy", sorted({each[0] for each in EVERY}))
 def test_every_client_reports_the_loss_that_it_is_selected_by(strategy, tmp_path):
     """Without one, Oort's utility would be the number of samples."""
-    run = ["clients=12", "participants=6", "rounds=1", "strategy.local.epochs=1"]
-    asked = [f"strategy={strategy}", "selection=oort", f"output_dir={tmp_path}"]
-    config = compose_config(
-        [*run, "partition.groups=3", *asked, *with_extractor(strategy)]
-    )
-    method = locate(config.resolved["strategy"]["_target_"])
-    carried = method(config, Fleet(InProcessGrid([{}]), config), config.timeline)
+    asked = [f"strategy={strategy}", "selection=oort", "drift.rounds=[]", "rounds=1"]
+    carried = open_method(tmp_path, *SMALL, *asked, *with_extractor(strategy))
     carried.engine.run()
     assert not carried.run.record.failures
-    history, stream = carried.state.history, open_stream(config)
+    history, stream = carried.state.history, open_stream(carried.run.config)
     rows = np.flatnonzero(history.last)
     counts = [len(stream.view(carried.state.clients[row], 1).labels) for row in rows]
     losses = history.utility[rows] / counts

@@ -155,6 +155,15 @@ OPTIONS = [
     ),
     "cfl drift.rounds=[] participants=12 strategy.norms=relative strategy.first=1 "
     "strategy.eps1=0.5 strategy.eps2=0.75 rounds=6 strategy.service=best",
+    # Another mixture after every upload, with and without an adjustment, which starts
+    # at a share of all rounds.
+    *(
+        "ccfl strategy.public=30 participants=12 partition=mixtures rounds=4 "
+        "partition.clusters=3 partition.sizes=[20,40] partition.test_samples=10 "
+        "drift=mixture_redraw drift.every=1 drift.first=2 drift.rounds=[] "
+        f"strategy.stream=cycles strategy.arrival=shuffled {adjusted}"
+        for adjusted in ("strategy.adjust_from=1", "strategy.adjust_from=0")
+    ),
     # The buffer is not empty after three rounds of six uploads.
     "fedbuff strategy.buffer=4 drift.rounds=[] rounds=6",
 ]
@@ -172,3 +181,46 @@ def test_options_give_the_same_run_on_any_nodes_and_after_a_break(options, run_s
     assert last.get("purity", 1) == 1
     if "strategy.distance=l2" in asked:
         assert whole.rounds[0]["ari"] == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "strategy=ifca",
+        "strategy=ifca strategy.tested=best",
+        "strategy=ifca strategy.migration=true",
+        "strategy=ifca privacy.secure_sums=true participants=12",
+        "strategy=flexcfl",
+        "strategy=flexcfl strategy.migration=false",
+        "strategy=fesem",
+    ],
+)
+def test_one_cluster_has_all_clients(run_small, options):
+    run = run_small(*options.split(), "strategy.clusters=1")
+    assert {row["num_clusters"] for row in run.rounds} == {1}
+    assert not any(row["failures"] for row in run.rounds)
+    assert run.rounds[-1]["accuracy"] > run.rounds[0]["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reported"),
+    [
+        ("fielding", 12 * 40),
+        ("fielding strategy.tolerance=0.01", 12 * 40),
+        ("stocfl strategy.refresh=on_drift", 12 * 2600),
+        ("stocfl strategy.refresh=on_drift strategy.sketch=64", 12 * 256),
+        ("ifca strategy.migration=true", 0),
+        ("fesem strategy.migration=true", 0),
+        ("flexcfl strategy.migration=true", 0),
+        ("flexcfl strategy.migration=true participants=5", 0),
+    ],
+)
+def test_one_drift_is_followed_in_one_round(options, reported, run_small):
+    method = f"strategy={options}".split()
+    run = run_small(*SWAP.split(), "participants=12", "rounds=8", *method)
+    # Tests are before the drift, and reports are about the data of the round after.
+    assert [each["round"] for each in run.rounds if each["drifted"]] == [3]
+    moves = [each["round"] for each in run.rounds[1:] if each["moved"]]
+    assert moves in ([3], []), "the labels that clients hold have changed once"
+    sent = [each["bytes_up"] for each in run.rounds]
+    assert [each - sent[1] for each in sent[1:]] == [0, reported, 0, 0, 0, 0, 0]

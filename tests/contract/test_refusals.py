@@ -16,6 +16,7 @@ METHODS = {
     "auxo strategy.exploration=2": "exploration=2 is not allowed",
     "ccfl strategy.c1=0.8": "strategy.c1 + c2=1.05",
     "ccfl strategy.amplifiers=[]": "strategy.amplifiers=",
+    "ccfl strategy.clusters=4": "strategy.clusters=4 is not allowed",
     "ccfl strategy.stream=cycles": "stream=cycles is not allowed; use rounds",
     "ccfl selection=oort": "which selects nobody",
     "fedavg selection=nearest": "no representations",

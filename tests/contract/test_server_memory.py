@@ -1,21 +1,18 @@
 """What the server optimiser remembers goes on, whatever happens to models after it."""
 
 from dataclasses import replace
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.building import locate
 from cfl_flower.clustering.representations import digest
-from cfl_flower.communication.fleet import Fleet
-from cfl_flower.config.compose import compose_config
 from cfl_flower.learning.aggregation import Average, Memory
 from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import Vector
-from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import open_method
 
 pytestmark = pytest.mark.contract
@@ -74,28 +71,30 @@ class Steps(Average):
         return mean, [memory[0] + 1 if memory else np.ones(1, np.float32)]
 
 
+def counting(folder: Path, *overrides: str) -> Any:
+    """Return a method whose server optimiser counts its steps."""
+    method = open_method(folder, *overrides)
+    config = replace(method.run.config, server_optimizer=Steps())
+    method.engine.context.config = config
+    return method
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_server_optimiser_goes_on_whatever_is_done_to_models(change, tmp_path):
     options, youngest = CHANGES[change]
     small = ["clients=8", "participants=8", f"rounds={ROUNDS}", "partition.groups=2"]
-    first = [*small, "strategy.local.epochs=1", f"output_dir={tmp_path}"]
-    config = compose_config([*first, *options])
-    config = replace(config, server_optimizer=Steps())
-    method = locate(config.resolved["strategy"]["_target_"])
-    carried = method(config, Fleet(InProcessGrid([{}]), config), config.timeline)
-    carried.engine.run()
-    memories = carried.state.memories.values()
+    method = counting(tmp_path, *small, "strategy.local.epochs=1", *options)
+    method.engine.run()
+    memories = method.state.memories.values()
     assert min(float(memory[0][0]) for memory in memories) == youngest
     # It forgets models that there are no more.
-    assert len(memories) <= len(carried.state.models)
+    assert len(memories) <= len(method.state.models)
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedrep"])
 def test_a_round_without_results_forgets_nothing(strategy, tmp_path):
     """Of an extractor, too, which is a part of the model that the server keeps."""
-    method = open_method(tmp_path, f"strategy={strategy}", *MLP)
-    config = replace(method.run.config, server_optimizer=Steps())
-    method.engine.context.config = config
+    method = counting(tmp_path, f"strategy={strategy}", *MLP)
     part = method.extractor if strategy == "fedrep" else method.state.models[0]
     for results in (1, 0, 1):
         method.engine.services.begin_steps()

@@ -1,6 +1,5 @@
 """What every strategy must do, whatever its paper: found in conf/strategy/."""
 
-import io
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,19 +8,16 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from rich.console import Console
 
 from cfl_flower.building import locate
 from cfl_flower.client.resources import WorkerResources
 from cfl_flower.client_app import app as client_app
 from cfl_flower.config.compose import compose_config
-from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.engine.simulated_devices import Devices
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.learning.cohort_training import train_cohort
 from cfl_flower.learning.training import TrainingJob
-from cfl_flower.server_app import execute
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Run, Runner
 
@@ -30,6 +26,11 @@ pytestmark = pytest.mark.contract
 SYSTEMS = "fielding flexcfl ccfl stocfl fedccfa"
 QUICK = {*SYSTEMS.split(), "fedavg", "local", "oracle"}
 """The papers' systems and the marks. All others are held to it by the slow set."""
+
+WITHOUT_ROUNDS = {
+    f"strategy={name}"
+    for name in ("ccfl", "fedasync", "fedbuff", "fedsoft", "local_async")
+}
 
 STRATEGIES = [
     name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
@@ -319,8 +320,7 @@ def test_simulated_clients_join_and_leave(strategy, run_small):
     moves: Any = {"joins": [2], "joining": 0.1, "leaves": [3], "leaving": 0.2}
     asked = [f"devices.{name}={value}" for name, value in moves.items()]
     overrides = [strategy, "participants=11", *asked]
-    asynchronous = ("ccfl", "fedsoft", "fedasync", "fedbuff", "local_async")
-    if strategy.removeprefix("strategy=") in asynchronous:
+    if strategy in WITHOUT_ROUNDS:
         with pytest.raises(ConfigError, match="a method that selects participants"):
             run_small(*overrides)
         return
@@ -361,23 +361,17 @@ def write_coming_and_going(folder: Path) -> None:
     (folder / "data.csv").write_text("\n".join(lines))
 
 
-def test_who_has_no_samples_takes_no_place(strategy, tmp_path):
+def test_who_has_no_samples_takes_no_place(strategy, run_small, tmp_path):
     if strategy == "strategy=oracle":
         pytest.skip("owners have one true concept, of which there is no oracle")
     write_coming_and_going(tmp_path)
-    needs = [*NEEDS.get(strategy, []), *("clients=12", "participants=12", "rounds=4")]
+    if strategy in WITHOUT_ROUNDS:
+        pytest.skip("nobody is drawn: who has no samples uploads nothing")
     data = ["dataset=csv", "dataset.owner=who", "dataset.time=when"]
     stream = ["drift=timestamps", "drift.every=1", "drift.periods=4", "drift.window=1"]
-    folders = [f"data_dir={tmp_path}", f"output_dir={tmp_path}/run"]
-    own = ["partition=natural", "strategy.local.epochs=1", "clusters=2"]
-    config = compose_config([strategy, *needs, *data, *stream, *folders, *own])
-    if issubclass(
-        locate(config.resolved["strategy"]["_target_"]), AsynchronousStrategy
-    ):
-        pytest.skip("nobody is drawn: who has no samples uploads nothing")
-    execute(InProcessGrid(), config, Console(file=io.StringIO()))
-    rows = Run(tmp_path / "run").rounds
-    for round, row in enumerate(rows):
+    own = [f"data_dir={tmp_path}", "drift.rounds=[]", "partition=natural", "clusters=2"]
+    run = run_small(strategy, "participants=12", *data, *stream, *own)
+    for round, row in enumerate(run.rounds):
         present = [c <= round < g for c, g in zip(COMING, GOING, strict=True)]
         assert row["participants"] == sum(present)
         assert row["failures"] == []

@@ -1,5 +1,3 @@
-import io
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,15 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from rich.console import Console
 
-from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, InvalidResultError, NoValidResultError
 from cfl_flower.learning.testing import evaluate
 from cfl_flower.models import FlatModel
-from cfl_flower.server_app import execute
 from cfl_flower.types import Result
-from simulations.engines.inprocess import InProcessGrid
 from strategies.ccfl import (
     above_bar,
     estimate_mixture,
@@ -28,15 +22,14 @@ from strategies.ccfl import (
 )
 from strategies.families.soft import damping
 from tests.cfl_flower.client.test_node_config import add_samples
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 CCFL_SMALL = ["strategy=ccfl", "strategy.public=30"]
 MIXED = [
-    *("strategy=ccfl", "strategy.public=30", "strategy.local.epochs=1", "clients=12"),
-    *("partition=mixtures", "partition.clusters=3", "partition.sizes=[20,40]"),
-    *("partition.test_samples=10", "drift=mixture_redraw", "drift.every=1"),
-    *("drift.first=2", "drift.rounds=[]", "strategy.stream=cycles"),
-    *("strategy.arrival=shuffled", "participants=12"),
+    *(*CCFL_SMALL, "participants=12", "partition=mixtures", "partition.clusters=3"),
+    *("partition.sizes=[20,40]", "partition.test_samples=10", "drift=mixture_redraw"),
+    *("drift.every=1", "drift.first=2", "drift.rounds=[]"),
+    *("strategy.stream=cycles", "strategy.arrival=shuffled"),
 ]
 """The paper's stream: another mixture after every upload, one upload a round."""
 
@@ -225,11 +218,6 @@ def test_a_stamp_from_the_future_or_the_past_is_refused(tmp_path):
     strategy.engine.exchanges.read(Result(0, 5, metrics={"stamp": 3}))
 
 
-def test_clusters_must_be_as_many_as_public_sets(tmp_path):
-    with pytest.raises(ConfigError, match=r"strategy.clusters=4 .* 3, the number of"):
-        make(tmp_path, "strategy.clusters=4")
-
-
 def test_public_sets_must_be_as_many_as_distributions(tmp_path):
     for name in ("high", "low"):
         add_samples(tmp_path / "public" / name, "all", range(10))
@@ -252,33 +240,18 @@ def test_pretraining_does_not_depend_on_the_number_of_cores(tmp_path):
         assert one.tobytes() == other.tobytes()
 
 
-@pytest.fixture
-def run_mixed(tmp_path: Path) -> Runner:
-    """Run on the paper's stream, in process; return both files' lines."""
-
-    def run(*overrides: str, folder: str = "run", nodes: int = 1) -> Any:
-        path = tmp_path / folder
-        config = compose_config([*MIXED, *overrides, f"output_dir={path}"])
-        execute(InProcessGrid([{}] * nodes), config, Console(file=io.StringIO()))
-        return tuple(
-            [json.loads(line) for line in (path / name).read_text().splitlines()]
-            for name in ("rounds.jsonl", "clients.jsonl")
-        )
-
-    return run
-
-
-def test_a_pretraining_that_diverges_names_itself(run_mixed):
+def test_a_pretraining_that_diverges_names_itself(run_small):
     key = "strategy.pretraining.learning_rate"
     with pytest.raises(ConfigError, match=rf"{key}=1e\+38 is not allowed; .*diverged"):
-        run_mixed(f"{key}=1e38")
+        run_small(*MIXED, f"{key}=1e38")
     # Huge models are no better than infinite ones: no client can answer to them.
     with pytest.raises(NoValidResultError, match="or huge: training diverged"):
-        run_mixed(f"{key}=1e30", folder="huge")
+        run_small(*MIXED, f"{key}=1e30", folder="huge")
 
 
-def test_every_client_uploads_once_a_cycle_and_draws_new_data(run_mixed):
-    rounds, clients = run_mixed("rounds=5")
+def test_every_client_uploads_once_a_cycle_and_draws_new_data(run_small):
+    run = run_small(*MIXED, "rounds=5")
+    rounds, clients = run.rounds, run.clients
     for round in range(1, 6):
         rows = [row for row in clients if row["round"] == round]
         assert [row["client"] for row in rows] == list(range(12))
@@ -293,17 +266,3 @@ def test_every_client_uploads_once_a_cycle_and_draws_new_data(run_mixed):
     size = 650 * 4 + 8
     assert {row["bytes_up"] for row in rounds} == {12 * size}
     assert [row["bytes_down"] // size for row in rounds] == [24, 12, 12, 12, 12]
-
-
-def test_mixtures_are_the_same_on_any_nodes_and_after_a_stop(run_mixed):
-    def numbers(run: Any) -> Any:
-        rounds, clients = run
-        return [{**row, "seconds": None} for row in rounds], clients
-
-    whole = numbers(run_mixed("rounds=3", folder="whole"))
-    assert numbers(run_mixed("rounds=3", folder="three", nodes=3)) == whole
-    # Without an adjustment, which starts at a share of all rounds.
-    plain = ["strategy.adjust_from=1"]
-    run_mixed("rounds=2", *plain, folder="stopped")
-    longer = run_mixed("rounds=3", *plain, "resume=true", folder="stopped")
-    assert numbers(longer) == numbers(run_mixed("rounds=3", *plain, folder="plain"))

@@ -24,7 +24,6 @@ import torch
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.overrides import split
 from cfl_flower.data.reading.pool import cache_dir
-from cfl_flower.errors import ConfigError
 from cfl_flower.learning.testing import predictions, sample_losses
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import generator
@@ -76,10 +75,6 @@ COLUMNS = {
 }
 """What is measured, and how many digits of it are said."""
 REPEATS = 3
-MOST_LOAD = 0.3
-"""Processes that run, above which wall times are those of a shared machine."""
-PATIENCE = 60
-"""Seconds for which the load may fall."""
 
 
 class Peer(NamedTuple):
@@ -176,9 +171,9 @@ class Prepared:
         return float(torch.stack(right).gather(0, best[None]).mean())
 
 
-def show(repeats: int, any_load: bool) -> int:
+def show(repeats: int) -> int:
     """Print the table; return 1 if an engine of ours fails, or differs in a repeat."""
-    load = wait_for_rest(any_load)
+    load = os.getloadavg()[0]
     lines = []
     faults = []
     for work, overrides in WORKS.items():
@@ -218,21 +213,6 @@ def spread(values: Sequence[float], form: str) -> str:
     if min(values) == max(values):
         return middle
     return f"{middle} ({min(values):{form}}-{max(values):{form}})"
-
-
-def wait_for_rest(any_load: bool) -> float:
-    """Return the load, or raise a `ConfigError` if it does not fall in time."""
-    if len(os.sched_getaffinity(0)) < 2:
-        raise ConfigError("the benchmark of other libraries needs two cores")
-    ends = time.monotonic() + PATIENCE
-    while (load := os.getloadavg()[0]) > MOST_LOAD and not any_load:
-        if time.monotonic() > ends:
-            raise ConfigError(
-                f"the machine's load is {load:.2f}, and wall times need at most "
-                f"{MOST_LOAD}; end what else runs, or measure anyway with --any-load"
-            )
-        time.sleep(1)
-    return load
 
 
 def cpu_name() -> str:

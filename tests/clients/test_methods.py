@@ -1,0 +1,127 @@
+"""What the clients of single methods train, keep and are served."""
+
+import numpy as np
+import pytest
+import torch
+
+from cfl_flower.client.context import ClientContext
+from cfl_flower.learning.optimizer import LocalTraining
+from cfl_flower.learning.testing import evaluate
+from cfl_flower.learning.training import train
+from cfl_flower.seeding import generator
+from cfl_flower.types import Vector
+from clients.cfl import CFLClient
+from clients.ditto import DittoClient
+from clients.flash import FlashClient
+from clients.flexcfl import FlexCFLClient
+from clients.local import LocalClient
+from clients.profile import ProfileClient
+from strategies.ditto import DittoSettings
+from strategies.flash import FlashSettings
+from strategies.flexcfl import FlexCFLSettings
+
+
+def test_cfls_client_is_served_the_model_with_the_smallest_training_loss(make_context):
+    client = CFLClient(make_context(1))
+    start = client.context.initial()
+    trained, _ = client.train_from(start)
+    split_off: Vector = np.zeros_like(start)
+    assert client.served([split_off, start, trained]) is trained
+    # On a tie, and without a choice, it stays with its cluster.
+    same = split_off.copy()
+    assert client.served([split_off, same]) is split_off
+    assert client.served([split_off]) is split_off
+
+
+EPOCHS = 4
+
+
+def test_training_ends_where_an_epoch_gains_less_than_its_share(make_context):
+    context = make_context(1)
+    x, y = context.stream.view(2, 1).train()
+    held = generator(0, "batches", 1, 2).permutation(len(y))[: len(y) // 5]
+
+    def fit(epochs: int, stop: float) -> Vector:
+        local = LocalTraining(epochs=epochs, learning_rate=0.02)
+        context.settings = FlashSettings(local=local, stop=stop, validation=0.2)
+        (trained,), _, _ = FlashClient(context).fit([context.initial()], {})
+        return trained
+
+    models = [fit(epochs, 0.0) for epochs in range(1, EPOCHS + 1)]
+    losses = [evaluate(context.model.load(m), x[held], y[held])[0] for m in models]
+    gains = -np.diff(losses)
+    assert (gains > 0).all()
+    ends = set[int]()
+    # The gain of the n-th epoch is compared with gamma / n.
+    numbers = np.arange(2, EPOCHS + 1)
+    for stop in np.outer(gains * numbers, [0.99, 1.01]).ravel():
+        few = np.flatnonzero(gains < stop / numbers)
+        end = int(few[0]) + 1 if len(few) else EPOCHS - 1
+        assert fit(EPOCHS, float(stop)).tobytes() == models[end].tobytes()
+        ends.add(end)
+    assert len(ends) > 1
+
+
+def own_model(context: ClientContext, before: int) -> np.ndarray:
+    return context.state.load(before)["model"]
+
+
+def test_a_client_goes_on_from_its_own_model(make_context):
+    context = make_context(1)
+    arrays, count, _ = LocalClient(context).fit([], {})
+    assert arrays == []
+    assert count == len(context.stream.view(2, 1).labels)
+    later = make_context(4)
+    LocalClient(later).fit([], {})
+    expected, _ = LocalClient(later).train_from(own_model(context, before=4))
+    assert np.array_equal(own_model(context, before=5), expected)
+
+
+@pytest.mark.parametrize("count", [1, 6, 7])
+def test_a_half_is_drawn_without_replacement_and_rounded_up(count, make_context):
+    client = ProfileClient(make_context(1))
+    samples = torch.arange(count).float(), torch.arange(count)
+    x, y = client.draw(samples, 3, 2)
+    assert torch.equal(x, y.float())
+    halves = y.reshape(3, (count + 1) // 2).tolist()
+    assert all(len(set(half)) == len(half) for half in halves)
+    assert client.draw(samples, 0, 2) == samples
+    again, other = (client.draw(samples, 3, round)[1] for round in (2, 3))
+    assert torch.equal(again, y)
+    assert count < 6 or not torch.equal(other, y)
+
+
+LOCAL = LocalTraining(epochs=1)
+
+
+def test_one_model_is_trained_near_the_other_as_it_was_received(make_context):
+    # Of min f(theta) + lambda/2 |theta - omega|^2 and min f(omega).
+    context = make_context(2)
+    theta = context.initial() + np.float32(0.02)
+    omega = context.initial()
+    context.settings = DittoSettings(local=LOCAL, regularisation=0.7)
+    context.state.save(1, {"model": theta})
+    (sent,), _, _ = DittoClient(context).fit([omega], {})
+    near = context.state.at(2)["model"]
+    samples = context.stream.view(2, 2).train()
+    expected = []
+    for start, mu, purpose in ((theta, 0.7, "batches"), (omega, 0.0, "global")):
+        model = context.model.load(start)
+        local = LocalTraining(epochs=1, mu=mu)
+        rng = generator(0, purpose, 2, 2)
+        train(model, *samples, local, rng, anchor=torch.from_numpy(omega))
+        expected.append(model.to_vector())
+    assert np.array_equal(near, expected[0])
+    assert np.array_equal(sent, expected[1])
+
+
+def test_nobody_chooses_a_group_that_has_no_direction(make_context):
+    context = make_context(1)
+    context.settings = FlexCFLSettings(
+        local=LocalTraining(epochs=1), pretraining=2, migration=False
+    )
+    client = FlexCFLClient(context)
+    own = client.pretrain(1)
+    nobody = np.zeros_like(own)
+    assert client.choose([nobody, -own], {}, 1) == 1
+    assert client.choose([-own, nobody, own], {}, 1) == 2

@@ -1,0 +1,144 @@
+"""Clients that choose their cluster, and what the server makes of it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from safetensors.numpy import load_file
+
+from cfl_flower.client.context import ClientState
+from cfl_flower.client_app import app as client_app
+from cfl_flower.communication.records import pack_answers, unpack_answers
+from cfl_flower.config.compose import compose_config
+from cfl_flower.errors import ConfigError
+from cfl_flower.runs.measures import note_discrepancies
+from cfl_flower.runs.record import RoundRecord
+from cfl_flower.types import Result
+from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import app_of, open_method
+
+
+def test_discrepancies_are_distances_to_the_clusters_model():
+    models = [np.float32([0, 0]), np.float32([9, 9]), np.float32([1, 1])]
+    arrays = [np.float32([3, 4]), np.float32([0, 1]), np.float32([1, 3])]
+    results = [Result(i, 1, [array]) for i, array in enumerate(arrays)]
+    record = RoundRecord(1)
+    note_discrepancies(record, results, np.array([0, 0, 2]), models)
+    assert record.measures == {"discrepancy": 8 / 3, "discrepancies": [3, None, 2]}
+
+
+def lying_app(cluster: object) -> ClientApp:
+    """Return the client app, in which client 3 claims to have chosen something."""
+
+    def call(message: Message, context: Context) -> Message:
+        reply = client_app(message, context)
+        if "answers" not in reply.content.config_records:
+            return reply
+        answers = unpack_answers(reply.content)
+        for answer in answers:
+            if answer.client == 3 and "cluster" in answer.metrics:
+                answer.metrics["cluster"] = cluster  # type: ignore[assignment]
+        return Message(pack_answers(answers), reply_to=message)
+
+    return app_of(call)
+
+
+@pytest.mark.parametrize("cluster", [7, "first", True])
+@pytest.mark.parametrize("strategy", ["ifca", "flexcfl"])
+def test_an_invalid_choice_costs_only_its_client(strategy, cluster, run_small):
+    grid = InProcessGrid([{}], lying_app(cluster))
+    options = [f"strategy={strategy}", "clusters=3", "rounds=2"]
+    options += ["strategy.alpha=1", "seed=5"] if strategy == "flexcfl" else []
+    options += ["participants=12"]
+    run = run_small(*options, grid=grid)
+    assert {(f["client"], f["reason"]) for f in run.failures} == {(3, "representation")}
+    # What it claims changes nothing: it is not served before it has chosen, and its
+    # trained model is left out.
+    tested = {row["client"] for row in run.clients}
+    assert tested == set(range(12)) - ({3} if strategy == "flexcfl" else set())
+
+
+# FeSEM
+
+
+FESEM = ["strategy=fesem", "clusters=3"]
+
+
+def test_participants_join_the_nearest_model_from_before_the_average(tmp_path):
+    options = [*FESEM, "clients=3", "participants=3", "drift=none"]
+    strategy = open_method(tmp_path, *options)
+    state = strategy.state
+    state.clients, state.clusters = [0, 1, 2], np.array([0, 0, 0])
+    state.models = [np.float32([value]) for value in (0, 10, 20)]
+    values = (4.0, 6.0, 9.0)
+    results = [Result(i, 1 + i, [np.float32([v])]) for i, v in enumerate(values)]
+    strategy.absorb_train(1, results)
+    assert state.clusters.tolist() == [0, 1, 1]
+    assert [float(model[0]) for model in state.models] == [4, 7.5, 20]
+
+
+def test_with_secure_sums_participants_choose_by_the_model_that_they_trained_last(
+    run_small,
+):
+    options = [*FESEM, "drift=none", "participants=12", "privacy.secure_sums=true"]
+    run = run_small(*options, "rounds=1")
+    (cluster,) = np.flatnonzero(run.rounds[0]["cluster_sizes"])
+    other = (cluster + 1) % 3
+    for client in range(4):
+        trained = ClientState(run.folder / "clients", client).part("trained")
+        assert trained.at(1)["model"].shape == (650,)
+        trained.save(1, {"model": run.state.models[other]})
+    run = run_small(*options, "rounds=2", "resume=true")
+    assert run.rounds[1]["moved"] == 4
+    assert run.rounds[1]["cluster_sizes"][other] == 4
+    assert run.rounds[1]["left_out"] == 0
+
+
+def test_migration_compares_the_last_trained_model_with_all(run_small):
+    drift = ["drift=swap_all", "drift.probability=1", "drift.every=null"]
+    options = [*FESEM, *drift, "drift.rounds=[3]", "rounds=4", "participants=12"]
+    run = run_small(*options, "strategy.migration=true")
+    drifted = run.rounds[1]["drifted"]
+    assert drifted > 0
+    assert run.rounds[1]["bytes_down"] == (12 + drifted * 3) * 650 * 4
+    assert all(
+        (run.folder / "clients" / str(c) / "trained").is_dir() for c in range(12)
+    )
+    # The criterion has nothing to do with the data: accuracy is that of plain FeSEM.
+    plain = run_small(*options, folder="plain")
+    assert [r["accuracy"] for r in run.rounds] == [r["accuracy"] for r in plain.rounds]
+
+
+# FedEM
+
+
+WHOLE = ["strategy.local.batch_size=999", "participants=12", "drift.rounds=[]"]
+
+
+@pytest.mark.slow
+def test_each_concept_finds_a_component_of_its_own(run_small):
+    concepts = ["partition.groups=1", "drift=sudden", "drift.rounds=[2]"]
+    options = [*concepts, "participants=12", "rounds=20", "strategy.local.epochs=10"]
+    run = run_small("strategy=fedem", *options)
+    chosen = []
+    for client in range(12):
+        (*_, last) = sorted(Path(run.folder, "clients", str(client)).glob("*.safe*"))
+        mixture = load_file(last)["mixture"]
+        assert mixture.sum() == pytest.approx(1)
+        assert mixture.max() > 0.4
+        chosen.append(int(mixture.argmax()))
+    # By the last digit of a client's number: 0 to 2, 3 to 5, 6 to 9.
+    groups = [chosen[0:3] + chosen[10:12], chosen[3:6], chosen[6:10]]
+    assert [len(set(group)) for group in groups] == [1, 1, 1]
+    assert len(set(chosen)) == 3
+    fedavg = run_small("strategy=fedavg", *options, folder="fedavg")
+    assert run.rounds[-1]["accuracy"] > fedavg.rounds[-1]["accuracy"] + 0.05
+
+
+def test_privacy_accounts_for_three_components():
+    options = ["strategy=fedem", "privacy=central", "strategy.weighting=plain"]
+    assert compose_config(options).strategy.components == 3
+    with pytest.raises(ConfigError, match="3 with privacy=, whose account"):
+        compose_config([*options, "strategy.components=2"])
