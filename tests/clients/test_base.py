@@ -35,9 +35,7 @@ def test_hello_brings_sizes_and_the_first_representation(stream, make_context):
     assert ClusteredClient(make_context(0)).answer([], {}) == ([], count, {})
 
 
-def test_training_starts_from_the_received_model_and_leaves_it_alone(
-    stream, make_context
-):
+def test_training_leaves_the_received_model_alone(stream, make_context):
     received = INITIAL.copy()
     (trained,), count, metrics = ClusteredClient(make_context(1)).fit([received], {})
     assert np.array_equal(received, INITIAL)
@@ -46,9 +44,7 @@ def test_training_starts_from_the_received_model_and_leaves_it_alone(
     assert metrics == {}
 
 
-def test_losses_at_the_start_are_a_mean_and_the_root_of_a_mean_square(
-    stream, make_context
-):
+def test_losses_at_the_start_are_two_kinds_of_means(stream, make_context):
     client = ClusteredClient(make_context(1))
     assert client.start_loss(INITIAL, {"start_loss": False}) == {}
     x, y = stream.view(2, 1).train()
@@ -61,7 +57,7 @@ def test_losses_at_the_start_are_a_mean_and_the_root_of_a_mean_square(
 
 
 @pytest.mark.parametrize(("round", "reports"), [(1, False), (2, True), (3, False)])
-def test_client_reports_when_the_next_rounds_data_are_others(
+def test_client_reports_when_the_next_data_are_others(
     round, reports, stream, make_context
 ):
     held = digest(histogram(stream, round))

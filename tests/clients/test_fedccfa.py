@@ -180,7 +180,7 @@ def test_all_participants_are_aligned_with_global_anchors(equip):
 
 
 @pytest.mark.parametrize(("clustering", "balanced"), [("local", 0), ("oracle", 1)])
-def test_where_nothing_is_balanced_the_first_classifier_goes_on_from_phi_0(
+def test_without_balance_a_classifier_goes_on_from_phi_0(
     clustering, balanced, stream, equip
 ):
     client = equip(1, clustering=clustering)

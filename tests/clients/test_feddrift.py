@@ -82,9 +82,7 @@ def test_an_eager_client_trains_what_it_chose_before(make_context, model):
     assert again.answer([model], told((2, 0)) | {"choose": True})[2]["chosen"] == NEW
 
 
-def test_the_simplified_form_notices_in_the_round_of_the_drift_alone(
-    make_context, model
-):
+def test_the_simplified_form_notices_only_in_the_round(make_context, model):
     missed = client_in(make_context, 5, "simplified").fit([model], told((2, 0)))
     assert missed[2]["chosen"] == 0
     drawn = client_in(make_context, 3, "simplified")
@@ -137,9 +135,7 @@ def test_a_client_without_samples_trains_nothing(make_context, model, monkeypatc
     assert client.fit([model], told())[1] == 0
 
 
-def test_a_device_with_data_of_its_own_compares_with_its_last_loss(
-    make_context, model, tmp_path
-):
+def test_a_device_compares_with_its_last_loss(make_context, model, tmp_path):
     """It cannot look at the data before; those of round 3 are other ones."""
 
     def fit(round: int, models: list[Vector], *steps: tuple[int, int]) -> Reply:

@@ -101,9 +101,7 @@ def test_theta_is_trained_near_omega_and_omega_alone(make_context):
     assert np.array_equal(arrays, [near])
 
 
-def test_unlabelled_samples_resemble_the_cluster_whose_psi_their_labels_give(
-    make_context,
-):
+def test_unlabelled_samples_resemble_a_cluster_by_their_psi(make_context):
     client, anchor = client_of(make_context, 0), 2 * INITIAL
     x, _ = client.samples(1)
     weights, bias = INITIAL[:640].reshape(10, 64), INITIAL[640:]
@@ -184,9 +182,7 @@ def write(folder: Path, pixels: FloatArray, labels: IntArray, changed: int) -> N
     os.utime(path, (changed, changed))
 
 
-def test_devices_report_again_if_images_change_and_labels_do_not(
-    make_context, tmp_path
-):
+def test_devices_report_again_if_only_images_change(make_context, tmp_path):
     folder = tmp_path / "own"
     folder.mkdir()
     rng = np.random.default_rng(0)

@@ -21,9 +21,7 @@ def test_the_worst_tenth_is_that_of_the_clients(run_small, undisturbed):
 
 
 @pytest.mark.parametrize("name", ["fielding", "ccfl"])
-def test_a_run_that_goes_on_has_the_numbers_of_one_that_did_not_stop(
-    name, run_small, undisturbed
-):
+def test_a_run_that_goes_on_has_the_same_numbers(name, run_small, undisturbed):
     asked = ["partition.validation=0.2", "evaluation=prequential"]
     every = [f"strategy={name}", METRICS, *asked, "drift.rounds=[4]"]
     run_small(*every, "rounds=3")
@@ -39,9 +37,7 @@ def test_a_round_without_a_test_has_no_measures(run_small):
 
 
 @pytest.mark.parametrize("name", ["fielding", "ifca", "fedavg", "local", "ccfl"])
-def test_prequential_tests_are_on_the_data_of_the_next_round(
-    name, run_small, undisturbed
-):
+def test_prequential_tests_are_on_the_next_data(name, run_small, undisturbed):
     plain = undisturbed(f"strategy={name}")
     run = run_small(f"strategy={name}", "evaluation=prequential")
     tests = ("accuracy", "accuracy_mean", "loss")
@@ -58,9 +54,7 @@ def test_prequential_tests_are_on_the_data_of_the_next_round(
     assert load_run(plain.folder).tested_drifts == [3]
 
 
-def test_the_last_prequential_test_does_not_depend_on_the_rounds(
-    run_small, undisturbed
-):
+def test_the_last_prequential_test_is_any_other(run_small, undisturbed):
     two = ["drift.rounds=[2,4]", "evaluation=prequential"]
     longer = undisturbed(*two)
     shorter = run_small(*two, "rounds=3")

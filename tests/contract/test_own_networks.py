@@ -66,7 +66,7 @@ def _own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("strategy", "vectors"), [("fedavg", 1), ("scaffold", 2), ("ifca", 1)]
 )
-def test_frozen_parameters_are_not_penalised_sent_or_lost(
+def test_frozen_parameters_are_neither_sent_nor_lost(
     strategy, vectors, run_small, tmp_path
 ):
     penalties = ["strategy.local.weight_decay=0.1", "strategy.local.mu=0.1"]

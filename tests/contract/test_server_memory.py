@@ -113,9 +113,7 @@ def vectors(count: int) -> st.SearchStrategy[list[list[int]]]:
 
 
 @given(vectors(3), vectors(3), st.lists(st.integers(1, 5), min_size=3, max_size=3))
-def test_a_mixture_of_models_has_the_same_mixture_of_what_is_remembered(
-    models, momenta, shares
-):
+def test_mixed_models_have_a_memory_mixed_alike(models, momenta, shares):
     state = ClusteredState([], no_clusters(), [np.float32(each) for each in models])
     pairs = zip(state.models, momenta, strict=True)
     state.memories = {digest(model): [np.float32(own)] for model, own in pairs}

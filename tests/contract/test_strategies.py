@@ -109,9 +109,7 @@ def test_run_leaves_the_files_of_the_contract(strategy, undisturbed):
     assert (run.folder / "config.yaml").read_text().startswith("# python -m")
 
 
-def test_all_that_a_test_may_measure_stands_beside_the_same_numbers(
-    strategy, run_small
-):
+def test_other_measures_stand_beside_the_same_numbers(strategy, run_small):
     ahead = ["evaluation=prequential", "partition.validation=0.2"]
     plain = run_small(strategy, *ahead)
     metrics = "metrics=[balanced_accuracy,macro_f1,calibration,worst_tenth]"
@@ -172,7 +170,7 @@ def test_learning_happens(strategy, run_small):
     assert last["loss"] < first["loss"]
 
 
-def test_same_seed_gives_the_same_numbers_on_any_number_of_nodes(
+def test_any_number_of_nodes_gives_the_same_numbers(
     strategy, run_small, undisturbed, monkeypatch
 ):
     # And in portions of two models each.
@@ -232,7 +230,7 @@ def _killing_app(at_call: int, worked: bool = False) -> ClientApp:
     return app
 
 
-def test_run_that_is_killed_twice_resumes_to_the_same_numbers(
+def test_run_that_is_killed_twice_has_the_same_numbers(
     strategy, run_small, undisturbed
 ):
     for at_call in (3, 7):
@@ -243,7 +241,7 @@ def test_run_that_is_killed_twice_resumes_to_the_same_numbers(
     assert resumed.numbers == undisturbed(strategy).numbers
 
 
-def test_clients_that_are_ahead_of_the_checkpoint_go_back_with_it(
+def test_clients_ahead_of_the_checkpoint_go_back_with_it(
     strategy, run_small, undisturbed
 ):
     # All have worked in a round, when the files of the one before are to be written.

@@ -61,15 +61,6 @@ OURS = {
     for _, words in ALL
     if words[:2] == ["python", "-m"] and words[2].startswith("simulations.")
 }
-RUNS = {
-    shlex.join(words): words[3:]
-    for page, words in ALL
-    if page.startswith("docs/")
-    and not page.startswith("docs/how-to/")
-    and words[:3] == ["python", "-m", "simulations.run"]
-    and not any(word.startswith(("experiment=", "--multirun")) for word in words)
-}
-"""Single runs on embedded data that a page shows by themselves."""
 
 
 def module(command: str) -> ModuleType:
@@ -194,45 +185,37 @@ def read(
     return found.value.asked
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", RUNS)
-def test_a_run_of_a_page_ends_well(command, tmp_path, capsys):
-    small = ["rounds=2", "engine=inprocess", f"output_dir={tmp_path / 'run'}"]
-    assert run.main([*RUNS[command], *small]) == 0, capsys.readouterr().err
-    assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 2
+COMMANDS = {
+    each.__name__.removeprefix("simulations."): each.main
+    for each in (run, report, assign, preview, reproduce)
+}
+
+
+def is_quick(page: str, words: list[str]) -> bool:
+    """Return whether a command of a page ends within seconds, after those before it."""
+    command = words[2].removeprefix("simulations.") if len(words) > 2 else ""
+    if not page.startswith("docs/") or command not in COMMANDS or "--multirun" in words:
+        return False
+    if page.startswith("docs/how-to/"):
+        return command != "reproduce" or "--list" in words
+    return command == "run" and not any(w.startswith("experiment=") for w in words)
 
 
 @pytest.mark.slow
-def test_the_commands_of_how_to_run_one_after_the_other(tmp_path, monkeypatch, capsys):
+def test_the_quick_commands_of_docs_run_one_after_the_other(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
-    commands = {
-        "run": run.main,
-        "report": report.main,
-        "assign": assign.main,
-        "preview": preview.main,
-        "reproduce": reproduce.main,
-    }
-    done, seen = [], set[str]()
-    for name, words in ALL:
-        command = words[2].removeprefix("simulations.") if len(words) > 2 else ""
-        long = command == "reproduce" and "--list" not in words
-        if (
-            not name.startswith("docs/how-to/")
-            or shlex.join(words) in seen
-            or command not in commands
-            or long
-            or "--multirun" in words
-        ):
-            continue
-        seen.add(shlex.join(words))
+    quick = {shlex.join(words): words for page, words in ALL if is_quick(page, words)}
+    for words in quick.values():
+        command = words[2].removeprefix("simulations.")
         # The page's folders below /tmp are others' too: ours.
         arguments = [word.replace("/tmp", str(tmp_path)) for word in words[3:]]
-        if command in ("run", "preview"):
-            arguments += ["rounds=2"]
-        if command == "run":
-            arguments += ["engine=inprocess"]
-        assert commands[command](arguments) == 0, words
-        done.append(command)
-    assert set(done) == set(commands)
+        arguments += ["rounds=2"] * (command in ("run", "preview"))
+        arguments += ["engine=inprocess"] * (command == "run")
+        assert COMMANDS[command](arguments) == 0, words
+    assert {words[2].removeprefix("simulations.") for words in quick.values()} == {
+        *COMMANDS
+    }
     assert (tmp_path / "report.html").exists()
     assert "cfl-flower error" not in capsys.readouterr().err

@@ -95,9 +95,7 @@ def encoder(texts: Any, tmp_path: Path) -> Path:
     return tmp_path / "tiny"
 
 
-def test_a_clusters_model_is_the_adapter_of_a_text_encoder(
-    encoder, texts, run_small, tmp_path
-):
+def test_a_clusters_model_adapts_a_text_encoder(encoder, texts, run_small, tmp_path):
     rows = ["a very good film,1", "a bad film,0", "it is good,1", "not good,0"] * 30
     (tmp_path / "reviews.csv").write_text("\n".join(["review,label", *rows]))
     data = ["dataset._target_=texts.Texts", "dataset.file=reviews.csv"]

@@ -1,12 +1,17 @@
-"""Every count of a page is drawn from where it is declared, and stays so."""
+"""What pages say in numbers, and the presets that they name."""
 
 import re
+import shlex
+from collections.abc import Iterator
 
 import pytest
 
 from cfl_flower.config.compose import compose_config
+from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.options import list_options
+from cfl_flower.config.overrides import CONF, expand
 from cfl_flower.errors import ConfigError, NoConceptsError
+from simulations.papers.published import PUBLISHED
 from tests.docs.facts import (
     CLUSTERED,
     CONDITIONS,
@@ -98,3 +103,36 @@ def test_the_guides_figures_are_the_tracks(stream, evidence):
         for row in rows().values()
         if stream in row.streams
     }
+
+
+PRESETS = sorted((CONF / "experiment").rglob("*.yaml"))
+NAMING = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(ROOT.glob("docs/**/*.md")),
+    PUBLISHED,
+    *PRESETS,
+]
+
+
+def header_commands() -> Iterator[list[str]]:
+    """Yield the overrides of each command in the comments of a preset."""
+    for path in PRESETS:
+        text = path.read_text().replace("\\\n#", " ")
+        for line in re.findall(r"^#   python -m simulations\.\w+ (.*)$", text, re.M):
+            words = shlex.split(line)
+            yield [word for word in words if not word.startswith("--")]
+
+
+def test_every_preset_that_a_page_names_is_there():
+    # Each composes: tests/cfl_flower/config/test_resolved.py.
+    text = "\n".join(page.read_text() for page in NAMING)
+    named = set(re.findall(r"\bexperiment=([\w/]+)(?![\w/*])", text))
+    assert named <= {*list_options("experiment")}
+
+
+@pytest.mark.parametrize("overrides", [*header_commands()], ids=" ".join)
+def test_every_command_in_a_presets_header_composes(overrides):
+    for job in expand(overrides):
+        plain = compose_plain(job).settings
+        assert plain["participants"] <= plain["clients"]

@@ -194,9 +194,7 @@ def test_all_commands_of_readme_work_in_their_place(checkout, newcomer):
 
 
 @pytest.mark.slow
-def test_the_wheel_of_a_checkout_is_installed_and_runs_in_it(
-    checkout, newcomer, tmp_path
-):
+def test_the_wheel_of_a_checkout_is_installed_and_runs(checkout, newcomer, tmp_path):
     place = tmp_path / "installed"
     script = [
         "source .venv/bin/activate",

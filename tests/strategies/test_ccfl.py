@@ -165,9 +165,7 @@ def test_clusters_that_others_moved_since_are_moved_less(tmp_path):
 @pytest.mark.parametrize(
     ("since", "expected"), [("0", [False, True, False]), ("1", [True] * 3)]
 )
-def test_once_updates_are_adjusted_an_upload_may_be_unusual_for_some_clusters(
-    since, expected, tmp_path
-):
+def test_an_upload_may_be_unusual_for_some_clusters(since, expected, tmp_path):
     adjusted = [f"strategy.adjust_from={since}", "strategy.alpha1_bar=0"]
     strategy = make(tmp_path, *adjusted)
     state = begin(strategy)

@@ -100,9 +100,7 @@ def four_at_odds(
         ("absolute", 1.5, 1, False),
     ],
 )
-def test_both_bounds_are_in_the_unit_of_the_norms(
-    norms, scale, opposite, split, tmp_path
-):
+def test_bounds_are_in_the_unit_of_the_norms(norms, scale, opposite, split, tmp_path):
     cfl, found = four_at_odds(tmp_path, f"strategy.norms={norms}")
     if opposite == 1:
         found[2] = found[0]

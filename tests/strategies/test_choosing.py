@@ -79,9 +79,7 @@ def test_participants_join_the_nearest_model_from_before_the_average(tmp_path):
     assert [float(model[0]) for model in state.models] == [4, 7.5, 20]
 
 
-def test_with_secure_sums_participants_choose_by_the_model_that_they_trained_last(
-    run_small,
-):
+def test_with_secure_sums_the_model_trained_last_chooses(run_small):
     options = [*FESEM, "drift=none", "participants=12", "privacy.secure_sums=true"]
     run = run_small(*options, "rounds=1")
     (cluster,) = np.flatnonzero(run.rounds[0]["cluster_sizes"])

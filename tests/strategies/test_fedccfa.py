@@ -34,7 +34,7 @@ CCFA = [
         ("anchors=global", [[1, 1], [1, 0]], [[2, 5], [2, 5]]),
     ],
 )
-def test_who_holds_a_class_gets_the_means_of_those_who_do(
+def test_who_holds_a_class_gets_the_means_of_holders(
     option, reports, anchors, tmp_path
 ):
     options = [*CCFA, "strategy.clustering=local", f"strategy.{option}"]

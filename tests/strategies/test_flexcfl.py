@@ -223,9 +223,7 @@ def test_groups_start_from_the_initial_model_and_their_direction(tmp_path, monke
     assert state.holding.tolist() == [False] * 3
 
 
-def test_other_clients_replace_those_that_do_not_answer_the_cold_start(
-    tmp_path, monkeypatch
-):
+def test_others_replace_those_that_do_not_answer_at_first(tmp_path, monkeypatch):
     strategy = flexcfl(tmp_path, "clusters=1", "strategy.alpha=1")
     asked = start(strategy, {3: 1.0}, monkeypatch)
     # One by one, in a random order, until one answers; never who has no samples.
@@ -234,9 +232,7 @@ def test_other_clients_replace_those_that_do_not_answer_the_cold_start(
     assert strategy.state.clients == [3]
 
 
-def test_random_centres_are_as_many_as_groups_when_some_do_not_answer(
-    tmp_path, monkeypatch
-):
+def test_random_centres_are_as_many_as_groups(tmp_path, monkeypatch):
     strategy = flexcfl(tmp_path, "clusters=3", "strategy.grouping=random")
     answers = {client: float(client) for client in (1, 4, 5, 6, 7)}
     asked = start(strategy, answers, monkeypatch, clients=8)
@@ -246,9 +242,7 @@ def test_random_centres_are_as_many_as_groups_when_some_do_not_answer(
     assert len(state.models) == len(state.directions) == 3
 
 
-def test_a_cold_start_without_any_samples_ends_the_run_in_one_line(
-    tmp_path, monkeypatch
-):
+def test_a_cold_start_without_samples_is_one_line(tmp_path, monkeypatch):
     strategy = flexcfl(tmp_path, "clusters=1")
     monkeypatch.setattr(strategy.run, "ask", lambda *_: [])
     hello = [Result(client, 0) for client in range(3)]

@@ -228,7 +228,7 @@ def measure(prepared: Prepared, overrides: str, peer: Peer) -> list[float]:
     with tempfile.TemporaryDirectory(prefix="cfl-flower-peers-") as folder:
         job = prepared.job(Path(folder), f"{overrides} {peer.engine}", peer.cores)
         # Of ours the other libraries find this package alone.
-        Path(folder, "simulations").symlink_to(PROJECT / "simulations")
+        Path(folder, "tests").symlink_to(PROJECT / "tests")
         module = f"{scripts.__name__}.{peer.script}"
         path = folder if peer.needs else str(PROJECT)
         # What it starts keeps to the same cores.

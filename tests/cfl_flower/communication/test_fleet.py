@@ -21,21 +21,17 @@ TOKEN = "0" * 32
 """A run's, by which devices name the folder of its state."""
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
-    folder: Path = tmp_path_factory.mktemp("fleet") / "run"
-    return compose_config(
-        ["strategy=fedavg", "clients=6", "participants=3", f"output_dir={folder}"]
-    )
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    options = ["strategy=fedavg", "clients=6", "participants=3"]
+    return compose_config([*options, f"output_dir={tmp_path}/run"])
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+@pytest.fixture
+def two(tmp_path: Path) -> RunConfig:
     """Two devices."""
-    folder: Path = tmp_path_factory.mktemp("devices") / "run"
-    return compose_config(
-        ["strategy=fedavg", "clients=2", "participants=1", f"output_dir={folder}"]
-    )
+    options = ["strategy=fedavg", "clients=2", "participants=1"]
+    return compose_config([*options, f"output_dir={tmp_path}/run"])
 
 
 def plan(config: RunConfig, clients: Any) -> Plan:
@@ -92,9 +88,7 @@ def test_device_is_one_client_whatever_its_node_id(two):
 @pytest.mark.parametrize(
     ("works", "valid", "failed"), [(app, [1], [0]), (failing(1001), [], [0, 1])]
 )
-def test_message_that_flower_cannot_take_costs_only_that_device(
-    two, works, valid, failed
-):
+def test_message_that_flower_cannot_take_costs_its_device(two, works, valid, failed):
     class Unregistered(InProcessGrid):
         def push_messages(self, messages: Any) -> list[str]:
             ids = super().push_messages(messages)

@@ -30,6 +30,11 @@ RUN = [
 ]
 
 
+Attack = Callable[[RecordDict], RecordDict]
+Attacks = list[tuple[str, Attack]]
+"""The reason of a refusal, and what a hostile device makes of its answer."""
+
+
 def rows(content: RecordDict) -> list[Any]:
     """Return the rows of a reply: client, count, loss, metrics, error, lengths."""
     read: list[Any] = json.loads(str(content.config_records["answers"]["rows"]))
@@ -42,18 +47,34 @@ def with_rows(content: RecordDict, value: Any, raw: bool = False) -> RecordDict:
     return content
 
 
-def with_cell(column: int, value: Any) -> Callable[[RecordDict], RecordDict]:
-    """Return an attack that writes one cell of the only row."""
+def rewritten(change: Callable[[list[Any]], list[Any]]) -> Attack:
+    """Return an attack that makes other rows of the only row."""
 
     def attack(content: RecordDict) -> RecordDict:
         (row,) = rows(content)
-        row[column] = value
-        return with_rows(content, [row])
+        return with_rows(content, change(row))
 
     return attack
 
 
-def with_array(array: Any) -> Callable[[RecordDict], RecordDict]:
+def with_cell(column: int, value: Any) -> Attack:
+    return rewritten(lambda row: [[*row[:column], value, *row[column + 1 :]]])
+
+
+def with_metrics(**told: Any) -> Attack:
+    """Return an attack that says something else beside a sound model."""
+    return rewritten(lambda row: [[*row[:3], {**row[3], **told}, *row[4:]]])
+
+
+def with_record(name: str, record: dict[str, Any]) -> Attack:
+    def attack(content: RecordDict) -> RecordDict:
+        content[name] = ConfigRecord(record)
+        return content
+
+    return attack
+
+
+def with_array(array: Any) -> Attack:
     """Return an attack that sends another array, or bytes that are none."""
 
     def attack(content: RecordDict) -> RecordDict:
@@ -94,55 +115,10 @@ def pickled(path: Path) -> bytes:
     return buffer.getvalue()
 
 
-def other_clients(content: RecordDict) -> RecordDict:
-    (row,) = rows(content)
-    return with_rows(content, [[0, *row[1:]]])
-
-
-def everybodys(content: RecordDict) -> RecordDict:
-    (row,) = rows(content)
-    none: list[int] = []
-    return with_rows(content, [row, *([c, *row[1:5], none] for c in range(3))])
-
-
-def twice(content: RecordDict) -> RecordDict:
-    (row,) = rows(content)
-    return with_rows(content, [row, [*row[:5], []]])
-
-
-def with_bytes(name: str, value: bytes) -> Callable[[RecordDict], RecordDict]:
-    def attack(content: RecordDict) -> RecordDict:
-        content["bytes"] = ConfigRecord({name: value})
-        return content
-
-    return attack
-
-
-def with_keys(count: int, length: int) -> Callable[[RecordDict], RecordDict]:
-    def attack(content: RecordDict) -> RecordDict:
-        content["more"] = ConfigRecord({f"{i:0{length}}": 0 for i in range(count)})
-        return content
-
-    return attack
-
-
-def nothing(content: RecordDict) -> RecordDict:
-    del content
-    return RecordDict()
-
-
 def silent(content: RecordDict) -> RecordDict:
     content["arrays"] = ArrayRecord({"all": Array(np.zeros(0, np.float32))})
     content["bytes"] = ConfigRecord()
     return with_rows(content, [])
-
-
-def marked_only(content: RecordDict) -> RecordDict:
-    return RecordDict({"mark": content["mark"]})
-
-
-Attacks = list[tuple[str, Callable[[RecordDict], RecordDict]]]
-"""The reason of a refusal, and what a hostile device makes of its answer."""
 
 
 def attacks(folder: Path) -> Attacks:
@@ -151,9 +127,9 @@ def attacks(folder: Path) -> Attacks:
     return [
         ("oversized", with_array(np.zeros(2**19, np.float32))),
         ("oversized", lambda content: with_rows(content, " " * 2**21)),
-        ("oversized", with_bytes("0.representation", bytes(2**21))),
+        ("oversized", with_record("bytes", {"0.representation": bytes(2**21)})),
         ("oversized", lambda content: with_rows(content, [0] * 2**18, raw=True)),
-        ("oversized", with_keys(2**8, 2**13)),
+        ("oversized", with_record("more", {f"{i:0{2**13}}": 0 for i in range(2**8)})),
         ("shape", with_array(np.zeros(FLOATS + 1, np.float32))),
         ("shape", with_array(np.zeros((FLOATS, 1), np.float32))),
         ("shape", with_array(np.zeros(FLOATS))),
@@ -180,8 +156,8 @@ def attacks(folder: Path) -> Attacks:
         ("shape", with_cell(5, ["1"])),
         ("shape", with_cell(3, {"correct": [1]})),
         ("shape", with_cell(2, "low")),
-        ("shape", with_bytes("7.correct", b"")),
-        ("shape", marked_only),
+        ("shape", with_record("bytes", {"7.correct": b""})),
+        ("shape", lambda content: RecordDict({"mark": content["mark"]})),
         ("count", with_cell(1, -1)),
         ("count", with_cell(1, 2.5)),
         ("count", with_cell(1, True)),
@@ -190,10 +166,10 @@ def attacks(folder: Path) -> Attacks:
         ("non-finite", with_cell(2, -(10**30))),
         ("non-finite", with_cell(2, float("nan"))),
         ("non-finite", with_cell(3, {"correct": 1, "samples": 2**70})),
-        ("foreign", other_clients),
-        ("foreign", everybodys),
-        ("foreign", twice),
-        ("replayed", nothing),
+        ("foreign", rewritten(lambda row: [[0, *row[1:]]])),
+        ("foreign", rewritten(lambda r: [r, *([c, *r[1:5], []] for c in range(3))])),
+        ("foreign", rewritten(lambda row: [row, [*row[:5], []]])),
+        ("replayed", lambda content: RecordDict()),
         ("missing", silent),
         ("non-finite", with_array(ones * np.float32("nan"))),
         ("non-finite", with_array(ones * np.float32("-inf"))),
@@ -297,17 +273,6 @@ def test_hostile_device_costs_what_a_failing_one_costs(run_small, tmp_path, capl
     assert len(said) - quiet == refused
 
 
-def with_metrics(**told: Any) -> Callable[[RecordDict], RecordDict]:
-    """Return an attack that says something else beside a sound model."""
-
-    def attack(content: RecordDict) -> RecordDict:
-        (row,) = rows(content)
-        row[3] = {**row[3], **told}
-        return with_rows(content, [row])
-
-    return attack
-
-
 UPLOADS: Attacks = [
     ("test", with_metrics(before_tested="x")),
     ("test", with_metrics(before_tested=3, before_correct=4)),
@@ -335,9 +300,7 @@ def losses(reason: str, **told: Any) -> Attacks:
         (["server_optimizer=qfedavg"], losses("shape", start_loss=None)),
     ],
 )
-def test_metrics_that_a_method_or_an_option_reads_are_checked(
-    options, tried, run_small, caplog
-):
+def test_metrics_that_somebody_reads_are_checked(options, tried, run_small, caplog):
     asked = [*RUN, "strategy=fedavg", f"rounds={len(tried)}", *options]
     run = run_small(*asked, grid=HostileGrid(tried))
     assert {f["client"] for f in run.failures} == {VILLAIN}
@@ -348,7 +311,7 @@ def test_metrics_that_a_method_or_an_option_reads_are_checked(
 
 def test_additional_metrics_of_an_upload_are_checkpointed(run_small):
     """Answers wait in the checkpoint: with bytes, and under any name."""
-    beside = with_bytes("0.zz\ud800", b"abc")
+    beside = with_record("bytes", {"0.zz\ud800": b"abc"})
     grid = HostileGrid([("", beside)] * 9)
     asked = [*RUN, "strategy=local_async", "participants=1"]
     run_small(*asked, "rounds=3", grid=grid)
@@ -360,7 +323,7 @@ def test_additional_metrics_of_an_upload_are_checkpointed(run_small):
 
 def test_representation_that_is_no_distribution_is_refused(run_small):
     wrong = np.full(10, 0.2, np.float32).tobytes()
-    spoil = with_bytes("0.representation", wrong)
+    spoil = with_record("bytes", {"0.representation": wrong})
 
     def lie(reply: Message, asked: Message) -> Message:
         """Lie from the first question on, in which others tell the truth."""

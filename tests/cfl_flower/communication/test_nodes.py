@@ -65,9 +65,7 @@ def test_device_that_registers_again_keeps_all_that_it_has(run_small, tmp_path):
     assert run.numbers == undisturbed.numbers
 
 
-def test_device_that_moves_during_a_run_loses_that_round_only(
-    run_small, tmp_path, caplog
-):
+def test_device_that_moves_loses_that_round_only(run_small, tmp_path, caplog):
     grid = Sites(tmp_path)
 
     def move() -> None:
@@ -101,9 +99,7 @@ def test_two_devices_that_claim_one_id_are_both_refused(run_small, tmp_path, cap
     assert clusters(run, 5) == clusters(run, 1), "alone again, it is who it was"
 
 
-def test_device_that_comes_back_after_ten_rounds_is_brought_up_to_date(
-    run_small, tmp_path
-):
+def test_device_that_comes_back_later_is_brought_up_to_date(run_small, tmp_path):
     grid = Sites(tmp_path)
 
     def change() -> None:
@@ -164,7 +160,7 @@ class Dying(Sites):
         ({"client-id": "../a"}, "a node cannot run the app"),
     ],
 )
-def test_bad_node_that_comes_first_neither_ends_nor_changes_the_run(
+def test_bad_node_that_comes_first_ends_no_run(
     first, reason, run_small, tmp_path, caplog
 ):
     grid = Gathering(tmp_path, first)
@@ -176,9 +172,7 @@ def test_bad_node_that_comes_first_neither_ends_nor_changes_the_run(
 
 
 @pytest.mark.parametrize("dead", [{1000}, {1000, 1001, 1002}])
-def test_device_that_dies_when_it_is_asked_takes_part_once_it_is_back(
-    dead, run_small, tmp_path, caplog
-):
+def test_device_that_dies_takes_part_once_it_is_back(dead, run_small, tmp_path, caplog):
     """Under its old node id, and before anybody saw that it had left."""
     grid = Dying(tmp_path, dead)
     with caplog.at_level(logging.WARNING, "cfl_flower"):
@@ -263,7 +257,7 @@ def test_forged_identities_end_no_run(tmp_path):
     assert all(is_client_id(client) for client in fleet.clients)
 
 
-def test_at_the_start_it_is_said_who_is_there_and_who_is_waited_for(
+def test_it_is_said_who_is_there_and_who_is_waited_for(
     run_small, tmp_path, monkeypatch, caplog
 ):
     monkeypatch.setattr("cfl_flower.communication.nodes.SAY_EVERY", 0.0)

@@ -150,9 +150,7 @@ def warned(overrides: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("overrides", "place", "clients"), NAMED, ids=str)
-def test_clients_that_are_named_are_all_that_an_event_concerns(
-    overrides, place, clients
-):
+def test_an_event_concerns_the_clients_that_are_named(overrides, place, clients):
     config = compose(f"{overrides} rounds=40")
     event = config.drift.events[place]
     able = np.flatnonzero(event.candidates(config.clients)).tolist()

@@ -165,8 +165,6 @@ def test_an_override_is_applied(override, expected, settings):
     ("override", "said"),
     [("e=3", "Could not override 'e'"), ("+a=3", "already at 'a'"), ("~e", "'e' does")],
 )
-def test_what_cannot_be_applied_is_told_in_words_that_are_read(
-    override, said, settings
-):
+def test_what_cannot_be_applied_is_told(override, said, settings):
     with pytest.raises(ConfigCompositionException, match=said):
         apply_override(*parse([override]), settings)

@@ -1,12 +1,21 @@
+"""What is told of a run while it goes on: lines, loggers and checkpoints."""
+
 import io
+import os
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from cfl_flower.config.compose import compose_config
+from cfl_flower.errors import ConfigError
+from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Checkpointer, Progress, Verbosity
 from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.runs.record import RoundRecord
+from cfl_flower.runs.loggers import numbers, open_logger
+from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Failure
 
@@ -23,9 +32,7 @@ def line(record: RoundRecord, rounds: int = 20) -> str:
     ("every", "newest"),
     [(1, [1, 2, 3, 4, 5]), (2, [0, 2, 2, 4, 5]), (5, [0, 0, 0, 0, 5])],
 )
-def test_the_checkpointer_saves_every_few_rounds_and_after_the_last(
-    tmp_path, every, newest
-):
+def test_every_few_rounds_and_the_last_one_are_saved(tmp_path, every, newest):
     checkpoint = Checkpoint(tmp_path / "checkpoint", {"seed": 0})
     checkpointer = Checkpointer(checkpoint, every, last=5)
     for round, expected in enumerate(newest, start=1):
@@ -107,3 +114,115 @@ def test_on_a_terminal_a_run_is_one_block_in_the_place_of_lines():
     last = text.getvalue().splitlines()[-2].split()
     assert last[-5:] == ["fielding", "4/8", "50.0%", "4", "0:08"]
     assert "loss" not in text.getvalue()
+
+
+# The real loggers, each with its own files
+
+
+STATE = ClusteredState([0, 1], np.array([0, 0]), [np.float32([0])])
+
+FIRST = RoundRecord(1, accuracy=0.5, ari=None, failures=[Failure(1, "train", "a", "b")])
+SECOND = RoundRecord(2, accuracy=0.75, reclustered=True)
+ROWS = [ClientRow(1, 0, 0, 0.25, 8), ClientRow(1, 1, 0, 0.75, 8)]
+
+
+def composed(folder: Path, logger: str, *overrides: str) -> RunConfig:
+    return compose_config([f"logger={logger}", f"output_dir={folder}", *overrides])
+
+
+def test_what_is_one_number_is_logged():
+    found = numbers(FIRST)
+    assert (found["accuracy"], found["failures"]) == (0.5, 1)
+    assert not {"round", "ari", "cluster_sizes"} & set(found)
+
+
+def test_tensorboard_gets_every_measured_number(tmp_path):
+    events = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+    config = composed(tmp_path, "tensorboard")
+    with open_logger(config, 0, print) as write:
+        write(FIRST, ROWS, STATE)
+        write(SECOND, [], STATE)
+    # What comes after the checkpoint is dropped by the run that goes on.
+    with open_logger(config, 1, print) as write:
+        write(RoundRecord(2, accuracy=0.875), [], STATE)
+    found = events.EventAccumulator(str(tmp_path / "tensorboard"))
+    found.Reload()
+    values = [(event.step, event.value) for event in found.Scalars("accuracy")]
+    assert values == [(1, 0.5), (2, 0.875)]
+    assert "ari" not in found.Tags()["scalars"]
+    assert found.Histograms("client accuracy")[0].histogram_value.num == 2
+
+
+def test_mlflow_goes_on_with_a_run(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="needs mlflow-skinny")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = f"file://{tmp_path}/mlruns"
+    config = composed(tmp_path / "run", "mlflow", f"logger.uri={uri}", "seed=7")
+    with open_logger(config, 0, print) as write:
+        write(FIRST, ROWS, STATE)
+    with open_logger(config, 1, print) as write:
+        write(SECOND, [], STATE)
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("cfl-flower")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.data.params["seed"] == "7"
+    assert run.data.params["strategy.name"] == "fielding"
+    assert run.info.status == "FINISHED"
+    history = client.get_metric_history(run.info.run_id, "accuracy")
+    assert [(each.step, each.value) for each in history] == [(1, 0.5), (2, 0.75)]
+    with pytest.raises(ZeroDivisionError), open_logger(config, 2, print):
+        raise ZeroDivisionError
+    assert client.get_run(run.info.run_id).info.status == "FAILED"
+
+
+def test_wandb_writes_files_that_can_be_sent_later(tmp_path):
+    pytest.importorskip("wandb", reason="needs wandb")
+    (tmp_path / "run").mkdir()
+    with open_logger(composed(tmp_path / "run", "wandb"), 0, print) as write:
+        write(FIRST, ROWS, STATE)
+        write(SECOND, [], STATE)
+    (record,) = (tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb")
+    # Its own process writes the file, and may end a moment later.
+    until = time.monotonic() + 30
+    while b"0.75" not in record.read_bytes() and time.monotonic() < until:
+        time.sleep(0.1)
+    for text in (b"accuracy", b"0.75", b"fielding"):
+        assert text in record.read_bytes()
+
+
+def test_a_logger_that_fails_costs_no_run(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="needs mlflow-skinny")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = f"file://{tmp_path}/mlruns"
+    config = composed(tmp_path / "run", "mlflow", f"logger.uri={uri}")
+    messages: list[str] = []
+    with open_logger(config, 0, messages.append) as write:
+        client = mlflow.MlflowClient(tracking_uri=uri)
+        experiment = client.get_experiment_by_name("cfl-flower")
+        (run,) = client.search_runs([experiment.experiment_id])
+        client.delete_run(run.info.run_id)
+        write(FIRST, ROWS, STATE)
+        write(SECOND, [], STATE)
+    # In the first round, not again in the second, and when the run is closed.
+    assert len(messages) == 2
+    assert "logger=mlflow failed" in messages[0]
+    assert "the run goes on" in messages[0]
+
+
+@pytest.mark.parametrize("own", [None, "as its user says"])
+def test_a_logger_that_cannot_be_opened_is_one_line(own, tmp_path, monkeypatch):
+    pytest.importorskip("mlflow", reason="needs mlflow-skinny")
+    name = "MLFLOW_DISABLE_TELEMETRY"
+    monkeypatch.setenv(name, own or "")
+    if own is None:
+        monkeypatch.delenv(name)
+    config = composed(tmp_path, "mlflow", "logger.uri=nothing://here")
+    with (
+        pytest.raises(ConfigError, match=r"logger=mlflow cannot be opened \(") as error,
+        open_logger(config, 0, print),
+    ):
+        raise AssertionError
+    assert "\n" not in str(error.value)
+    assert os.environ[name] == (own or "true")

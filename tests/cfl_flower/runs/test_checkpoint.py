@@ -176,9 +176,7 @@ def test_a_torn_checkpoint_is_refused(checkpoint, name, damage):
         ("strategy", {"name": "fielding", "tau": 1}, "strategy.tau"),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused_with_what_differs(
-    saved, key, value, differs
-):
+def test_a_checkpoint_of_another_run_is_refused(saved, key, value, differs):
     other = Checkpoint(saved.folder, {**CONFIG, key: value})
     with pytest.raises(CheckpointError, match=f"of another run: {differs} was"):
         other.load(State)

@@ -58,7 +58,7 @@ def test_lines_have_null_for_what_was_not_measured_and_measures_among_the_keys(c
     ("place", "of_devices"),
     [(0, False), (1, True), (3, False), (8, False), (8, True), (20, True)],
 )
-def test_a_resumed_run_leaves_nothing_of_writes_that_were_killed(
+def test_a_resumed_run_leaves_nothing_of_killed_writes(
     run_small, tmp_path, monkeypatch, place, of_devices
 ):
     asked = ["strategy=ditto", "resume=true"]
@@ -149,9 +149,7 @@ def test_the_first_line_of_config_yaml_is_a_shell_command(tmp_path):
     assert repeated.resolved == again.resolved | {"resume": False}
 
 
-def test_a_second_process_waits_for_the_folder_and_then_refuses_to_use_it(
-    config, monkeypatch
-):
+def test_a_second_process_waits_for_the_folder_and_refuses_it(config, monkeypatch):
     code = (
         "import sys; from filelock import FileLock;"
         f"lock = FileLock('{config.output_dir}/.lock'); lock.acquire();"
@@ -198,9 +196,7 @@ SAME = ["rounds=9", "workers=2", "engine=inprocess", "system.message_timeout=9"]
 
 @pytest.mark.parametrize("other", [*OTHER, *SAME])
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_run_goes_on_with_its_own_settings_from_its_first_message_on(
-    other, resume, tmp_path
-):
+def test_a_run_goes_on_with_its_own_settings_alone(other, resume, tmp_path):
     options = [f"output_dir={tmp_path}", "strategy=fedavg", "strategy.weighting=plain"]
     options += ["privacy=local", "model=mlp"]
     token = stopped(compose_config([*options, "privacy.noise_multiplier=0.01"]))

@@ -47,6 +47,7 @@ from cfl_flower.types import (
 RUN = "a" * 32
 SUMS = SumSpec((0,), by_samples=False, masked=True)
 MODEL = np.ones(4, np.float32)
+EVERYONE = list(range(6))
 
 
 def batch_of(phase: str, round: int, plan: Plan, model: Vector) -> TaskBatch:
@@ -65,6 +66,8 @@ class Site:
         secrets = [own, *(bytes([place] * 32) for place in range(1, 1 + others))]
         self.secrets = sorted(secrets, key=public_key)
         self.place = self.secrets.index(own)
+        self.fewer = [p for p in EVERYONE if p != (self.place + 1) % 6]
+        """The places of all but one other."""
         self.node = found
         self.model = MODEL
 
@@ -269,8 +272,7 @@ def test_in_a_round_it_answers_to_one_list_of_groups(site):
 
 def test_it_opens_the_sum_of_those_that_sent(site):
     sums = site.trained()
-    senders = [place for place in range(6) if place != (site.place + 1) % 6]
-    answer = site.reveal(sums, senders)
+    answer = site.reveal(sums, site.fewer)
     assert answer.error is None
     (told,) = Revealed.read(answer.metrics[REVEAL])
     assert sorted(len(share) for share in told.shares) == [0, 16, 16, 16, 16]
@@ -279,22 +281,19 @@ def test_it_opens_the_sum_of_those_that_sent(site):
 
 def test_it_reads_the_shares_of_one_result(site):
     sums = site.trained()
-    everyone = list(range(6))
-    assert site.reveal(sums, everyone).error is None
+    assert site.reveal(sums, EVERYONE).error is None
     # The same senders, and what they encrypted for another result.
-    error = site.reveal(sums, everyone).error
+    error = site.reveal(sums, EVERYONE).error
     assert error == ("refused", "it was asked for other shares with this salt before")
 
 
 def test_of_requests_at_once_one_is_answered(site, tmp_path):
-    everyone = list(range(6))
-    fewer = [place for place in everyone if place != (site.place + 1) % 6]
     for round in range(1, 6):
         sums = site.trained(round)
         with ThreadPoolExecutor(2) as pool:
             answers = [
                 pool.submit(site.reveal, sums, senders, round, round)
-                for senders in (everyone, fewer)
+                for senders in (EVERYONE, site.fewer)
             ]
             errors = [answer.result().error for answer in answers]
         assert errors.count(None) == 1
@@ -302,13 +301,12 @@ def test_of_requests_at_once_one_is_answered(site, tmp_path):
 
 def test_it_opens_one_sum_in_a_round(site):
     sums = site.trained()
-    assert site.reveal(sums, list(range(6))).error is None
-    fewer = [place for place in range(6) if place != (site.place + 1) % 6]
-    error = site.reveal(sums, fewer).error
+    assert site.reveal(sums, EVERYONE).error is None
+    error = site.reveal(sums, site.fewer).error
     assert error == ("refused", "it signed other senders in this round before")
     # Nor after the server died, and asked for the round once more.
     assert not site.refusal(sums, 1, site.task(salt=9))
-    assert site.reveal(sums, fewer, salt=9).error == error
+    assert site.reveal(sums, site.fewer, salt=9).error == error
 
 
 @pytest.mark.parametrize(
@@ -333,14 +331,13 @@ def test_it_opens_no_sum_of_others_or_of_few(site, senders, why):
 
 
 def test_it_reveals_nothing_of_a_round_without_its_result(site):
-    everyone = list(range(6))
     untrained = site.sums(secure_sums=True)
     told = "it sent no result to these groups in this round"
-    assert site.reveal(untrained, everyone).error == ("refused", told)
+    assert site.reveal(untrained, EVERYONE).error == ("refused", told)
     sums = site.trained(round=2)
-    assert site.reveal(sums, everyone, round=1, salt=2).error == ("refused", told)
-    assert site.reveal(sums, everyone, round=2, salt=1).error == ("refused", told)
-    assert site.reveal(sums, everyone, round=2, salt=2).error is None
+    assert site.reveal(sums, EVERYONE, round=1, salt=2).error == ("refused", told)
+    assert site.reveal(sums, EVERYONE, round=2, salt=1).error == ("refused", told)
+    assert site.reveal(sums, EVERYONE, round=2, salt=2).error is None
 
 
 FORGED: dict[str, Callable[[list[bytes]], list[bytes]]] = {
@@ -354,24 +351,21 @@ FORGED: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 @pytest.mark.parametrize("kind", FORGED)
 def test_it_reveals_nothing_until_enough_have_signed_the_same_list(kind, site):
     sums = site.trained()
-    everyone = list(range(6))
-    error = site.reveal(sums, everyone, forge=FORGED[kind]).error
+    error = site.reveal(sums, EVERYONE, forge=FORGED[kind]).error
     told = "too few of the senders have signed that they are the senders"
     assert error == ("refused", told)
-    one_lost = site.reveal(sums, everyone, forge=lambda signed: [b"", *signed[1:]])
+    one_lost = site.reveal(sums, EVERYONE, forge=lambda signed: [b"", *signed[1:]])
     assert one_lost.error is None
 
 
 def test_signatures_of_another_list_are_none(site):
     sums = site.trained()
-    everyone = list(range(6))
-    fewer = [place for place in everyone if place != (site.place + 1) % 6]
     others = site.others(1)
 
     def of_others(signed: list[bytes]) -> list[bytes]:
-        return [others[place].sign(fewer) for place in everyone]
+        return [others[place].sign(site.fewer) for place in EVERYONE]
 
-    error = site.reveal(sums, everyone, forge=of_others).error
+    error = site.reveal(sums, EVERYONE, forge=of_others).error
     assert error is not None
     assert "too few" in error[1]
 
@@ -379,9 +373,7 @@ def test_signatures_of_another_list_are_none(site):
 @pytest.mark.parametrize("first", [5, 6])
 def test_it_signs_one_list_of_senders_for_a_model(first, site):
     """Not in a later round either: the difference would be a single result."""
-    everyone = list(range(6))
-    fewer = [place for place in everyone if place != (site.place + 1) % 6]
-    lists = {5: fewer, 6: everyone}
+    lists = {5: site.fewer, 6: EVERYONE}
     sums = site.trained(1)
     assert site.reveal(sums, lists[first]).error is None
     sums = site.trained(2)

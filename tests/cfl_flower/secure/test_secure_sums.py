@@ -1,7 +1,7 @@
 """privacy.secure_sums in whole runs: the same numbers, and nothing but sums to read."""
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -27,6 +27,7 @@ from simulations.engines.inprocess import InProcessGrid
 
 MANY = ["clients=30", "participants=24"]
 SECURE = "privacy.secure_sums=true"
+EVERYONE = [*("strategy=fedavg", SECURE, "participants=12", "rounds=1", "drift=none")]
 RUNS = {
     "fedavg": ["strategy=fedavg"],
     "fielding": ["strategy=fielding", "strategy.scan.largest=6", *MANY],
@@ -46,35 +47,41 @@ RUNS = {
 class Devices(InProcessGrid):
     """Devices of their own, whose replies of a phase can be looked at and changed."""
 
-    def __init__(self, folder: Path, count: int, **own: Any) -> None:
+    def __init__(self, folder: Path, count: int = 12, **own: Any) -> None:
         configs = [
             {"client-id": client, "state-dir": str(folder / f"device-{client}"), **own}
             for client in range(count)
         ]
         super().__init__(configs)
-        self.asked: list[Message] = []
         self.trained: list[RecordDict] = []
         self.left: list[RecordDict] = []
         self.tell: Callable[[Message], None] = lambda message: None
-        self.change: Callable[[Message], Message] = lambda reply: reply
-        self.revealed: list[RecordDict] = []
-        self.change_revealed: Callable[[Message], Message] = lambda reply: reply
+        """Changes what a device is asked in training."""
+        self.change: Callable[[RecordDict, str], None] = lambda content, phase: None
+        """Changes what a device answers in a phase."""
 
     def answer(self, message: Message) -> Message:
-        self.asked.append(message)
-        if message.metadata.message_type == "train":
+        phase = message.metadata.message_type
+        if phase == "train":
             self.tell(message)
         reply = super().answer(message)
-        if message.metadata.message_type != "query.identify":
+        if phase != "query.identify":
             self.left.append(deepcopy(reply.content))
-        if message.metadata.message_type == "train":
+        if phase == "train":
             self.trained.append(deepcopy(reply.content))
-            return self.change(reply)
-        rows = str(reply.content.config_records.get("answers", {}).get("rows"))
-        if REVEAL in rows:
-            self.revealed.append(deepcopy(reply.content))
-            return self.change_revealed(reply)
+        self.change(reply.content, phase)
         return reply
+
+
+def row_of(content: RecordDict) -> list[Any]:
+    """Return the only row of an answer: client, count, loss, metrics, and others."""
+    record = content.config_records.get("answers", {"rows": "[]"})
+    rows: list[list[Any]] = json.loads(str(record["rows"]))
+    return rows[0] if rows else [None] * 4
+
+
+def write_row(content: RecordDict, *rows: list[Any]) -> None:
+    content.config_records["answers"]["rows"] = json.dumps(rows)
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +91,7 @@ def wait_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_devices_behind_masks_give_the_numbers_of_a_simulation(
+def test_masked_devices_give_the_numbers_of_a_simulation(
     name, run_small, undisturbed, tmp_path
 ):
     options = ["rounds=2", "drift.rounds=[2]", *RUNS[name]]
@@ -112,116 +119,106 @@ def test_devices_behind_masks_give_the_numbers_of_a_simulation(
 def test_with_a_quarter_lost_the_means_are_those_of_the_others(run_small, tmp_path):
     options = ["strategy=fedavg", "participants=12", "drift=none", "rounds=1"]
     lost = {1, 4, 9}
-    masked = Devices(tmp_path / "masked", 12)
-    masked.change = lose_in_first_round(masked, lost)
+    masked = Devices(tmp_path / "masked")
+    lose_in_first_round(masked, lost)
     behind = run_small(*options, SECURE, folder="masked", grid=masked)
-    plain = Devices(tmp_path / "plain", 12)
-    plain.change = lose_in_first_round(plain, lost)
+    plain = Devices(tmp_path / "plain")
+    lose_in_first_round(plain, lost)
     shown = run_small(*options, folder="plain", grid=plain)
     assert {f["client"] for f in behind.rounds[0]["failures"]} == lost
     assert behind.rounds[0]["loss"] == pytest.approx(shown.rounds[0]["loss"], rel=1e-5)
     # One more, and it is too small a part of the group.
-    fewer = Devices(tmp_path / "fewer", 12)
-    fewer.change = lose_in_first_round(fewer, lost | {2})
+    fewer = Devices(tmp_path / "fewer")
+    lose_in_first_round(fewer, lost | {2})
     run = run_small(*options, SECURE, folder="fewer", grid=fewer)
     reasons = [f["reason"] for f in run.rounds[0]["failures"]]
     assert sorted(reasons) == ["incomplete"] * 8 + ["shape"] * 4
 
 
-def lose_in_first_round(
-    grid: Devices, clients: set[int]
-) -> Callable[[Message], Message]:
-    """Return what loses the first answers of some clients, masked, on their way."""
+def lose_in_first_round(grid: Devices, clients: set[int]) -> None:
+    """Lose the first answers of some clients, masked, on their way."""
     met: set[int] = set()
 
-    def lose(reply: Message) -> Message:
-        (answer,) = unpack_answers(reply.content)
-        if answer.client in clients - met:
-            met.add(answer.client)
-            del reply.content["answers"]
-        return reply
+    def lose(content: RecordDict, phase: str) -> None:
+        client = row_of(content)[0]
+        if phase == "train" and client in clients - met:
+            met.add(client)
+            del content["answers"]
 
-    return lose
-
-
-def test_a_round_of_which_nothing_is_left_is_no_end(run_small, tmp_path):
-    grid = Devices(tmp_path, 12)
-
-    def forge(reply: Message) -> Message:
-        (key, hidden) = next(iter(unpack_sums(reply.content).items()))
-        if len(grid.trained) == 1:
-            hidden.limbs[0, 0] += 1 << 60  # Somebody's sum is not what it should be.
-            array = reply.content.array_records["sums"]["0"]
-            array.data = array.data[: -hidden.limbs.nbytes] + hidden.limbs.tobytes()
-        assert key == (0, 0)
-        return reply
-
-    grid.change = forge
-    run = run_small("strategy=fedavg", SECURE, "rounds=1", grid=grid)
-    reasons = [each["reason"] for each in run.rounds[0]["failures"]]
-    assert reasons == ["incomplete"] * 6
-    # Its devices sign no other senders for that model: a server that goes on knows it.
-    options = ["strategy=fedavg", SECURE, "rounds=2", "resume=true"]
-    run = run_small(*options, grid=Devices(tmp_path, 12))
-    assert not run.rounds[1]["failures"]
-    assert run.rounds[1]["loss"] < run.rounds[0]["loss"]
+    grid.change = lose
 
 
 HUGE = (
     b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', 'fortran_order': False, "
     b"'shape': (2, 1125899906842624), }".ljust(128)
 )
-FORGED: dict[str, Callable[[RecordDict], None]] = {
+
+
+def garble(content: RecordDict) -> None:
+    """Write shares that no other device can read."""
+    texts: Any = content.config_records["shares"]["0"]
+    content.config_records["shares"]["0"] = [bytes(len(text)) for text in texts]
+
+
+def add(content: RecordDict) -> None:
+    """Send a sum that is not what it should be."""
+    ((key, hidden),) = unpack_sums(content).items()
+    assert key == (0, 0)
+    hidden.limbs[0, 0] += 1 << 60
+    array = content.array_records["sums"]["0"]
+    array.data = array.data[: -hidden.limbs.nbytes] + hidden.limbs.tobytes()
+
+
+def count(told: object) -> Callable[[RecordDict], None]:
+    """Return what tells another number of samples."""
+
+    def change(content: RecordDict) -> None:
+        row = row_of(content)
+        write_row(content, [row[0], told, *row[2:]])
+
+    return change
+
+
+SUMS = ("[[0,0,2,40]]", "[[0,0,1,1000000]]", "[]", "[" * 200_000)
+COUNTS = ("many", None, [3], {}, True, 2.5, float("nan"), 0, -1, 2**63)
+SPOILT: dict[str, tuple[Callable[[RecordDict], None], dict[str, int]]] = {
     **{
-        rows[:20]: lambda content, rows=rows: content["summed"].update(rows=rows)
-        for rows in ("[[0,0,2,40]]", "[[0,0,1,1000000]]", "[]", "[" * 200_000)
+        rows[:20]: (lambda c, rows=rows: c["summed"].update(rows=rows), {"shape": 1})
+        for rows in SUMS
     },
-    "a promise": lambda content: setattr(content["sums"]["0"], "data", HUGE),
-    "a name": lambda content: content["shares"].update({"9" * 5000: [b"x"]}),
-    "short shares": lambda content: content["shares"].update({"0": [b"x"] * 12}),
-    "a text": lambda content: content["shares"].update({"0": "text"}),
+    "a promise": (lambda c: setattr(c["sums"]["0"], "data", HUGE), {"shape": 1}),
+    "a name": (lambda c: c["shares"].update({"9" * 5000: [b"x"]}), {"shape": 1}),
+    "short": (lambda c: c["shares"].update({"0": [b"x"] * 12}), {"shape": 1}),
+    "a text": (lambda c: c["shares"].update({"0": "text"}), {"shape": 1}),
+    **{f"samples: {told}": (count(told), {"count": 1}) for told in COUNTS},
+    "shares of nothing": (garble, {"shape": 1, "incomplete": 11}),
+    "another sum": (add, {"incomplete": 12}),
 }
-"""What a device makes of its masked sum, or of its shares."""
+"""What the first device makes of its answer, and the failures of the round."""
 
 
-@pytest.mark.parametrize("forge", FORGED)
-def test_sums_and_shares_that_make_no_sense_cost_their_result(
-    forge, run_small, tmp_path
-):
-    grid = Devices(tmp_path, 12)
+@pytest.mark.parametrize("kind", SPOILT)
+def test_a_spoilt_answer_costs_its_result_or_the_sum(kind, run_small, tmp_path):
+    grid = Devices(tmp_path)
+    spoil, reasons = SPOILT[kind]
 
-    def change(reply: Message) -> Message:
-        if len(grid.trained) == 1:
-            FORGED[forge](reply.content)
-        return reply
+    def change(content: RecordDict, phase: str) -> None:
+        if phase == "train" and len(grid.trained) == 1:
+            spoil(content)
 
     grid.change = change
-    options = ["strategy=fedavg", SECURE, "participants=12", "rounds=1"]
-    run = run_small(*options, grid=grid)
-    assert [each["reason"] for each in run.failures] == ["shape"]
+    run = run_small(*EVERYONE, grid=grid)
+    assert Counter(each["reason"] for each in run.failures) == reasons
     assert len(run.clients) == 12, "everyone is tested, with a model of the round"
-
-
-@pytest.mark.parametrize(
-    "count", ["many", None, [3], {}, True, 2.5, float("nan"), 0, -1, 2**63]
-)
-def test_a_device_behind_masks_that_counts_wrong_costs_itself(
-    count, run_small, tmp_path
-):
-    grid = Devices(tmp_path, 12)
-
-    def forge(reply: Message) -> Message:
-        if len(grid.trained) == 1:
-            answers = reply.content.config_records["answers"]
-            (row,) = json.loads(str(answers["rows"]))
-            answers["rows"] = json.dumps([[row[0], count, *row[2:]]])
-        return reply
-
-    grid.change = forge
-    run = run_small("strategy=fedavg", SECURE, "rounds=1", grid=grid)
-    reasons = [each["reason"] for each in run.rounds[0]["failures"]]
-    assert reasons == ["count"]
-    assert run.rounds[0]["participants"]
+    if spoil is garble:
+        (told,) = (f["detail"] for f in run.failures if f["reason"] == "shape")
+        assert "no other device of its group can read" in told
+    # Its devices sign no other senders for that model: a server that goes on knows it.
+    if spoil is add:
+        more = [*EVERYONE, "rounds=2", "resume=true"]
+        run = run_small(*more, grid=Devices(tmp_path))
+        assert not run.rounds[1]["failures"]
+        assert run.rounds[1]["loss"] < run.rounds[0]["loss"]
 
 
 def rate(header: Any, settings: Any) -> None:
@@ -240,10 +237,10 @@ VIEWS: dict[str, Callable[[Any, Any], None]] = {
 
 
 @pytest.mark.parametrize("view", [*VIEWS, "another model"])
-def test_sums_of_devices_that_were_told_different_things_stay_closed(
+def test_sums_of_devices_that_were_told_other_things_stay_closed(
     view, run_small, tmp_path
 ):
-    grid = Devices(tmp_path, 12)
+    grid = Devices(tmp_path)
     asked: list[int] = []
 
     def tell(message: Message) -> None:
@@ -267,7 +264,8 @@ def test_sums_of_devices_that_were_told_different_things_stay_closed(
     reasons = [each["reason"] for each in run.rounds[0]["failures"]]
     assert reasons == ([] if view == "nothing else" else ["incomplete"] * 6)
     # They have revealed all that they were asked for: it opens nothing.
-    assert len(grid.revealed) == 6
+    revealed = [each for each in grid.left if REVEAL in row_of(each)[3]]
+    assert len(revealed) == 6
 
 
 def test_clusters_with_too_few_participants_do_not_train(run_small):
@@ -296,9 +294,7 @@ def test_who_is_left_out_of_one_group_is_missing_in_its_others():
     ("unopened", "left"),
     [([], range(10)), ([(0, 2)], [8, 9]), ([(1, 0)], [8, 9]), ([(0, 3)], range(8))],
 )
-def test_a_sum_that_cannot_be_opened_takes_along_those_it_shares_clients_with(
-    unopened, left
-):
+def test_a_sum_that_stays_closed_takes_along_what_shares_its_clients(unopened, left):
     # Two clusters have model 0 in common, which is enough without the small one.
     models = [*[(1, 0)] * 6, *[(2, 0)] * 2, *[(3, 4)] * 2]
     tasks = [Task(client, each) for client, each in enumerate(models)]
@@ -327,16 +323,14 @@ def key_file(device: Path) -> Path:
 
 
 def test_a_device_with_another_secret_costs_the_others_nothing(run_small, tmp_path):
-    grid = Devices(tmp_path, 12)
+    grid = Devices(tmp_path)
 
-    def forget(reply: Message) -> Message:
+    def forget(content: RecordDict, phase: str) -> None:
         if len(grid.trained) == 6:
             key_file(tmp_path / "device-0").write_bytes(bytes(range(32)))
-        return reply
 
     grid.change = forget
-    options = ["strategy=fedavg", SECURE, "participants=12", "rounds=3", "drift=none"]
-    run = run_small(*options, grid=grid)
+    run = run_small(*EVERYONE, "rounds=3", grid=grid)
     reasons = [{f["reason"] for f in row["failures"]} for row in run.rounds]
     # Not connected until it has said anew who it is.
     assert reasons[1] == {"identity", "node"}
@@ -380,10 +374,8 @@ ALLOWED = {
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("options", STRICT, ids=" ".join)
-def test_devices_with_masks_of_their_own_accord_send_nothing_else_to_any_server(
-    options, run_small, tmp_path
-):
-    grid = Devices(tmp_path, 12, **{SECURE_SUMS: True})
+def test_strict_devices_send_nothing_else_to_any_server(options, run_small, tmp_path):
+    grid = Devices(tmp_path, **{SECURE_SUMS: True})
     shared = []
     if any("embedding" in each or "gradient" in each for each in options):
         np.save(tmp_path / "shared.npy", np.zeros(650, np.float32))
@@ -418,13 +410,11 @@ def counts_labels(metrics: Mapping[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("metrics", ["[macro_f1]", "[balanced_accuracy,calibration]"])
-def test_a_device_that_leaves_counts_out_is_tested_all_the_same(
-    metrics, run_small, tmp_path
-):
+def test_a_device_that_leaves_counts_out_is_tested(metrics, run_small, tmp_path):
     options = ["strategy=fedavg", "partition.validation=0.2", f"metrics={metrics}"]
     options += ["rounds=1", "drift=none"]
-    plain = run_small(*options, folder="plain", grid=Devices(tmp_path / "a", 12))
-    grid = Devices(tmp_path / "b", 12)
+    plain = run_small(*options, folder="plain", grid=Devices(tmp_path / "a"))
+    grid = Devices(tmp_path / "b")
     for node in list(grid.node_configs)[:5]:
         grid.node_configs[node][SECURE_SUMS] = True
     strict = run_small(*options, folder="strict", grid=grid)
@@ -436,33 +426,11 @@ def test_a_device_that_leaves_counts_out_is_tested_all_the_same(
     assert strict.rounds[0][name] is not None
 
 
-def test_devices_with_masks_of_their_own_accord_take_part_in_runs_that_have_them(
-    run_small, tmp_path
-):
+def test_strict_devices_take_part_in_runs_with_masks(run_small, tmp_path):
     grid = Devices(tmp_path, 30, **{SECURE_SUMS: True, LEAST_MEMBERS: 4})
     options = [*RUNS["fielding"], SECURE, "privacy.least_members=4", "rounds=2"]
     run = run_small(*options, grid=grid)
     assert not any(row["failures"] for row in run.rounds)
-
-
-def test_a_device_whose_shares_nobody_can_read_is_named(run_small, tmp_path):
-    grid = Devices(tmp_path, 12)
-
-    def forge(reply: Message) -> Message:
-        (answer,) = unpack_answers(reply.content)
-        if answer.client == 7:
-            texts = reply.content.config_records["shares"]["0"]
-            garbage = [bytes(len(text)) for text in texts]  # type: ignore[union-attr]
-            reply.content.config_records["shares"]["0"] = garbage
-        return reply
-
-    grid.change = forge
-    options = ["strategy=fedavg", SECURE, "participants=12", "rounds=1"]
-    run = run_small(*options, grid=grid)
-    failures = {f["client"]: f for f in run.rounds[0]["failures"]}
-    assert failures[7]["reason"] == "shape"
-    assert "no other device of its group can read" in failures[7]["detail"]
-    assert {f["reason"] for c, f in failures.items() if c != 7} == {"incomplete"}
 
 
 @pytest.mark.parametrize(
@@ -474,25 +442,20 @@ def test_a_device_whose_shares_nobody_can_read_is_named(run_small, tmp_path):
         ([], "missing"),
     ],
 )
-def test_a_device_that_signs_no_list_costs_the_others_nothing(
+def test_a_device_that_signs_nothing_costs_only_itself(
     signed, reason, run_small, tmp_path
 ):
-    options = ["strategy=fedavg", SECURE, "participants=12", "rounds=1", "drift=none"]
-    whole = run_small(*options, folder="whole", grid=Devices(tmp_path / "a", 12))
-    grid = Devices(tmp_path / "b", 12)
-    call = grid.answer
+    whole = run_small(*EVERYONE, folder="whole", grid=Devices(tmp_path / "a"))
+    grid = Devices(tmp_path / "b")
 
-    def forge(message: Message) -> Message:
-        reply = call(message)
-        record = reply.content.config_records.get("answers", {"rows": "[]"})
-        (row,) = json.loads(str(record["rows"])) or [None]
-        if row and row[0] == 7 and SIGNED in row[3]:
+    def forge(content: RecordDict, phase: str) -> None:
+        row = row_of(content)
+        if row[0] == 7 and SIGNED in row[3]:
             row[3][SIGNED] = "".join(signed)
-            record["rows"] = json.dumps([row] if signed else [])
-        return reply
+            write_row(content, *([row] if signed else []))
 
-    grid.answer = forge  # type: ignore[method-assign]
-    run = run_small(*options, folder="forged", grid=grid)
+    grid.change = forge
+    run = run_small(*EVERYONE, folder="forged", grid=grid)
     assert run.rounds[0]["loss"] == whole.rounds[0]["loss"]
     failures = [(f["client"], f["phase"], f["reason"]) for f in run.failures]
     assert failures == [(7, "query", reason)]
@@ -500,21 +463,18 @@ def test_a_device_that_signs_no_list_costs_the_others_nothing(
 
 @pytest.mark.parametrize("key", [bytes(32), None])
 def test_a_bad_or_copied_key_leaves_out_who_told_it_alone(key, run_small, tmp_path):
-    grid = Devices(tmp_path, 12)
-    call, keys = grid.answer, list[bytes]()
+    grid = Devices(tmp_path)
+    keys: list[Any] = []
 
-    def forge(message: Message) -> Message:
-        reply = call(message)
-        if message.metadata.message_type == "query.identify":
-            record = reply.content.config_records["identity"]
-            keys.append(record["key"])  # type: ignore[arg-type]
+    def forge(content: RecordDict, phase: str) -> None:
+        if phase == "query.identify":
+            record = content.config_records["identity"]
+            keys.append(record["key"])
             if record["client-id"] == 7:
                 record["key"] = keys[0] if key is None else key
-        return reply
 
-    grid.answer = forge  # type: ignore[method-assign]
-    options = ["strategy=fedavg", SECURE, "participants=12", "rounds=1"]
-    run = run_small(*options, grid=grid)
+    grid.change = forge
+    run = run_small(*EVERYONE, grid=grid)
     failed = {f["client"] for f in run.rounds[0]["failures"] if f["phase"] == "train"}
     assert failed == ({7} if key is None else set())
     trained = {
@@ -586,9 +546,7 @@ class Mortal(InProcessGrid):
 
 
 @pytest.mark.parametrize("away", [False, True])
-def test_no_device_adds_its_result_to_two_sums_of_a_round(
-    away, run_small, tmp_path, monkeypatch
-):
+def test_no_device_is_in_two_sums_of_a_round(away, run_small, tmp_path, monkeypatch):
     """Not even if another one is away, whose result would be their difference."""
     monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
     grid = Mortal(tmp_path)

@@ -122,9 +122,7 @@ def test_clients_without_data_keep_their_cluster(kind, make_context, monkeypatch
 
 
 @pytest.mark.parametrize(("times", "shifted"), [(1.22, False), (0.82, True)])
-def test_a_shift_is_a_share_of_the_samples_of_the_last_choice(
-    times, shifted, stream, make_context
-):
+def test_a_shift_is_a_share_of_the_last_samples(times, shifted, stream, make_context):
     # A change of a fifth of what there was, not of what there is.
     client = IFCAClient(context(make_context, 1, IFCA))
     counts = np.bincount(stream.view(2, 2).labels, minlength=10)

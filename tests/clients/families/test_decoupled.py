@@ -135,9 +135,7 @@ def test_fedpac_measures_before_and_aligns_after_its_classifier(equip):
         (FedFMClient, FedFMSettings),
     ],
 )
-def test_means_are_by_the_statistics_that_the_client_has_after_its_training(
-    kind, settings, make_context
-):
+def test_means_are_by_the_statistics_after_the_training(kind, settings, make_context):
     body = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.BatchNorm1d(6))
     model = FlatModel(Network(body, nn.Linear(6, 10)))
     initial = model.to_vector()

@@ -133,9 +133,7 @@ def alike(clients: int) -> list[Result]:
 
 
 @pytest.mark.parametrize(("significance", "one"), [(0.001, True), (0.0, False)])
-def test_clients_that_differ_by_chance_alone_are_one_cluster(
-    significance, one, tmp_path
-):
+def test_clients_that_differ_by_chance_are_one_cluster(significance, one, tmp_path):
     fielding = strategy(tmp_path, f"strategy.significance={significance}")
     fielding.welcome(1, alike(8))
     assert (len(fielding.state.models) == 1) is one

@@ -98,7 +98,7 @@ def three_clusters(folder: Path) -> StoCFL:
         ([None, None, None, None, 3, 3], [1, 1, 2, 2, 3, 3], [1, 2, 1], 2),
     ],
 )
-def test_drifted_clients_are_placed_by_the_clusters_before_the_drift(
+def test_drifted_clients_are_placed_by_the_old_clusters(
     now, clusters, models, moved, tmp_path
 ):
     method = three_clusters(tmp_path)

@@ -1,24 +1,112 @@
-"""FedEM's client against its paper."""
+"""Clients that mix models, against their papers."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 from cfl_flower.client.context import ClientContext
+from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import Mclr, initial_vector
 from cfl_flower.types import FloatArray, Vector
+from clients.apfl import APFLClient, next_alpha
 from clients.fedem import FedEMClient, mix_predictions, responsibilities
+from strategies.apfl import APFLSettings
 from strategies.fedem import FedEMSettings
 from tests.clients.conftest import MakeContext
+
+# APFL
+
+
+W0 = initial_vector(Mclr(), (1, 8, 8), 10, 0)
+W1 = initial_vector(Mclr(), (1, 8, 8), 10, 1)
+RATE = 0.1
+
+
+def apfl(make_context: MakeContext, round: int, **changes: Any) -> ClientContext:
+    """Return a context of APFL, in which all samples are one batch."""
+    local = LocalTraining(epochs=1, batch_size=999, learning_rate=RATE)
+    settings = replace(APFLSettings(local=local), **changes)
+    return replace(make_context(round), settings=settings)
+
+
+def gradient(stream: Stream, weights: Vector) -> Vector:
+    """Return the gradient of softmax regression on all samples of client 2."""
+    x, y = stream.view(2, 1).train()
+    flat = torch.from_numpy(weights.copy()).requires_grad_()
+    matrix, bias = flat[:640].view(10, 64), flat[640:]
+    cross_entropy(x.flatten(1) @ matrix.T + bias, y).backward()
+    assert flat.grad is not None
+    return flat.grad.numpy()
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"), [(0.5, 0.7), (0.1, 0.3), (0.95, 1.0), (-5.0, 0.0)]
+)
+def test_alpha_moves_against_its_gradient_within_0_and_1(start, expected):
+    # <v - w, g> = 2 * 1 - 1 * 4 = -2.
+    apart, along = torch.tensor([2.0, 1.0]), torch.tensor([1.0, -4.0])
+    assert next_alpha(start, apart, along, RATE) == pytest.approx(expected)
+
+
+def test_apfl_by_the_equations(stream, make_context):
+    first = apfl(make_context, 1)
+    (sent,), count, _ = APFLClient(first).fit([W0], {})
+    assert count == len(stream.view(2, 1).labels)
+    # The client starts from v = w, where the gradient of alpha is 0.
+    assert sent == pytest.approx(W0 - RATE * gradient(stream, W0), abs=1e-6)
+    v = W0 - RATE * 0.5 * gradient(stream, W0)
+    kept = first.state.load(2)
+    assert kept["model"] == pytest.approx(v, abs=1e-6)
+    assert kept["alpha"].tolist() == [0.5]
+
+    second = apfl(make_context, 2)
+    (sent,), _, _ = APFLClient(second).fit([W1], {})
+    slope = gradient(stream, 0.5 * v + 0.5 * W1)
+    assert sent == pytest.approx(W1 - RATE * gradient(stream, W1), abs=1e-6)
+    kept = second.state.load(3)
+    assert kept["model"] == pytest.approx(v - RATE * 0.5 * slope, abs=1e-6)
+    alpha = 0.5 - RATE * float((v - W1) @ slope)
+    assert 0 < alpha < 1
+    assert alpha != pytest.approx(0.5, abs=1e-3)
+    assert kept["alpha"] == pytest.approx([alpha], abs=1e-6)
+
+    mixture = alpha * kept["model"] + (1 - alpha) * W0
+    served = APFLClient(apfl(make_context, 2)).served([W0])
+    assert served == pytest.approx(mixture, abs=1e-6)
+    assert served.dtype == np.float32
+
+
+def test_alpha_stays_if_it_does_not_adapt(make_context):
+    for round, received in ((1, W0), (2, W1)):
+        context = apfl(make_context, round, adaptive=False, alpha=0.25)
+        APFLClient(context).fit([received], {})
+    assert context.state.load(3)["alpha"].tolist() == [0.25]
+
+
+def test_who_has_not_trained_is_served_the_global_model(make_context):
+    served = APFLClient(apfl(make_context, 1)).served([W1])
+    assert served == pytest.approx(W1, abs=1e-7)
+
+
+def test_both_models_are_counted_as_work(make_context):
+    context = apfl(make_context, 1)
+    _, count, _ = APFLClient(context).fit([W0], {})
+    assert context.model.passes == 2 * 3 * count
+
+
+# FedEM
+
 
 MODELS = [initial_vector(Mclr(), (1, 8, 8), 10, seed) for seed in range(2)]
 RATE = 0.1
 
 
-def prepare(make_context: MakeContext, round: int) -> ClientContext:
+def fedem(make_context: MakeContext, round: int) -> ClientContext:
     """Return a context of FedEM, in which all samples are one batch."""
     local = LocalTraining(epochs=1, batch_size=999, learning_rate=RATE)
     settings = FedEMSettings(local=local, components=2)
@@ -42,11 +130,11 @@ def test_a_component_without_a_share_stays_without():
     assert mixed.exp().numpy() == pytest.approx(np.array([[0.5, 0.5]]))
 
 
-def test_two_rounds_by_the_equations(stream, make_context):
+def test_fedem_by_the_equations(stream, make_context):
     x, y = stream.view(2, 1).train()
     mixture = np.array([0.5, 0.5])
     for round in (1, 2):
-        context = prepare(make_context, round)
+        context = fedem(make_context, round)
         trained, count, metrics = FedEMClient(context).fit(MODELS, {})
         assert (count, metrics) == (len(y), {})
         shares = [probabilities(model, x) for model in MODELS]
@@ -73,7 +161,7 @@ def test_two_rounds_by_the_equations(stream, make_context):
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_predictions_are_mixed(trained, stream, make_context):
-    context = prepare(make_context, 1)
+    context = fedem(make_context, 1)
     if trained:
         FedEMClient(context).fit(MODELS, {})
         mixture = context.state.load(2)["mixture"]
