@@ -76,10 +76,11 @@ check: $(TOOLS)  ## Formatting, lint, imports and types
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-docs: $(TOOLS)  ## Rewrite what pages draw from declarations: settings, counts, the scoreboard
+docs: $(TOOLS)  ## Rewrite what pages draw from declarations: settings, counts, the scoreboard, the track
 	$(BIN)/python -m tests.docs.settings_tables
 	$(BIN)/python -m tests.docs.facts
 	$(BIN)/python -m tests.docs.scoreboard
+	$(BIN)/python -m tests.docs.track
 
 site: $(SITE)  ## Build the documentation into build/site, all links checked
 	@mkdir -p build/pages

@@ -5,7 +5,6 @@
     python -m simulations.track my_method strategy.tau=2 --name my_method_2
     python -m simulations.track --all --streams concept label
     python -m simulations.track fedavg --first-seed 100 --name fedavg_again
-    python -m simulations.track --page docs/track        # write the page of all rows
 
 A method's learning rate is tuned for each stream, on validation samples and one seed;
 then come the track's seeds. Rows are written below `--output`, as JSON with their
@@ -35,7 +34,6 @@ from cfl_flower.settings import require
 from simulations.batch.jobs import Job
 from simulations.shell.terminal import Parser, command, make_error_console
 from simulations.study import Study, add_data, has_setting, read
-from simulations.tracking.page import show, write_page
 from simulations.tracking.rows import (
     ROWS,
     Protocol,
@@ -47,6 +45,7 @@ from simulations.tracking.rows import (
     row_path,
     write_row,
 )
+from simulations.tracking.table import show
 
 VALIDATION = "validation_accuracy"
 """What of a round the learning rate is chosen by."""
@@ -206,7 +205,6 @@ def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
     add("--first-seed", type=int, default=0, metavar="N", help="of the track's seeds")
     add("--output", type=Path, default=Path("outputs/track"))
     add_data(parser)
-    add("--page", type=Path, metavar="FOLDER", help="write the page of all rows there")
     parser.add_many_runs()
     options = parser.parse_intermixed_args(list(arguments))
     options.settings = [word for word in options.words if "=" in word]
@@ -284,10 +282,7 @@ def main(arguments: Sequence[str]) -> int:
     entries = run_track(track)
     make_rows(track, entries)
     rows = known_rows(track)
-    if options.page:
-        print(write_page(rows, protocol, options.page))
-    else:
-        show(rows, protocol, make_console(), options.markdown)
+    show(rows, protocol, make_console(), options.markdown)
     console = make_error_console()
     missing = [entry for entry in entries if entry.reason]
     for entry in missing:

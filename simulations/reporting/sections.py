@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import compress
 from operator import attrgetter
 
 from cfl_flower.analysis.baselines import (
@@ -28,6 +27,7 @@ from cfl_flower.analysis.drift_metrics import MEASURED as CHOSEN
 from cfl_flower.analysis.drift_metrics import Scores
 from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.analysis.scorecards import Table
+from cfl_flower.analysis.sweeps import name_settings
 from cfl_flower.types import Json
 from simulations.reporting.charts import PAPER, Chart, slug
 from simulations.reporting.curves import curves
@@ -65,8 +65,9 @@ class Stream:
     @property
     def title(self) -> str:
         """The data, in a few words."""
-        dataset, partition, drift, *_ = _describe(self.first)
-        return f"{dataset}, {partition}, under {drift}"
+        drift = _drift(self.first["drift"]["name"])
+        partition = self.first["partition"]["name"]
+        return f"{_dataset(self.first)}, {partition}, under {drift}"
 
     @property
     def subtitle(self) -> str:
@@ -198,14 +199,6 @@ ALL_MEASURED = MEASURED | {
 }
 
 
-def _describe(resolved: Mapping[str, Json]) -> list[str]:
-    """Return the data of a run: dataset, partition, drift and sizes."""
-    dataset = _dataset(resolved)
-    partition = resolved["partition"]["name"]
-    sizes = [f"{resolved[key]} {key}" for key in ("clients", "rounds")]
-    return [dataset, partition, _drift(resolved["drift"]["name"]), *sizes]
-
-
 def _dataset(resolved: Mapping[str, Json]) -> str:
     """Return the name of a dataset: that of its file, if it is one of a user's own."""
     dataset = resolved["dataset"]
@@ -216,19 +209,6 @@ def _drift(name: str) -> str:
     return "no drift" if name == "none" else f"drift {name}"
 
 
-def _differences(firsts: Sequence[Mapping[str, Json]]) -> list[str]:
-    """Tell streams of data apart by what differs, else by a number.
-
-    By the settings of a run of each.
-    """
-    described = [_describe(each) for each in firsts]
-    varying = [len(set(column)) > 1 for column in zip(*described, strict=True)]
-    words = [", ".join(compress(each, varying)) for each in described]
-    if len(set(words)) < len(words):
-        words = [f"{each} stream {n}".strip() for n, each in enumerate(words, 1)]
-    return words if len(words) > 1 else [""] * len(words)
-
-
 def divide(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> list[Stream]:
     """Divide runs into streams of data, and each of them into methods.
 
@@ -237,16 +217,17 @@ def divide(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> list[
     """
     if reference != REFERENCE_METHOD:
         require_reference([run.resolved for run in runs], reference)
-    found = by_stream(runs)
     # In an order that does not depend on that of the runs.
-    order = sorted(found, key=lambda name: (_describe(found[name][0].resolved), name))
-    words = _differences([found[name][0].resolved for name in order])
+    found = [some for _, some in sorted(by_stream(runs).items())]
+    words = name_settings([some[0] for some in found])
+    if len(set(words)) < len(words):
+        words = [f"{each} stream {n}".strip() for n, each in enumerate(words, 1)]
     streams = []
-    for number, name in enumerate(order, 1):
-        groups = group_seeds(found[name])
+    for number, (some, difference) in enumerate(zip(found, words, strict=True), 1):
+        groups = group_seeds(some)
         labels = sorted(groups, key=lambda label: _place(groups[label][0], label))
         lines = [Line(label, groups[label], 0) for label in labels]
-        streams.append(Stream(number, lines, words[number - 1], reference))
+        streams.append(Stream(number, lines, difference, reference))
     return _numbered(streams)
 
 

@@ -32,7 +32,7 @@ FLAGS = (
 """Short and long name, what it sets, and what that means."""
 
 
-UNKNOWN = re.compile(r"unrecognized arguments: (-+([\w-]+))(?:=(\S+))?")
+UNKNOWN = re.compile(r"unrecognized arguments: (-+[\w-]+)")
 """What argparse says of an option that there is not, such as ``--rounds 5``."""
 
 
@@ -87,14 +87,11 @@ class Parser(argparse.ArgumentParser):
         """Raise a `ConfigError`."""
         hint = "settings are written without dashes; " if self.takes_overrides else ""
         if unknown := UNKNOWN.match(message):
-            flag, name, value = unknown.groups()
+            flag = unknown[1]
             known = self._option_string_actions
             near = [it for it in known if it.startswith(flag) or f"{it}-" in flag]
             if near:
                 hint = f"did you mean {near[0]}? "
-            elif self.takes_overrides:
-                value = value or "".join(self.given[self.given.index(flag) + 1 :][:1])
-                hint += f"write {name.replace('-', '_')}={value}; "
         raise ConfigError(f"{message}; {hint}see --help")
 
     def add_overrides(self) -> None:
@@ -105,8 +102,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_overrides(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Read a command line with `overrides`, options before and behind them."""
-        self.given = list(arguments)
-        return self.parse_intermixed_args(self.given)
+        return self.parse_intermixed_args(list(arguments))
 
     def add_many_runs(self) -> None:
         """Add what commands of many runs share: jobs, Markdown and verbosity."""

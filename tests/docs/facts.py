@@ -24,9 +24,10 @@ from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.environment.plugins import CONF
 from simulations.papers.published import RESULTS, STATES, load_tables
 from simulations.track import ROWS
-from simulations.tracking.page import TUNED, TUNED_BASELINE, leads_on, ranks_of
 from simulations.tracking.rows import TrackRow, load_protocol, read_rows
+from simulations.tracking.table import leads_on, ranks_of
 from tests.docs.scoreboard import PAPERS, lines
+from tests.docs.track import TUNED, TUNED_BASELINE
 
 ROOT = CONF.parent
 

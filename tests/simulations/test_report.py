@@ -308,7 +308,7 @@ def test_runs_on_different_data_are_in_sections_of_their_own(
     links = [a["href"] for a in page.all("a")]
     assert links[:2] == ["#stream-1", "#stream-2"]
     words = [word for word in page.words if word.strip()]
-    assert {"drift regroup", "no drift"} < set(words[: words.index("Tables")])
+    assert {"drift=regroup", "drift=none"} < set(words[: words.index("Tables")])
     assert "under drift regroup and no drift on digits" in " ".join(page.words)
 
 

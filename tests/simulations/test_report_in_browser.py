@@ -138,7 +138,7 @@ def check_tabs(browser: webdriver.Chrome) -> None:
     show(browser, 1000, scheme="dark")
     one, two = all_of(browser, "[role=tabpanel]")
     tabs = all_of(browser, "[role=tablist] > [role=tab]")
-    assert [tab.text for tab in tabs] == ["drift regroup", "no drift"]
+    assert [tab.text for tab in tabs] == ["drift=regroup", "drift=none"]
     assert (one.is_displayed(), two.is_displayed()) == (True, False)
     tabs[0].send_keys(Keys.ARROW_RIGHT)
     assert browser.switch_to.active_element == tabs[1]

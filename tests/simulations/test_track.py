@@ -12,7 +12,6 @@ import pytest
 from cfl_flower.errors import ConfigError
 from simulations import track
 from simulations.tracking import rows
-from simulations.tracking.page import ranks_of, write_page
 from simulations.tracking.rows import (
     ROWS,
     StreamResult,
@@ -21,8 +20,8 @@ from simulations.tracking.rows import (
     read_row,
     read_rows,
 )
-
-DOCS = Path(__file__).parents[2] / "docs" / "track"
+from simulations.tracking.table import ranks_of
+from tests.docs.track import FOLDER, write_page
 
 SMALL = """
 version: 7
@@ -221,7 +220,7 @@ def test_the_page_in_docs_is_what_the_rows_say(tmp_path: Path) -> None:
     protocol = load_protocol()
     rows = read_rows(ROWS, protocol)
     written = write_page(rows, protocol, tmp_path)
-    assert written.read_bytes() == (DOCS / "README.md").read_bytes()
+    assert written.read_bytes() == (FOLDER / "README.md").read_bytes()
     ranks, streams = ranks_of(rows, protocol)
     assert ranks and set(streams) <= set(protocol.ranked)
 

@@ -25,54 +25,20 @@ HOSTS = {
     "2001:db8::1": "2001:db8::1",
     "[2001:db8::1]": "2001:db8::1",
     "2001:DB8:0::0:1": "2001:db8::1",
-    "münchen.example.org": "xn--mnchen-3ya.example.org",
-    "日本語.jp": "xn--wgv71a119e.jp",
-    "straße.de": "xn--strae-oqa.de",
     "xn--mnchen-3ya.example.org": "xn--mnchen-3ya.example.org",
     "a" * 63: "a" * 63,
     LONG: LONG,
 }
 """What people write, and what certificates have."""
 
-NO_HOSTS = {
-    "": '""',
-    " ": "a name such as",
-    "https://superlink.example.org": "write superlink.example.org without scheme",
-    "grpc://h:9092": "write h:9092 without scheme",
-    "superlink.example.org:9092": "superlink.example.org alone, without the port",
-    "[::1]:9092": "[::1] alone, without the port",
-    "10.0.0.5:80": "10.0.0.5 alone, without the port",
-    "10.0.0.5/24": "a name such as",
-    "2001:db8::/32": "a name such as",
-    "[10.0.0.5]": "the name or the address",
-    "10.0.0.256": "a name such as",
-    "10.0.5": "a name such as",
-    "010.0.0.5": "a name such as",
-    "::1::2": "a name such as",
-    "[::1": "a name such as",
-    "fe80::1%eth0": "by which devices call",
-    "0.0.0.0": "by which devices call",
-    "::": "by which devices call",
-    "a" * 64: "a name such as",
-    "é" * 70 + ".org": "Label too long",
-    ".".join(["a" * 60] * 5): "a name such as",
-    "a..b": "a name such as",
-    ".a": "a name such as",
-    "-a.org": "a name such as",
-    "a-.org": "a name such as",
-    'a"b': "a name such as",
-    "a'b": "a name such as",
-    "a b": "a name such as",
-    "a\nb": "a\\nb",
-    "a\x1b]0;b": "a name such as",
-    "user@host": "a name such as",
-    "host/path": "a name such as",
-    "host,other": "a name such as",
-    "☃.net": "not allowed",
-    "*": "a name such as",
-    "a.*.org": "a name such as",
-}
-"""What is none, and some words of the line."""
+NO_HOSTS = [
+    *("", " ", "https://superlink.example.org", "grpc://h:9092", "h.example.org:9092"),
+    *("[::1]:9092", "10.0.0.5:80", "10.0.0.5/24", "2001:db8::/32", "[10.0.0.5]"),
+    *("10.0.0.256", "10.0.5", "010.0.0.5", "::1::2", "[::1", "fe80::1%eth0"),
+    *("0.0.0.0", "::", "a" * 64, "é.org", ".".join(["a" * 60] * 5), "a..b", ".a"),
+    *("-a.org", "a-.org", 'a"b', "a'b", "a b", "a\nb", "a\x1b]0;b", "user@host"),
+    *("host/path", "host,other", "☃.net", "*", "a.*.org"),
+]
 
 PORTS = ["", ":", ":0", ":65536", ":99999", ":-1", ":+9", ":x", ":9 ", ":90.5", ":९०"]
 
@@ -91,10 +57,9 @@ def test_a_host_is_what_certificates_have(text: str, host: str, tmp_path: Path) 
         assert host in doctor.verify(made, tmp_path / "ca.pem", host)
 
 
-@pytest.mark.parametrize(("text", "told"), NO_HOSTS.items())
+@pytest.mark.parametrize("text", NO_HOSTS)
 def test_what_is_no_host_is_one_line_before_any_file(
     text: str,
-    told: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -103,10 +68,9 @@ def test_what_is_no_host_is_one_line_before_any_file(
     folder = str(tmp_path / "keys")
     assert keys.main([folder, f"--host={text}"]) == 2
     complaint = capsys.readouterr().err
-    assert re.fullmatch(r"cfl-flower error: --host=.*\n", complaint)
-    assert told in complaint
-    if "without the port" in told:
-        return
+    assert re.fullmatch(r"cfl-flower error: --host=.* a name such as .*\n", complaint)
+    if re.search(r":\d+$", text):
+        return  # with an address's port
     bare = ":" in text and not text.startswith("[")
     address = f"[{text}]:9092" if bare and "://" not in text else f"{text}:9092"
     for command in (
