@@ -15,7 +15,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from cfl_flower.config.compose import compose_config
-from simulations.reporting.charts import COLOURS, Chart, layer, number, save
+from simulations.reporting.charts import COLOURS, Chart, layer, number
 
 STREAMS = ("us_accidents", "flights", "employment")
 PICTURE = Path(__file__).with_name("images") / "streams.svg"
@@ -64,7 +64,7 @@ def main(picture: Path = PICTURE) -> None:
     }
     points = {key: of for key, of in marks.items() if key != "strokeDash"}
     layers = [layer("line", marks), layer("point", points, filled=True)]
-    save(Chart(rows, layers, 360).svg, picture)
+    picture.write_text(Chart(rows, layers, 360).svg, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import pandas as pd
 import yaml
 from markupsafe import Markup
 
-from cfl_flower.analysis.baselines import REFERENCE_METHOD
+from cfl_flower.analysis.baselines import REFERENCE_METHOD, require_reference
 from cfl_flower.analysis.drift_metrics import MEASURED
 from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
 from cfl_flower.analysis.scorecards import Table
@@ -42,7 +42,6 @@ from simulations import run as run_command
 from simulations.batch.jobs import at_once, carry_out
 from simulations.compare import (
     FOLDER,
-    check_reference,
     default_overrides,
     make_jobs,
     with_marks,
@@ -255,7 +254,7 @@ def compare(
     loud = Verbosity.QUIET if quiet else Verbosity.NORMAL
     with TURN:
         made = make_jobs(with_folder(asked, FOLDER, always=True))
-        check_reference(made, reference)
+        require_reference([job.config.resolved for job in made], reference)
         most = at_once([job.config for job in made], jobs)
         failures = carry_out(made, most, loud, "compare")
     begun = [Run(load_run(job.folder)) for job in made if job.rounds()]

@@ -215,12 +215,6 @@ def announce(jobs: Sequence[Job], arguments: Sequence[str], most: int = 1) -> No
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
 
 
-def check_reference(jobs: Sequence[Job], reference: str) -> None:
-    """Raise a `ConfigError` if nothing will be compared with the reference."""
-    if reference != REFERENCE_METHOD:
-        require_reference([job.config.resolved for job in jobs], reference)
-
-
 def again(jobs: Sequence[Job], arguments: Sequence[str]) -> str:
     """Return the command by which an interrupted comparison goes on."""
     root = str(root_of(jobs))
@@ -285,7 +279,7 @@ def main(arguments: Sequence[str]) -> int:
     overrides = with_folder(overrides, FOLDER, always=True)
     prepare()
     jobs = make_jobs(overrides)
-    check_reference(jobs, asked.reference)
+    require_reference([job.config.resolved for job in jobs], asked.reference)
     if asked.verbosity is not Verbosity.QUIET or asked.dry_run:
         most = at_once([job.config for job in jobs], asked.jobs)
         announce(jobs, [a for a in arguments if a != "--dry-run"], most=most)

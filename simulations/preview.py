@@ -1,17 +1,14 @@
-"""Who holds what, and when it changes, before any training: as text or as a picture.
+"""Who holds what, and when it changes, before any training.
 
     python -m simulations.preview drift=sudden partition=dirichlet
-    python -m simulations.preview drift=swap_all clients=1000 --output /tmp/swaps.svg
 
-Arguments are Hydra's overrides; ``--output`` also draws a picture: .png, .svg or .pdf.
-Exit codes as `simulations.run`.
+Arguments are Hydra's overrides. Exit codes as `simulations.run`.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from rich.columns import Columns as SideBySide
@@ -21,16 +18,9 @@ from rich.table import Table
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import make_console
-from cfl_flower.settings import require
 from cfl_flower.types import FloatArray
-from simulations.previewing.data_summary import (
-    CLIENTS,
-    Period,
-    Preview,
-    preview,
-    shares,
-)
-from simulations.shell.terminal import Parser, command, writable
+from simulations.periods import Period, Preview, preview, shares
+from simulations.shell.terminal import Parser, command
 
 FIRST_CLIENTS = 20
 """Clients in the text."""
@@ -68,7 +58,7 @@ def period_table(found: Preview) -> Table:
         table.add_column(f"clients whose\n{what} changed", justify="right")
     for which in ("smallest", "median", "largest"):
         table.add_column(f"{which}\nclient", justify="right")
-    left_out = len(found.starts) - len(found.periods)
+    left_out = found.total - len(found.periods)
     for period in found.periods:
         if left_out and period is found.periods[-1]:
             table.add_row(f"… {left_out:,} periods left out")
@@ -116,31 +106,12 @@ def show(
     console.print(SideBySide(tables, padding=(0, 4)))
 
 
-def parse_arguments(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
-    """Return the overrides, and the picture's path if there is to be one.
-
-    Raises `ConfigError`.
-    """
-    parser = Parser("preview", __doc__)
-    parser.add_overrides()
-    parser.add_argument("--output", type=Path, help="a picture")
-    found = parser.parse_overrides(arguments)
-    if found.output is None:
-        return found.overrides, None
-    from simulations.reporting.charts import check_format
-
-    output: Path = found.output.expanduser()
-    check_format(output)
-    ok = output.parent.is_dir() and not output.is_dir()
-    require(ok, "--output", output, "a file in an existing folder")
-    return found.overrides, output
-
-
 @command
 def main(arguments: Sequence[str]) -> None:
-    """Print and draw a preview, and return the exit code."""
-    overrides, output = parse_arguments(arguments)
-    composed = compose_plain(overrides)
+    """Print a preview, and return the exit code."""
+    parser = Parser("preview", __doc__)
+    parser.add_overrides()
+    composed = compose_plain(parser.parse_overrides(arguments).overrides)
     # torch with the classes of all groups, once the keys are right.
     from cfl_flower.config.compose import check_settings
     from cfl_flower.config.warnings import find_warnings
@@ -148,18 +119,7 @@ def main(arguments: Sequence[str]) -> None:
 
     config = check_settings(composed)
     found = preview(open_stream(config), config.rounds)
-    title = headline(config)
-    console = make_console()
-    show(found, title, console, find_warnings(config))
-    if output:
-        from simulations.previewing.picture import draw
-        from simulations.reporting.charts import save
-
-        with writable("--output", output, "name another file"):
-            save(draw(found, title), output)
-        many = config.clients > CLIENTS
-        some = f" ({CLIENTS} of {config.clients:,} clients)" if many else ""
-        console.print(f"saved in {output}{some}", soft_wrap=True)
+    show(found, headline(config), make_console(), find_warnings(config))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 
 from rich.console import Console
 from rich.markup import escape
@@ -183,7 +182,8 @@ def make_tables(
     if any(column.key in each for column in MEASURES for each in every):
         what = "measures in %, means over the last ten tested rounds"
         found.append(score_table(what, scores, MEASURES))
-    found.append(score_table("cost" + _target(runs, scores), scores, COSTS))
+    aims = any(each["target"] is not None for each in every)
+    found.append(score_table("cost", scores, COSTS, TARGET if aims else ""))
     what = "clusters; churn: clients that change theirs in a round, in %"
     return [*found, score_table(what, scores, CLUSTERS)]
 
@@ -213,6 +213,10 @@ def find_failures(scores: Scores) -> list[str]:
 
 
 OWN_ROUNDS = " at each seed's own rounds"
+TARGET = (
+    f"target: the final accuracy of {REFERENCE_METHOD}, in %; speed-up: its time, "
+    "or rounds, until it stays there, divided by the method's"
+)
 
 
 def describe(run: SavedRun) -> str:
@@ -233,28 +237,6 @@ def _when(drifts: Sequence[int]) -> str:
     more = f", ... ({len(drifts)} in all)" if len(drifts) > MOST_DRIFTS else ""
     noun = "rounds" if len(drifts) > 1 else "round"
     return f" at {noun} {some}{more}"
-
-
-def _target(runs: Runs, scores: Scores) -> str:
-    """Describe the target accuracy, and what the speed-up is relative to."""
-    targets = []
-    units = set()
-    for seeds, row in zip(runs.values(), scores.values(), strict=True):
-        pairs = zip(seeds, row, strict=True)
-        own = [each for run, each in pairs if run.strategy == REFERENCE_METHOD]
-        if known := [each for each in own if each["target"] is not None]:
-            targets.append(100 * fmean(each["target"] for each in known))
-            timed = [each["seconds_to_reach"] is not None for each in known]
-            units |= {"device time" if each else "rounds" for each in timed}
-    if not targets:
-        return ""
-    unit = " or ".join(sorted(units))
-    speedup = f"speed-up: its {unit} until it stays there, divided by the method's"
-    final = f"the final accuracy of {REFERENCE_METHOD}"
-    if len(targets) == 1:
-        return f"; target: {targets[0]:.1f}%, {final}; {speedup}"
-    span = f"{min(targets):.1f} to {max(targets):.1f}%"
-    return f"; targets: {span}, {final} with the settings of the row; {speedup}"
 
 
 def _require_same_data(runs: Sequence[SavedRun]) -> None:

@@ -8,14 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import vl_convert
 from PIL import Image, ImageColor
 
-from cfl_flower.settings import require
 from cfl_flower.types import FloatArray
 
 Spec: TypeAlias = dict[str, Any]
@@ -29,7 +27,6 @@ PAPER = 670
 """The width of A4 within its margins, in pixels."""
 HALF = 325
 """That of a column of two."""
-FORMATS = (".png", ".svg", ".pdf")
 LEAST_PIXELS = 600
 """Of an image: what is scaled up in a page or by a printer is blurred."""
 # Paul Tol's "muted" scheme, which colour-blind readers can tell apart, and two more.
@@ -37,14 +34,10 @@ COLOURS = (
     *("#332288", "#CC6677", "#117733", "#DDCC77", "#88CCEE"),
     *("#882255", "#44AA99", "#999933", "#AA4499", "#6699CC", "#661100", "#DDDDDD"),
 )
-# Vega's schemes of these names, which it has for legends.
+# Vega's scheme of this name, which it has for legends.
 CIVIDIS = (
     *("#002051", "#11366c", "#3c4d6e", "#62646f", "#7f7c75"),
     *("#9a9478", "#bbaf71", "#e2cb5c", "#fce647"),
-)
-BLUES = (
-    *("#cfe1f2", "#bed8ec", "#a8cee5", "#8fc1de", "#74b2d7", "#5ba3cf"),
-    *("#4592c6", "#3181bd", "#206fb2", "#125ca4", "#0a4a90"),
 )
 GREY = "#767676"
 """Of references, axes and drifts: enough contrast on light and on dark grounds."""
@@ -140,32 +133,15 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def check_format(output: Path) -> None:
-    """Raise a `ConfigError` for a file of an unknown kind."""
-    known = output.suffix.lower() in FORMATS
-    require(known, "--output", output, f"a name that ends in {', '.join(FORMATS)}")
-
-
-def save(svg: str, path: Path) -> None:
-    """Write a picture as PNG, SVG or PDF, as the name says."""
-    kind = path.suffix.lower()
-    if kind == ".svg":
-        path.write_text(svg, encoding="utf-8")
-    elif kind == ".pdf":
-        path.write_bytes(vl_convert.svg_to_pdf(svg))
-    else:
-        path.write_bytes(vl_convert.svg_to_png(svg, scale=1.5))
-
-
-def image(table: FloatArray, span: Sequence[float], colours: Sequence[str]) -> str:
+def image(table: FloatArray, span: Sequence[float]) -> str:
     """Return a PNG, as an URL, with a colour for each number of a table; NaN is clear.
 
-    Colours are between those given, which are as far apart as the span's ends allow.
+    Colours are those of `gradient`, as far apart as the span's ends allow.
     """
     low, high = span
     shares = (np.nan_to_num(table, nan=low) - low) / (high - low)
-    places = np.linspace(0, 1, len(colours))
-    stops = np.array([ImageColor.getrgb(colour) for colour in colours])
+    places = np.linspace(0, 1, len(CIVIDIS))
+    stops = np.array([ImageColor.getrgb(colour) for colour in CIVIDIS])
     channels = [np.interp(shares, places, stops[:, channel]) for channel in range(3)]
     clear = np.where(np.isnan(table), 0, 255)
     pixels = np.stack([*channels, clear], axis=-1).round().astype(np.uint8)
@@ -183,19 +159,9 @@ def place(urls: Rows, x: Spec, y: Spec) -> Spec:
     return layer("image", {**sides, "url": {"field": "url"}}, urls, aspect=False)
 
 
-def grid(
-    table: FloatArray, span: Sequence[float], colours: Sequence[str], x: Spec, y: Spec
-) -> Spec:
-    """Return a table as an image that fills both axes, its first row on top."""
-    left, right = x["scale"]["domain"]
-    below, top = y["scale"]["domain"]
-    corners = {x["field"]: left, "end": right, y["field"]: top, "below": below}
-    return place([{**corners, "url": image(table, span, colours)}], x, y)
-
-
-def gradient(span: Sequence[float], scheme: str, kind: str, **legend: Any) -> Spec:
-    """Return a legend of the colours of an image, on a scale of a kind."""
-    scale = {"type": kind, "domain": list(span), "scheme": scheme}
+def gradient(span: Sequence[float], **legend: Any) -> Spec:
+    """Return a legend of the colours of an image."""
+    scale = {"type": "linear", "domain": list(span), "scheme": "cividis"}
     colour = {"field": "value", "type": "quantitative", "scale": scale}
     shown = {**colour, "legend": {"gradientLength": 200, "titleLimit": 0, **legend}}
     return layer("point", {"color": shown}, [{"value": span[1]}], opacity=0)

@@ -9,12 +9,10 @@ import numpy as np
 
 from cfl_flower.analysis.saved import SavedRun
 from simulations.reporting.charts import (
-    CIVIDIS,
     HALF,
     Chart,
     Spec,
     gradient,
-    grid,
     image,
     layer,
     number,
@@ -60,8 +58,9 @@ def client_accuracy(run: SavedRun) -> Chart:
     count, rounds = table.shape
     x = rounds_axis(0.5, rounds + 0.5)
     y = number("place", (count, 0), title="clients, by mean accuracy", grid=False)
-    legend = gradient((0, 1), "cividis", "linear", title=None, format=".0%")
-    drawn = grid(table[order], (0, 1), CIVIDIS, x, y)
+    legend = gradient((0, 1), title=None, format=".0%")
+    corners = {"round": 0.5, "end": rounds + 0.5, "place": 0, "below": count}
+    drawn = place([{**corners, "url": image(table[order], (0, 1))}], x, y)
     layers = [drawn, _mark_drifts(run, x), legend]
     return Chart([], layers, 300, tells=False, width=HALF)
 
@@ -79,7 +78,7 @@ def class_distances(run: SavedRun) -> Chart:
             "end": label % columns + 0.92,
             "place": label // columns + 0.15,
             "below": label // columns + 1,
-            "url": image(matrix, span, CIVIDIS),
+            "url": image(matrix, span),
             "class": f"class {label}",
         }
         for label, matrix in enumerate(matrices)
@@ -87,6 +86,6 @@ def class_distances(run: SavedRun) -> Chart:
     x = number("round", (0, columns), title=None, **NO_LABELS)
     y = number("place", (lines, 0), title=None, **NO_LABELS)
     name = {"x": x, "y": y, "text": {"field": "class"}}
-    legend = gradient(span, "cividis", "linear", title="distance")
+    legend = gradient(span, title="distance")
     layers = [place(rows, x, y), layer("text", name, rows, align="left", dy=-7), legend]
     return Chart([], layers, 60 + 80 * lines, tells=False, width=HALF)

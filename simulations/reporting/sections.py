@@ -215,8 +215,7 @@ def divide(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> list[
     Leads are over the method ``reference``. Raises `ConfigError` if runs of one seed of
     a stream saw different data, or if no run can be compared with the reference.
     """
-    if reference != REFERENCE_METHOD:
-        require_reference([run.resolved for run in runs], reference)
+    require_reference([run.resolved for run in runs], reference)
     # In an order that does not depend on that of the runs.
     found = [some for _, some in sorted(by_stream(runs).items())]
     words = name_settings([some[0] for some in found])

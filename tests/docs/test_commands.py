@@ -142,7 +142,7 @@ def check(command: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -
             cells = tables[said.table].cells(said.rows, said.methods)
             assert reproduce.Reproduction(said).job(cells[0], 0)
     elif command == "preview":
-        overrides, _ = preview.parse_arguments(arguments)
+        overrides = arguments
         compose_config(overrides)
     elif command == "report":
         assert report.parse(arguments).runs

@@ -27,7 +27,7 @@ from cfl_flower.data.worlds.partition import LabelGroups, Partition
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.data.worlds.view import View
 from cfl_flower.errors import ConfigError
-from simulations.previewing.data_summary import preview
+from simulations.periods import preview
 
 CLIENTS = 4
 

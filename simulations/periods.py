@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 ROWS = 12
 """Periods in the table."""
 
-ROUNDS = 200
-"""Rounds in the ribbon of the picture."""
-
-CLIENTS = 200
-"""Clients in the picture."""
-
 MOST_LATE = 5
 """Rounds of changes without effect that are named."""
 
@@ -86,15 +80,11 @@ class Preview(NamedTuple):
     """The numbers of a preview."""
 
     total: int
-    """Rounds of the run."""
-    starts: list[int]
-    """The first round of every period."""
+    """Periods of the run."""
     periods: list[Period]
     """At most `ROWS`, the last one included."""
     columns: Columns
     """What the samples are counted by."""
-    history: IntArray
-    """The true concepts in at most `ROUNDS` rounds, evenly, shape (clients, rounds)."""
     notes: list[str]
     """What a user should know, a line each."""
 
@@ -102,18 +92,6 @@ class Preview(NamedTuple):
     def ends(self) -> list[Period]:
         """The first period and the last, or the only one."""
         return [self.periods[0], *self.periods[1:][-1:]]
-
-
-def evenly(count: int, most: int) -> list[int]:
-    """Return at most so many of the numbers below ``count``, first and last included.
-
-    Examples
-    --------
-    >>> evenly(9, 3)
-    [0, 4, 8]
-    """
-    chosen = np.linspace(0, count - 1, min(count, most)).round()
-    return [int(number) for number in chosen]
 
 
 def shown_periods(count: int) -> list[int]:
@@ -174,16 +152,13 @@ def preview(stream: Stream, total: int) -> Preview:
     needed = sorted({*shown, *(number - 1 for number in shown if number)})
     # One after the other: the timeline keeps only a few.
     seen = {number: summary(stream, starts[number]) for number in needed}
-    sampled = [timeline.concepts(1 + place) for place in evenly(total, ROUNDS)]
     return Preview(
-        total,
-        starts,
+        total=len(starts),
         periods=[
             summarise(starts[number], ends[number], seen[number], seen.get(number - 1))
             for number in shown
         ],
         columns=Columns.of(stream.view(0, 1)),
-        history=np.stack(sampled, axis=1),
         notes=notes(stream, total),
     )
 
@@ -204,16 +179,6 @@ def notes(stream: Stream, total: int) -> list[str]:
     if arriving is not None:
         lines.append(say_share(arriving, total))
     return lines + stream.notes()
-
-
-def rows_by_concept(history: IntArray) -> IntArray:
-    """Return the clients of the picture by their first concept, then the later ones.
-
-    Sampled only when sorted: every fifth client by id would miss whole groups of those
-    that a drift chooses by id modulo 10.
-    """
-    order = np.lexsort(history.T[::-1])
-    return order[evenly(len(order), CLIENTS)]
 
 
 def shares(counts: IntArray) -> FloatArray:

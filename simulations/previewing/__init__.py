@@ -1,1 +1,0 @@
-"""What the data of a run are before it begins."""
