@@ -20,7 +20,7 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_014,
-    "cfl_flower/analysis": 904,
+    "cfl_flower/analysis": 905,
     "cfl_flower/client": 1_037,
     "cfl_flower/clustering": 416,
     "cfl_flower/communication": 1_342,
@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_192,
     "cfl_flower/secure": 658,
     "clients": 1_203,
-    "simulations": 4_279,
+    "simulations": 4_281,
     "strategies": 2_829,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
