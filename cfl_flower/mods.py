@@ -33,13 +33,23 @@ from flwr.app import (
 )
 from numpy.typing import ArrayLike
 
-from cfl_flower.client.drift_report import DriftReport, ReportRequest
+from cfl_flower.client.drift_report import HELD, DriftReport, ReportRequest
 from cfl_flower.clustering import representations
 from cfl_flower.settings import require
-from cfl_flower.types import FloatArray
+from cfl_flower.types import REPORT, FloatArray, IntArray, Vector
 
 ASK = "cfl-flower"
 """The name of the record with a question, of that with the answer, and of the state."""
+
+FIRST = f"{ASK}.first"
+"""The record of a node's state with the app's initial arrays."""
+
+NEAR = f"{ASK}.near"
+"""StoCFL's global model, beside that of a cluster; lambda is `NEAR_LAMBDA`'s."""
+
+NEAR_LAMBDA = "near-lambda"
+"""What a train that finds `NEAR` adds to its loss: half of it times the squared
+distance from these arrays."""
 
 FINE_TUNING = "fine-tuning-epochs"
 """What `fine_tune` puts into the config of train."""
@@ -53,6 +63,9 @@ NEW = -1
 Call: TypeAlias = Callable[[Message, Context], Message]
 App: TypeAlias = Callable[[Message, Context], Message]
 Mod: TypeAlias = Callable[[Message, Context, Call], Message]
+Labels: TypeAlias = Callable[[Context], ArrayLike]
+Describe: TypeAlias = Callable[[ConfigRecord, Context], tuple[Vector, int]]
+"""Returns what describes a node's data, as it was asked, and the number of samples."""
 
 
 def _question(message: Message, key: str) -> ConfigRecord | None:
@@ -61,7 +74,37 @@ def _question(message: Message, key: str) -> ConfigRecord | None:
     return asked if asked is not None and key in asked else None
 
 
-def label_histogram(labels: Callable[[Context], ArrayLike], classes: int) -> Mod:
+def _tested(message: Message) -> str | None:
+    """Return the name of the arrays that a message wants tested; None of another."""
+    if message.metadata.message_type != "evaluate":
+        return None
+    records = message.content.array_records.items()
+    return next((name for name, record in records if record), None)
+
+
+def _reports(kind: str, describe: Describe) -> Mod:
+    """Return a mod that reports what describes a node's data, when it changed."""
+
+    def mod(message: Message, context: Context, call_next: Call) -> Message:
+        asked: Any = _question(message, REPORT)
+        if asked is None or asked[REPORT] != kind:
+            return call_next(message, context)
+        content = message.content
+        del content[ASK]
+        if HELD not in asked:
+            # Who joins receives the app's initial arrays with the first question.
+            (context.state[FIRST],) = content.array_records.values()
+        reply = Message(RecordDict(), reply_to=message)
+        if asked["test"]:
+            reply = call_next(message, context)
+        answer = _report(*describe(asked, context), dict(asked), context)
+        reply.content[ASK] = ConfigRecord(answer)
+        return reply
+
+    return mod
+
+
+def label_histogram(labels: Labels, classes: int) -> Mod:
     """Return a mod that reports the share of each label, when it changed.
 
     ``labels(context)`` returns the labels of the samples that the node has now: whole
@@ -69,22 +112,34 @@ def label_histogram(labels: Callable[[Context], ArrayLike], classes: int) -> Mod
     not.
     """
 
-    def mod(message: Message, context: Context, call_next: Call) -> Message:
-        asked = _question(message, "representation")
-        if asked is None:
-            return call_next(message, context)
-        del message.content[ASK]
-        reply = Message(RecordDict(), reply_to=message)
-        if asked["test"]:
-            reply = call_next(message, context)
+    def describe(asked: ConfigRecord, context: Context) -> tuple[Vector, int]:
         own = read_labels(labels(context), classes)
-        reply.content[ASK] = ConfigRecord(_report(own, classes, dict(asked), context))
-        return reply
+        return representations.label_histogram(own, classes), len(own)
 
-    return mod
+    return _reports("label_histogram", describe)
 
 
-def read_labels(found: ArrayLike, classes: int) -> np.ndarray[Any, Any]:
+def embedding(embed: Callable[[ArrayRecord, Context], ArrayLike]) -> Mod:
+    """Return a mod that reports the mean of samples' embeddings, when it changed.
+
+    ``embed(arrays, context)`` returns an embedding of each sample that the node has
+    now, (n, D), by a network with the app's initial arrays: such as the outputs of its
+    last layer but one. The mean leaves the device.
+    """
+
+    def describe(asked: ConfigRecord, context: Context) -> tuple[Vector, int]:
+        found = np.asarray(embed(context.state.array_records[FIRST], context))
+        ok = found.ndim == 2 and found.dtype.kind in "fiu"
+        what = f"{found.dtype}{found.shape}"
+        require(ok, "embedding", what, "numbers, with a row for each sample")
+        mean = (found.sum(0) / max(len(found), 1)).astype(np.float32)
+        scaled = asked["distance"] == "cosine"
+        return representations.unit(mean) if scaled else mean, len(found)
+
+    return _reports("embedding", describe)
+
+
+def read_labels(found: ArrayLike, classes: int) -> IntArray:
     """Return labels as an array, shape (n,).
 
     Raises `ValueError` unless they are whole numbers from 0 to ``classes`` - 1.
@@ -93,30 +148,59 @@ def read_labels(found: ArrayLike, classes: int) -> np.ndarray[Any, Any]:
     whole = own.size == 0 or own.dtype.kind in "iu"
     if not whole or own.ndim != 1 or not ((own >= 0) & (own < classes)).all():
         raise ValueError(
-            f"label_histogram: labels={own.ravel()[:3].tolist()} are not allowed; "
-            f"return a list of whole numbers from 0 to {classes - 1}"
+            f"labels={own.ravel()[:3].tolist()} are not allowed; return a list of "
+            f"whole numbers from 0 to {classes - 1}"
         )
     return own.astype(np.int64)
 
 
 def _report(
-    own: np.ndarray[Any, Any], classes: int, asked: dict[str, Any], context: Context
+    now: Vector, count: int, asked: dict[str, Any], context: Context
 ) -> dict[str, Any]:
-    """Return the report on labels unless the server holds it, or it is tolerated."""
+    """Return a report unless the server holds it, or the change is tolerated."""
     request = ReportRequest.from_config(asked)
-    if request is None or (len(own) == 0 and request.held is not None):
+    if request is None or (count == 0 and request.held is not None):
         return {}
-    now = representations.label_histogram(own, classes)
     if representations.digest(now) == request.held:
         return {}
     kept: Any = context.state.config_records.get(ASK)
     last = None if kept is None else np.frombuffer(kept["reported"], np.float32)
-    known = last is not None and representations.digest(last) == request.held
-    if last is not None and known and abs(now - last).sum() <= request.tolerance:
-        return {}
-    report = DriftReport(now, len(own)).to_metrics()
-    context.state[ASK] = ConfigRecord({"reported": report["representation"]})
+    if last is not None and representations.digest(last) == request.held:
+        pair = last[None], now[None]
+        change = representations.distances(*pair, asked["distance"])[0, 0]
+        if change <= request.tolerance:
+            return {}
+    report = DriftReport(now, count).to_metrics()
+    context.state[ASK] = ConfigRecord({"reported": report[REPORT]})
     return report
+
+
+def label_shares(labels: Labels, classes: int, bias: str) -> Mod:
+    """Return a mod of an app's evaluate: it adds the log of a node's label shares.
+
+    It is added to the outputs of the model that is tested, as Menon et al. (ICLR 2021)
+    adjust logits: to the array ``bias``, of the last layer. The share of a label is
+    (n_y + 1) / (n + L). Nothing leaves the device.
+    """
+
+    def mod(message: Message, context: Context, call_next: Call) -> Message:
+        name = _tested(message)
+        if name is None:
+            return call_next(message, context)
+        arrays = message.content.array_records[name]
+        require(bias in arrays, "label_shares: bias", bias, f"one of {[*arrays]}")
+        before = arrays[bias].numpy()
+        ok = before.shape == (classes,)
+        require(ok, "label_shares: bias", before.shape, f"an array of ({classes},)")
+        own = read_labels(labels(context), classes)
+        counts = np.bincount(own, minlength=classes)
+        shares = (counts + 1) / (len(own) + classes)
+        shifted = (before + np.log(shares)).astype(before.dtype)
+        changed = ArrayRecord({**arrays, bias: Array(shifted)})
+        message.content = RecordDict({**message.content, name: changed})
+        return call_next(message, context)
+
+    return mod
 
 
 def choose_by_loss(
@@ -137,14 +221,15 @@ def choose_by_loss(
         content = message.content
         others = [content.pop(f"{ASK}.{k}") for k in range(1, asked["models"])]
         del content[ASK]
-        models: list[Any] = [content[asked["arrays"]], *others]
+        ((name, first),) = content.array_records.items()
+        models = [first, *others]
         tested = []
         for model in models:
-            message.content = RecordDict({**content, asked["arrays"]: model})
+            message.content = RecordDict({**content, name: model})
             tested.append(_test(evaluate(message, context), loss, asked["weight"]))
         losses, counts = np.array(tested).T
         chosen = int(np.nan_to_num(losses, nan=np.inf).argmin())
-        message.content = RecordDict({**content, asked["arrays"]: models[chosen]})
+        message.content = RecordDict({**content, name: models[chosen]})
         answer: dict[str, Any] = {"cluster": chosen}
         if "assigned" in asked:
             now = version(context) if version else ""
@@ -169,16 +254,16 @@ def fine_tune(train: App, epochs: int = 1) -> Mod:
 
     def mod(message: Message, context: Context, call_next: Call) -> Message:
         content = message.content
-        keys = [name for name, record in content.array_records.items() if record]
-        if message.metadata.message_type != "evaluate" or not keys:
+        name = _tested(message)
+        if name is None:
             return call_next(message, context)
         configs = content.config_records.items()
         told = {k: ConfigRecord({**each, FINE_TUNING: epochs}) for k, each in configs}
         message.content = RecordDict({**content, **told})
         trained = train(message, deepcopy(context)).content.array_records
         require(len(trained) == 1, "fine_tune: train", [*trained], "one ArrayRecord")
-        arrays = dict(zip(keys, trained.values(), strict=True))
-        message.content = RecordDict({**content, **arrays})
+        (arrays,) = trained.values()
+        message.content = RecordDict({**content, name: arrays})
         return call_next(message, context)
 
     return mod

@@ -19,6 +19,7 @@ METHODS = {
     "IFCA": "ifca",
     "Oracle": "oracle",
     "Static": "static",
+    "StoCFL": "stocfl",
 }
 """The modules of the methods that work with any ClientApp."""
 

@@ -8,111 +8,82 @@ of its own, `mods.ASK`, which an app without the mod does not look at.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
 from cfl_flower.client.drift_report import DriftReport, ReportRequest
-from cfl_flower.client.requests import EvaluateRequest
-from cfl_flower.clustering.representations import label_histogram
-from cfl_flower.clustering.similarity import nearest_group, sketch
+from cfl_flower.clustering.similarity import nearest_group, normalise, sketch
+from cfl_flower.communication.grid import PatientGrid
 from cfl_flower.communication.identity import last_sentence
+from cfl_flower.communication.partial_sums import add_result
 from cfl_flower.communication.results import Results
 from cfl_flower.dropin.layout import Layout, Others, middle
+from cfl_flower.dropin.terms import Terms
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.mods import ASK
+from cfl_flower.mods import ASK, NEAR, NEAR_LAMBDA
 from cfl_flower.seeding import generator
-from cfl_flower.types import ClientId, Failure, Plan, Result, Scalar, Task, Vector
+from cfl_flower.types import REPORT, ClientId, Failure, Plan, Result, Task, Vector
 
 log = logging.getLogger(__name__)
 
-Reseeded: TypeAlias = Callable[[int], ArrayRecord]
-"""Returns the app's initial arrays with another seed."""
+COLD_STARTS = {"pretrain", "directions", "represent"}
+"""What methods ask of nodes that the update of a training from the initial arrays
+answers: FlexCFL's first groups, and the choice of one; StoCFL's directions."""
 
-Concepts: TypeAlias = Callable[[int], Mapping[int, int]]
-"""Returns the cluster of each node in a round."""
-
-QUESTIONS = {"pretrain", "choose", "representation"}
-"""What a method asks nodes before a round."""
+MODS = {REPORT: "label_histogram or embedding", "choose": "choose_by_loss"}
+"""The mods that answer a method's question before a round, by the question."""
 
 
-@dataclass
 class Carrier:
     """Brings tasks to plain ClientApps. Stands where the engine has its `Fleet`."""
-
-    network: Grid
-    terms: FedAvg
-    """What a user says of messages: names of records, and who is tested."""
-    layout: Layout
-    initial: Vector
-    timeout: float
-    train_config: ConfigRecord
-    evaluate_config: ConfigRecord
-    seed: int = 0
-    classes: int = 0
-    """Labels that a mod counts; 0 if it has not said yet."""
-    settings: Any = None
-    """The method's, of which some are its clients'."""
-    reseeded: Reseeded | None = None
-    concepts: Concepts | None = None
-    others: Others = field(default_factory=dict)
-    clients: list[ClientId] = field(default_factory=list)
-    """The nodes that are there."""
-    replied: list[tuple[ClientId, RecordDict]] = field(default_factory=list)
-    """The valid replies of the phase, for the means of metrics."""
-    failures: list[Failure] = field(default_factory=list)
-    """Those of the round."""
-    reporting: set[ClientId] = field(default_factory=set)
-    """The nodes that have a mod."""
-    silent: set[ClientId] = field(default_factory=set)
-    """The nodes that have none, as their answers show."""
-
-    # What the engine asks of a fleet -------------------------------------------------
 
     simulated = False
     """Nodes come, go, and fail, as devices do."""
     summing_nodes = 0
     remedy = "fix the app, and start again (`resume`, if checkpoint= was set)"
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        terms: Terms,
+        arrays: ArrayRecord,
+        configs: dict[str, ConfigRecord],
+    ) -> None:
+        self.grid = PatientGrid(grid)
+        self.terms = terms
+        self.configs = configs
+        """What is sent with each task, by its verb."""
+        self.layout = Layout.of(arrays)
+        self.initial, self.others = self.layout.read(arrays)
+        self.clients: list[ClientId] = []
+        """The nodes that are there."""
         self.disputes: dict[ClientId, str] = {}
+        self.width = 2
+        """The numbers in what a mod reports of data."""
+        self.replied: list[tuple[ClientId, RecordDict]] = []
+        """The valid replies of the phase, for the means of metrics."""
+        self.failures: list[Failure] = []
+        """Those of the round."""
+        self.reporting: set[ClientId] = set()
+        """The nodes that have a mod."""
+        self._counters: list[Others] = []
+        self._silent: set[ClientId] = set()
         self._sent: dict[ClientId, tuple[Plan, Task]] = {}
-        self._early: dict[int, Message] = {}
-        self._trained_others: list[Others] = []
+        self._round = 1
 
-    @property
-    def grid(self) -> Carrier:
-        """The grid, which the carrier is, too."""
-        return self
-
-    def meanwhile(self, work: Callable[[], None]) -> None:
-        """Do some work now: there are no files to write."""
-        work()
-
-    def finish(self) -> None:
-        """Do nothing: nothing was left for later."""
-
-    def send_and_receive(
-        self, messages: list[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """Send messages and return the replies within Flower's timeout."""
-        if not messages:
-            return []
-        return self.network.send_and_receive(messages, timeout=self.timeout)
+    # What the engine asks of a fleet -------------------------------------------------
 
     def discover(self) -> None:
         """Find the nodes, and wait until there are enough, as FedAvg does."""
         terms = self.terms
         least = max(terms.min_available_nodes, terms.min_train_nodes, 1)
-        while len(nodes := list(self.network.get_node_ids())) < least:
-            log.info("%d nodes are connected, of at least %d", len(nodes), least)
-            time.sleep(1)
+        _, nodes = sample_nodes(cast(Grid, self.grid), least, 0)
         self.clients = [*sorted(nodes)]
 
     def host(self, client: ClientId) -> ClientId | None:
@@ -126,111 +97,105 @@ class Carrier:
         self.failures.append(failure)
         return failure
 
-    @property
-    def chosen(self) -> bool:
-        """Whether nodes that were asked last say which model they trained."""
-        return any(chooses(task) for _, task in self._sent.values())
-
     # Messages ------------------------------------------------------------------------
 
     def messages(self, phase: str, server_round: int, plan: Plan) -> list[Message]:
-        """Turn a plan into a message to each node that has to be asked."""
+        """Turn a plan into the messages to each node that has to be asked."""
+        self._round = server_round
         self._sent = {t.client: (plan, t) for t in plan.tasks if self.host(t.client)}
         tasks = [task for _, task in self._sent.values()]
-        if phase == "train":
-            return [self._to_train(server_round, plan, task) for task in tasks]
+        asked = plan.config.keys()
         if phase == "evaluate":
-            return self._tests(server_round, plan, tasks)
-        asked = plan.config
-        if self._is_cold_start(plan):
-            start = replace(plan, models=[self.initial])
-            extra = {"cold-start": True}
-            cold = [replace(task, models=(0,)) for task in tasks]
-            return [self._to_train(server_round, start, t, extra) for t in cold]
+            return self._tests(plan, tasks)
+        if phase == "train":
+            return [each for task in tasks for each in self._to_train(plan, task)]
+        if asked & COLD_STARTS:
+            cold = {"cold-start": True}
+            return [self._message("train", self.initial, t, extra=cold) for t in tasks]
         if "choose" in asked:
-            return [self._to_train(server_round, plan, task, {}) for task in tasks]
-        if ReportRequest.from_config(asked):
-            new = [task for task in tasks if task.client not in self._early]
-            return [self._question(server_round, plan, task) for task in new]
+            return [self._to_choose(plan, task, trains=False) for task in tasks]
+        if REPORT in asked:
+            new = [task for task in tasks if task.client not in self._silent]
+            return [self._to_report(plan, task, self.initial, False) for task in new]
         return []
 
-    def _is_cold_start(self, plan: Plan) -> bool:
-        """Return whether nodes train from the initial model, and compare updates."""
-        return bool({"pretrain", "directions"} & plan.config.keys())
-
-    def _to_train(
-        self,
-        server_round: int,
-        plan: Plan,
-        task: Task,
-        extra: dict[str, Any] | None = None,
-    ) -> Message:
-        """Return the message to a node that trains, or, with ``extra``, is asked."""
-        config = {**self.train_config, "server-round": server_round, **(extra or {})}
+    def _to_train(self, plan: Plan, task: Task) -> list[Message]:
+        """Return the message to a node that trains, or one for each of two models."""
+        if chooses(plan, task):
+            return [self._to_choose(plan, task, trains=True)]
         first, *others = [plan.models[number] for number in task.models]
-        question = None
-        if chooses(task):
-            question = {
-                **task.config,
-                "models": len(task.models),
-                "train": extra is None,
-                "round": server_round,
-                "arrays": self.terms.arrayrecord_key,
-                "weight": self.terms.weighted_by_key,
-                "delta": getattr(self.settings, "delta", 0.0),
-            }
-        message = self._message("train", first, config, task, question)
+        if not others:
+            return [self._message("train", first, task)]
+        # StoCFL's: its cluster's model, near the global one, and that one itself.
+        near = {NEAR_LAMBDA: self.terms.settings.regularisation}
+        message = self._message("train", others[0], task, extra=near)
+        message.content[NEAR] = self.layout.write(first, self.others)
+        return [message, self._message("train", first, task, group="1")]
+
+    def _to_choose(self, plan: Plan, task: Task, trains: bool) -> Message:
+        """Return the message to a node that tests models, and may train the best."""
+        first, *others = [plan.models[number] for number in task.models]
+        question = {
+            **task.config,
+            "models": len(task.models),
+            "train": trains,
+            "round": self._round,
+            "weight": self.terms.weighted_by_key,
+            "delta": getattr(self.terms.settings, "delta", 0.0),
+        }
+        message = self._message("train", first, task, question)
         for number, model in enumerate(others, start=1):
             arrays = self.layout.write(model, self.others)
             message.content[f"{ASK}.{number}"] = arrays
         return message
 
-    def _tests(self, number: int, plan: Plan, tasks: list[Task]) -> list[Message]:
+    def _tests(self, plan: Plan, tasks: list[Task]) -> list[Message]:
         """Return the messages to the nodes that test, and to those that may report."""
         terms = self.terms
-        asked = ReportRequest.from_config(plan.config) is not None
         count = max(int(len(tasks) * terms.fraction_evaluate), terms.min_evaluate_nodes)
-        count = min(count, len(tasks)) if EvaluateRequest.of(plan.config).test else 0
-        rng = generator(self.seed, "tested", number)
-        tested = set(rng.permutation(len(tasks))[:count].tolist())
+        order = generator(terms.seed, "tested", self._round).permutation(len(tasks))
+        tested = set(order[:count].tolist())
+        reporting = self.reporting if REPORT in plan.config else set[ClientId]()
         found = []
-        sent = {}
         for place, task in enumerate(tasks):
-            reports = asked and task.client in self.reporting
-            if not (place in tested or reports):
-                continue
-            sent[task.client] = (plan, task)
-            config = {**self.evaluate_config, "server-round": number}
-            model = plan.models[task.models[0]] if place in tested else None
-            question = {**plan.config, **task.config, "test": place in tested}
-            asks = question if reports else None
-            found.append(self._message("evaluate", model, config, task, asks))
-        self._sent = sent
+            tests = place in tested
+            model = plan.models[task.models[0]] if tests else None
+            if task.client in reporting:
+                found.append(self._to_report(plan, task, model, tests))
+            elif tests:
+                found.append(self._message("evaluate", model, task))
+        asked = [message.metadata.dst_node_id for message in found]
+        self._sent = {client: self._sent[client] for client in asked}
         return found
 
-    def _question(self, server_round: int, plan: Plan, task: Task) -> Message:
+    def _to_report(
+        self, plan: Plan, task: Task, model: Vector | None, tests: bool
+    ) -> Message:
         """Return a request to report. An app without the mod takes it for a test."""
-        config = {**self.evaluate_config, "server-round": server_round}
-        question = {**plan.config, **task.config, "test": False}
-        phase = "evaluate" if self.terms.fraction_evaluate else "train"
-        return self._message(phase, self.initial, config, task, question)
+        terms = self.terms
+        distance = terms.settings.distance
+        question = {**plan.config, **task.config, "distance": distance, "test": tests}
+        verb = "evaluate" if terms.fraction_evaluate else "train"
+        return self._message(verb, model, task, question)
 
     def _message(
         self,
-        phase: str,
+        verb: str,
         model: Vector | None,
-        config: dict[str, Any],
         task: Task,
-        question: dict[str, Any] | None = None,
+        question: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        group: str = "0",
     ) -> Message:
         arrays = ArrayRecord()
         if model is not None:
             arrays = self.layout.write(model, self.others)
+        config: Any = {**self.configs[verb], "server-round": self._round}
         content = RecordDict({self.terms.arrayrecord_key: arrays})
-        content[self.terms.configrecord_key] = ConfigRecord(config)
+        content[self.terms.configrecord_key] = ConfigRecord({**config, **(extra or {})})
         if question is not None:
-            content[ASK] = ConfigRecord(question)
-        return Message(content, int(task.client), phase)
+            content[ASK] = ConfigRecord(dict(question))
+        return Message(content, int(task.client), verb, group_id=group)
 
     # Replies -------------------------------------------------------------------------
 
@@ -238,22 +203,24 @@ class Carrier:
         """Turn replies into results and failures, trusting nothing."""
         results = Results()
         self.replied = []
-        by_node = {reply.metadata.src_node_id: reply for reply in replies}
-        if phase == "query":
-            by_node = self._early | by_node
-            self._early = {}
-        self._trained_others = []
+        self._counters = []
+        found = {(e.metadata.src_node_id, e.metadata.group_id): e for e in replies}
         for client, (plan, task) in self._sent.items():
-            reply = by_node.get(int(client))
+            groups = map(str, range(max(1, len(plan.reply))))
+            own = [found.get((int(client), group)) for group in groups]
             try:
-                results.append(self._read(phase, plan, task, reply))
+                result = self._read(phase, plan, task, own)
+                if plan.sum_spec is not None:
+                    add_result(results.sums, task, result, plan.sum_spec)
+                    result = replace(result, arrays=[])
+                results.append(result)
             except InvalidResultError as error:
                 failure = self.fail(client, phase, error)
                 # Who cannot test goes on training: FedAvg does not end there, either.
                 if phase != "evaluate":
                     results.failures.append(failure)
-        if self._trained_others:
-            self.others = middle(self._trained_others)
+        if self._counters:
+            self.others = middle(self._counters)
         self._leave_out_odd_metrics(phase)
         results.sort_by_client()
         return results
@@ -264,125 +231,140 @@ class Carrier:
         Flower's means of metrics need those of all nodes to be alike.
         """
         forms = [metric_form(content) for _, content in self.replied]
-        usual = max(forms, key=forms.count, default=frozenset())
+        usual = max(forms, key=forms.count, default=None)
         pairs = list(zip(forms, self.replied, strict=True))
         self.replied = [replied for form, replied in pairs if form == usual]
         for form, (client, _) in pairs:
-            if form == usual:
-                continue
-            names = sorted({name for name, _ in form ^ usual})
-            detail = f"{names} are other ones, or longer, than most nodes send"
-            self.fail(client, phase, InvalidResultError("metrics", detail))
+            if form != usual:
+                names = sorted({name for name, _ in form ^ (usual or form)})
+                detail = f"{names} are other ones, or longer, than most nodes send"
+                self.fail(client, phase, InvalidResultError("metrics", detail))
 
     def _read(
-        self, phase: str, plan: Plan, task: Task, reply: Message | None
+        self, phase: str, plan: Plan, task: Task, replies: list[Message | None]
     ) -> Result:
-        """Return what a node's reply says, or raise `InvalidResultError`."""
+        """Return what a node's replies say, or raise `InvalidResultError`."""
         client = task.client
-        if phase == "query" and not QUESTIONS & plan.config.keys():
+        asked = plan.config.keys()
+        if phase == "evaluate":
+            return self._tested(client, content_of(replies[0]))
+        if phase == "train" or asked & COLD_STARTS:
+            contents = [content_of(reply) for reply in replies]
+            return self._trained(phase, plan, task, contents)
+        question = next((each for each in MODS if each in asked), None)
+        if question is None:
             # How many samples there are, nodes say when they have trained.
             return Result(client, 1)
-        if reply is None:
-            raise InvalidResultError("node", "it has left, or did not answer in time")
-        if reply.has_error():
-            raise InvalidResultError("node", last_sentence(reply))
-        content = reply.content
-        if phase == "query" and ReportRequest.from_config(plan.config):
-            return Result(client, 1, metrics=self._first_report(client, content))
-        if phase == "query" and not self._is_cold_start(plan):
-            return Result(client, 1, metrics=self._choice(client, content))
-        if phase == "evaluate":
-            metrics: dict[str, Any] = dict(content.config_records.get(ASK, {}))
-            if not content.metric_records:
-                return Result(client, 0, metrics=metrics)
-            count = self.samples(content)
-            self.replied.append((client, content))
-            return Result(client, count, metrics=metrics)
-        return self._trained(phase, plan, task, content)
+        content = RecordDict()
+        if client not in self._silent:
+            content = content_of(replies[0])
+        return Result(client, 1, metrics=self._said(client, content, question))
+
+    def _tested(self, client: ClientId, content: RecordDict) -> Result:
+        """Return a test, or a report without one."""
+        metrics: dict[str, Any] = dict(content.config_records.get(ASK, {}))
+        if not content.metric_records:
+            return Result(client, 0, metrics=metrics)
+        count = self._samples(content)
+        self.replied.append((client, content))
+        return Result(client, count, metrics=metrics)
 
     def _trained(
-        self, phase: str, plan: Plan, task: Task, content: RecordDict
+        self, phase: str, plan: Plan, task: Task, contents: list[RecordDict]
     ) -> Result:
-        count = self.samples(content)
-        records = list(content.array_records.values())
-        if len(records) != 1:
-            detail = f"{len(records)} ArrayRecords in the reply instead of one"
-            raise InvalidResultError("shape", detail)
-        model, rest = self.layout.read(records[0])
-        if phase == "train":
-            self._trained_others.append(rest)
-            self.replied.append((task.client, content))
-            choice = self._choice(task.client, content) if chooses(task) else {}
-            return Result(task.client, count, [model], metrics=choice)
+        """Return the trained models, or what a cold start says."""
+        count = self._samples(contents[0])
+        models = []
+        for content in contents:
+            records = list(content.array_records.values())
+            if len(records) != 1:
+                detail = f"{len(records)} ArrayRecords in the reply instead of one"
+                raise InvalidResultError("shape", detail)
+            model, counters = self.layout.read(records[0])
+            models.append(model)
+        if phase == "query":
+            return self._cold_start(plan, task, count, models[0])
+        self._counters.append(counters)
+        self.replied.append((task.client, contents[0]))
+        choice = {}
+        if chooses(plan, task):
+            choice = self._said(task.client, contents[0], "choose")
+        return Result(task.client, count, models, metrics=choice)
+
+    def _cold_start(self, plan: Plan, task: Task, count: int, model: Vector) -> Result:
+        """Return the update from the initial arrays, or the group that it chooses."""
+        settings = self.terms.settings
         update = model - self.initial
-        if size := getattr(self.settings, "sketch", 0):
-            update = sketch(update, size, self.seed)
+        if settings.sketch:
+            update = sketch(update, settings.sketch, self.terms.seed)
         if "pretrain" in plan.config:
             return Result(task.client, count, [update])
+        if "represent" in plan.config:
+            # StoCFL's psi is what training goes down by: the gradient, of one step.
+            return Result(task.client, count, [normalise(-update)])
         chosen = nearest_group(update, [plan.models[k] for k in task.models])
         return Result(task.client, count, metrics={"cluster": chosen})
 
-    def samples(self, content: RecordDict) -> int:
-        """Return the weight of a reply."""
+    def _samples(self, content: RecordDict) -> Any:
+        """Return the weight of a reply, which may be a float."""
         records = list(content.metric_records.values())
         key = self.terms.weighted_by_key
-        value: Any = records[0].get(key) if len(records) == 1 else None
+        value = records[0].get(key) if len(records) == 1 else None
         if not isinstance(value, int | float) or not 0 < value < float("inf"):
             detail = f"metrics: {key}={value!r}, which has to be a number above 0"
             raise InvalidResultError("num-examples", detail)
-        weight: Any = value
-        return weight  # type: ignore[no-any-return]  # A float can be one, too.
+        return value
 
-    # Reports -------------------------------------------------------------------------
+    # What mods say -------------------------------------------------------------------
 
-    def find_classes(self) -> int:
-        """Ask all nodes to report, keep their answers, and return how many labels.
+    def find_width(self) -> int:
+        """Ask all nodes to report, and return how many numbers they say.
 
         A method has to know it before its first round.
         """
         self.discover()
         tasks = [Task(client) for client in self.clients]
-        plan = Plan(tasks, [], ReportRequest("label_histogram").to_config())
-        replies = self.send_and_receive(self.messages("query", 1, plan))
-        self._early = {reply.metadata.src_node_id: reply for reply in replies}
-        contents = [
-            each.content for each in self._early.values() if not each.has_error()
-        ]
-        reports: list[Any] = [c.config_records.get(ASK, {}) for c in contents]
-        sent = [each.get("representation") for each in reports]
-        lengths = [len(each) // 4 for each in sent if isinstance(each, bytes)]
+        kind = self.terms.settings.representation.name
+        plan = Plan(tasks, [], ReportRequest(kind).to_config())
+        replies = self.grid.send_and_receive(self.messages("query", 1, plan))
+        results = self.collect("query", replies)
+        reports = [r.metrics.get(REPORT) for r in results if r.client in self.reporting]
+        lengths = [len(each) // 4 for each in reports if isinstance(each, bytes)]
         # What most say: one that lies must not make all others wrong. Without any
-        # report all nodes are alike, with whatever number of labels.
-        self.classes = max(lengths, key=lengths.count, default=2)
-        return self.classes
+        # report all nodes are alike, whatever the number.
+        self.width = max(lengths, key=lengths.count, default=self.width)
+        return self.width
 
-    def _first_report(self, client: ClientId, content: RecordDict) -> dict[str, Scalar]:
-        """Return a node's first report: without the mod, that it has no labels."""
-        nothing = label_histogram(np.zeros(0, np.int64), self.classes)
-        without = DriftReport(nothing, 0).to_metrics()
-        return self._said(client, content, without, "label_histogram(...)")
+    def _said(self, client: ClientId, content: RecordDict, question: str) -> Any:
+        """Return what a node's mod says, or what one without it is taken to say.
 
-    def _choice(self, client: ClientId, content: RecordDict) -> dict[str, Scalar]:
-        """Return which model a node chose: without the mod, the first."""
-        return self._said(client, content, {"cluster": 0}, "choose_by_loss(evaluate)")
-
-    def _said(
-        self, client: ClientId, content: RecordDict, without: Any, mod: str
-    ) -> dict[str, Any]:
-        """Return what a node's mod says, or what one without it is taken to say."""
+        It has no samples, or chooses the first model.
+        """
         if ASK in content.config_records:
             self.reporting.add(client)
             return dict(content.config_records[ASK])
-        if client not in self.silent:
+        if client not in self._silent:
             words = "node %s has no mod %s, and counts as one that reports nothing"
-            log.warning(f"{words}: see cfl_flower.mods", client, mod)
-            self.silent.add(client)
-        return dict(without)
+            log.warning(f"{words}: see cfl_flower.mods", client, MODS[question])
+            self._silent.add(client)
+        if question == "choose":
+            return {"cluster": 0}
+        share = self.terms.settings.representation.has_labels / self.width
+        return DriftReport(np.full(self.width, share, np.float32), 0).to_metrics()
 
 
-def chooses(task: Task) -> bool:
+def chooses(plan: Plan, task: Task) -> bool:
     """Return whether a node says which model it trained."""
-    return len(task.models) > 1 or bool(task.config)
+    return len(task.models) > max(1, len(plan.reply)) or bool(task.config)
+
+
+def content_of(reply: Message | None) -> RecordDict:
+    """Return what a node replied, or raise `InvalidResultError`."""
+    if reply is None:
+        raise InvalidResultError("node", "it has left, or did not answer in time")
+    if reply.has_error():
+        raise InvalidResultError("node", last_sentence(reply))
+    return reply.content
 
 
 def metric_form(content: RecordDict) -> frozenset[tuple[str, int]]:

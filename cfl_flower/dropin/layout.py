@@ -71,10 +71,9 @@ class Layout:
         for name, template in self.templates.items():
             array = others.get(name, template)
             if template.dtype.kind == "f":
-                part = vector[start : start + template.size]
-                array = part.reshape(template.shape).astype(template.dtype)
+                array = vector[start : start + template.size].astype(template.dtype)
                 start += template.size
-            record[name] = Array(np.array(array, order="C"))
+            record[name] = Array(np.array(array.reshape(template.shape), order="C"))
         return ArrayRecord(record)
 
 
@@ -91,11 +90,9 @@ def _decode(name: str, array: Array, template: NDArray[Any]) -> NDArray[Any]:
         # Whatever NumPy says of bytes that are no array.
         detail = f"arrays: {name} cannot be read ({type(error).__name__})"
         raise InvalidResultError("shape", detail) from error
-    if found.shape != template.shape:
-        detail = f"arrays: {name} has the shape {found.shape}, not {template.shape}"
-        raise InvalidResultError("shape", detail)
-    if found.dtype.kind != template.dtype.kind:
-        detail = f"arrays: {name} has the type {found.dtype}, not {template.dtype}"
+    if (found.shape, found.dtype.kind) != (template.shape, template.dtype.kind):
+        sent = f"arrays: {name} is {found.dtype}{found.shape}"
+        detail = f"{sent}, not {template.dtype}{template.shape}"
         raise InvalidResultError("shape", detail)
     return found
 
@@ -105,7 +102,8 @@ def middle(each: Sequence[Others]) -> Others:
 
     One node that lies about a counter does not set it for all others.
     """
+    # Arrays, as those of a single number, of which NumPy makes another type, too.
     return {
-        name: np.sort(np.stack([own[name] for own in each]), axis=0)[len(each) // 2]
+        name: np.asarray(np.sort([own[name] for own in each], axis=0)[len(each) // 2])
         for name in each[0]
     }

@@ -7,6 +7,7 @@ the app does.
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -33,26 +34,30 @@ class PlainServices(RunServices):
         """Return the app's initial arrays, or those of another seed."""
         if seed is None:
             return self.carrier.initial
-        if self.carrier.reseeded is None:
+        reseeded = self.carrier.terms.reseeded
+        if reseeded is None:
             raise ConfigError(
                 "reseeded=None is not allowed, since the clusters of this method start "
                 "from different models; give reseeded=lambda seed: ArrayRecord(...), "
                 "the app's initial arrays with another seed"
             )
-        return self.carrier.layout.read(self.carrier.reseeded(seed))[0]
+        return self.carrier.layout.read(reseeded(seed))[0]
 
     def true_concepts(self, server_round: int) -> IntArray | None:
         """Return the cluster that each node is given in a round."""
-        if self.carrier.concepts is None:
+        concepts = self.carrier.terms.concepts
+        if concepts is None:
             return None
-        given = self.carrier.concepts(server_round)
+        given = concepts(server_round)
         clients = self._context.state.clients
         missing = [client for client in clients if client not in given]
         require(not missing, "clusters", f"{given}", f"a map with node {missing[:1]}")
         return np.array([given[int(client)] for client in clients], np.int64)
 
-    network: Any = None
-    """The app's network stays in the app."""
+    @property
+    def network(self) -> Any:
+        """What is known of the app's network: the numbers in an embedding."""
+        return SimpleNamespace(split=SimpleNamespace(width=self.carrier.width))
 
     @property
     def weights(self) -> int:
@@ -70,14 +75,13 @@ class PlainRounds(Rounds):
         self.history: dict[int, dict[int, int]] = {}
         self.carrier = cast(Carrier, self.fleet)
         # Oracle asks whether there is a stream whose concepts are known.
-        self.services.timeline = cast(Any, self.carrier.concepts)
+        self.services.timeline = cast(Any, self.carrier.terms.concepts)
         # Who is there is drawn from, as FedAvg does.
         self.participants.eligible.append(self.present)
 
     def present(self) -> BoolArray:
         """Return which clients are there, shape (n,)."""
-        clients = self.context.state.clients
-        return np.array([self.carrier.host(c) is not None for c in clients], bool)
+        return np.isin(self.context.state.clients, self.carrier.clients)
 
     def meet_newcomers(self) -> None:
         """Meet newcomers, and see how many nodes a fraction is."""
@@ -85,9 +89,10 @@ class PlainRounds(Rounds):
         super().meet_newcomers()
         terms = self.carrier.terms
         there = len(self.carrier.clients)
-        wanted = max(int(there * terms.fraction_train), terms.min_train_nodes)
+        drawn = min(
+            max(int(there * terms.fraction_train), terms.min_train_nodes), there
+        )
         config = self.context.config
-        drawn = min(wanted, there)
         self.context.config = replace(config, clients=there, participants=drawn)
 
     def note_tests(self, results: Results) -> list[ClientRow]:

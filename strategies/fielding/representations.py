@@ -51,18 +51,14 @@ class SharedModel:
     """File of the shared model, d float32 numbers as .npy, absolute or below
     `data_dir`; null to pre-train it, where the data are simulated."""
     samples: Natural = 200
-    """Samples of each class for the pre-training."""
+    """Samples of each class for the pre-training; 0 takes the initial model as it is,
+    such as one that was trained elsewhere."""
     epochs: Count = 30
     """Passes of the pre-training; the paper has 300, of a larger network."""
     batch_size: Count = 20
     """Samples of a mini-batch of the pre-training."""
     learning_rate: Positive = 0.1
     """Learning rate of the pre-training."""
-
-    def __post_init__(self) -> None:
-        ok = self.path is not None or self.samples > 0
-        allowed = "at least 1, or give a shared model by path"
-        require(ok, f"{WHERE}.samples", self.samples, allowed)
 
     def make(self, config: RunConfig, initial: Vector, simulated: bool) -> Vector:
         """Return the shared model, trained from the initial one, both of shape (d,).
@@ -71,6 +67,8 @@ class SharedModel:
         data to pre-train on are not here (not ``simulated``), or if the training
         diverged.
         """
+        if self.path is None and not self.samples:
+            return initial
         if self.path is None:
             allowed = "a file: there are no data here to pre-train a shared model on"
             require(simulated, f"{WHERE}.path", "null", allowed)

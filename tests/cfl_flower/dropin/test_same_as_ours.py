@@ -10,6 +10,7 @@ from typing import Any
 import cfl_flower.strategies as plain
 import numpy as np
 import pytest
+import torch
 from flwr.app import (
     Array,
     ArrayRecord,
@@ -23,15 +24,27 @@ from flwr.clientapp import ClientApp
 
 from cfl_flower.clustering.representations import digest
 from cfl_flower.config.compose import compose_config
+from cfl_flower.learning.decoupling import represent
 from cfl_flower.learning.testing import evaluate as evaluate_model
 from cfl_flower.learning.training import train
 from cfl_flower.models import build_model, initial_vector
-from cfl_flower.mods import FINE_TUNING, choose_by_loss, fine_tune, label_histogram
+from cfl_flower.mods import (
+    FINE_TUNING,
+    NEAR,
+    NEAR_LAMBDA,
+    choose_by_loss,
+    embedding,
+    fine_tune,
+    label_histogram,
+    label_shares,
+)
 from cfl_flower.seeding import generator
 from cfl_flower.server_app import open_stream
+from cfl_flower.types import Vector
 from clients.base import Samples
 from clients.feddrift import Choice, FedDriftClient
 from simulations.engines.inprocess import InProcessGrid
+from strategies.stocfl import StoCFLSettings
 from tests.conftest import SMALL, Runner
 
 CLUSTERS = {"clusters": 3}
@@ -46,6 +59,11 @@ METHODS = {
     "ifca": (plain.IFCA, CLUSTERS),
     "oracle": (plain.Oracle, {}),
     "static": (plain.Static, {}),
+    "stocfl": (plain.StoCFL, {"threshold": 0.3}),
+    "stocfl difference": (
+        plain.StoCFL,
+        {"representation": "difference", "threshold": 0.3},
+    ),
 }
 
 
@@ -58,6 +76,11 @@ class OfNow(FedDriftClient):
 
     def belonging(self, choice: Choice) -> dict[int, Samples]:
         return super().belonging(choice._replace(past={}))
+
+
+def vector_of(arrays: ArrayRecord) -> Vector:
+    """Return an app's arrays as one vector."""
+    return np.concatenate([each.numpy().ravel() for each in arrays.values()])
 
 
 class Alike:
@@ -78,7 +101,16 @@ class Alike:
     def __call__(self, message: Message, context: Context) -> Message:
         # Flower keeps it from message to message; the grid of tests does not.
         context.state = self.states[context.node_id]
+        self.now = message.content["config"]["server-round"]
         return self.app(message, context)
+
+    def cold_start(self, samples: int) -> tuple[str, dict[str, Any]]:
+        strategy: Any = self.config.strategy
+        if not isinstance(strategy, StoCFLSettings):
+            return "pretraining", {"steps": strategy.pretraining}
+        if strategy.representation == "gradient":
+            return "representation", {"steps": 1, "batch_size": samples}
+        return "representation", {"epochs": strategy.representation_epochs}
 
     def arrays(self, seed: int) -> ArrayRecord:
         model = build_model(*self.size, seed)
@@ -102,8 +134,7 @@ class Alike:
     def read(self, message: Message, context: Context) -> Any:
         number = message.content["config"]["server-round"]
         client = int(context.node_config["partition-id"])
-        arrays = message.content["arrays"].values()
-        vector = np.concatenate([each.numpy().ravel() for each in arrays])
+        vector = vector_of(message.content["arrays"])
         model = build_model(*self.size, 0).load(vector)
         return client, number, model, self.stream.view(client, number)
 
@@ -118,12 +149,18 @@ class Alike:
             local = replace(local, epochs=epochs, learning_rate=rate)
             purpose = "fine-tuning"
             context.state["fine-tuned"] = ConfigRecord({})
-        if "cold-start" in config:
-            local = replace(local, steps=self.config.strategy.pretraining)
-            purpose = "pretraining"
+        anchor = None
+        if NEAR in message.content:
+            anchor = torch.from_numpy(vector_of(message.content[NEAR]))
+            local = replace(local, mu=config[NEAR_LAMBDA])
+        if message.metadata.group_id == "1":
+            purpose = "global"
         x, y = view.train()
+        if "cold-start" in config:
+            purpose, options = self.cold_start(len(y))
+            local = replace(local, **options)
         rng = generator(self.config.seed, purpose, number, client)
-        train(model, x, y, local, rng)
+        train(model, x, y, local, rng, anchor=anchor)
         parts = model.travelling()
         arrays = {n: Array(p.detach().numpy().copy()) for n, p in parts.items()}
         content = RecordDict(
@@ -168,6 +205,7 @@ def test_a_server_that_restarts_goes_on_to_the_same_numbers(tmp_path: Path) -> N
 def test_clusters_and_models_are_ours(name: str, run_small: Runner) -> None:
     kind, options = METHODS[name]
     values = [f"strategy.{key}={value}".lower() for key, value in options.items()]
+    name = name.split(maxsplit=1)[0]
     overrides = [f"strategy={name}", *values]
     if name == "feddrift":
         # Models that fit before the drift.
@@ -192,10 +230,71 @@ def test_clusters_and_models_are_ours(name: str, run_small: Runner) -> None:
     state = ours.state
     assert list(found.clusters.values()) == state.clusters.tolist()
     for cluster, model in enumerate(state.models):
-        arrays = found.cluster_arrays[cluster].values()
-        vector = np.concatenate([each.numpy().ravel() for each in arrays])
+        vector = vector_of(found.cluster_arrays[cluster])
         np.testing.assert_array_equal(vector, model)
     assert len(set(found.clusters.values())) > 1 or name in ("fedavg", "fesem")
+
+
+def test_label_shares_test_what_ours_do(run_small: Runner) -> None:
+    overrides = ["strategy=fielding", "strategy.label_shares=true"]
+    ours = run_small(*overrides)
+    alike = Alike([*SMALL, *overrides])
+    seen = {}
+
+    def evaluate(message: Message, context: Context) -> Message:
+        client, number, model, view = alike.read(message, context)
+        _, correct = evaluate_model(model, *view.test())
+        seen[number, client] = round(correct / len(view.test_labels), 6)
+        return alike.evaluate(message, context)
+
+    def labels(context: Context) -> Any:
+        client = int(context.node_config["partition-id"])
+        return alike.stream.view(client, alike.now).labels
+
+    alike.app = ClientApp(mods=alike.app._mods)
+    alike.app.train()(alike.train)
+    *_, bias = alike.arrays(0)
+    alike.app.evaluate(mods=[label_shares(labels, 10, bias)])(evaluate)
+    grid = InProcessGrid([{"partition-id": k} for k in range(12)], alike)
+    seed = alike.config.seed
+    found = plain.Fielding(fraction_train=0.5, seed=seed).start(
+        grid, alike.arrays(seed), 4
+    )
+    for row in ours.clients:
+        assert seen[row["round"], row["client"]] == round(row["accuracy"], 6)
+    assert list(found.clusters.values()) == ours.state.clusters.tolist()
+
+
+@pytest.mark.parametrize("distance", ["l2", "cosine"])
+def test_embeddings_cluster_as_ours_do(distance: str, run_small: Runner) -> None:
+    overrides = ["strategy=fielding", "strategy/representation=embedding"]
+    overrides.append(f"strategy.distance={distance}")
+    ours = run_small(*overrides, "strategy.representation.shared.samples=0")
+    alike = Alike([*SMALL, *overrides])
+
+    def embed(arrays: ArrayRecord, context: Context) -> Any:
+        client = int(context.node_config["partition-id"])
+        x, _ = alike.stream.view(client, alike.upcoming).train()
+        model = build_model(*alike.size, 0).load(vector_of(arrays))
+        return represent(model, x).numpy()
+
+    alike.app = ClientApp(mods=[embedding(embed)])
+    alike.app.train()(alike.train)
+    alike.app.evaluate()(alike.evaluate)
+    grid = InProcessGrid([{"partition-id": k} for k in range(12)], alike)
+    seed = alike.config.seed
+    strategy = plain.Fielding(
+        fraction_train=0.5, seed=seed, representation="embedding", distance=distance
+    )
+    found = strategy.start(grid, alike.arrays(seed), 4)
+    assert list(found.clusters.values()) == ours.state.clusters.tolist()
+    np.testing.assert_allclose(
+        found.state.representations, ours.state.representations, rtol=1e-5
+    )
+    for row in ours.clients:
+        history = found.cluster_history[row["round"]]
+        assert history[1000 + row["client"]] == row["cluster"]
+    assert len(found.cluster_arrays) > 1
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fielding"])
@@ -225,5 +324,4 @@ def test_fine_tuning_tests_what_ours_does(name: str, run_small: Runner) -> None:
     for model, arrays in zip(
         ours.state.models, found.cluster_arrays.values(), strict=True
     ):
-        vector = np.concatenate([each.numpy().ravel() for each in arrays.values()])
-        np.testing.assert_array_equal(vector, model)
+        np.testing.assert_array_equal(vector_of(arrays), model)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import cfl_flower.strategies as plain
@@ -21,12 +23,24 @@ from flwr.app import (
 from flwr.clientapp import ClientApp
 
 from cfl_flower.errors import CflError, ConfigError
-from cfl_flower.mods import ASK, choose_by_loss, fine_tune, label_histogram
+from cfl_flower.mods import (
+    ASK,
+    choose_by_loss,
+    embedding,
+    fine_tune,
+    label_histogram,
+    label_shares,
+)
 from simulations.engines.inprocess import InProcessGrid
+
+WEIGHT = "layer.weight"
+SEEN = "layer.seen"
+SCALE = "layer.scale"
 
 INITIAL = {
     "layer.weight": np.zeros((2, 3), np.float64),
     "layer.seen": np.array(0, np.int64),
+    "layer.scale": np.zeros(4, np.float32),
 }
 
 
@@ -130,28 +144,6 @@ def test_flowers_evaluate_function_tests_each_cluster() -> None:
     assert [of_clusters[k]["number"] for k in (0, 1)] == [2.0, 3.0]
 
 
-@pytest.mark.parametrize(
-    "evaluate", [lambda: None, lambda arrays: None, lambda a, b, c, d: None]
-)
-def test_an_evaluate_function_of_other_arguments_is_refused(evaluate: Any) -> None:
-    grid = InProcessGrid([{"partition-id": 0}], make_app())
-    with pytest.raises(ConfigError, match=r"evaluate_fn\(.*server_round, cluster"):
-        plain.FedAvg().start(grid, record(), 1, evaluate_fn=evaluate)
-
-
-@pytest.mark.parametrize(
-    "evaluate",
-    [
-        lambda *of: MetricRecord({"of": len(of)}),
-        lambda server_round, cluster, arrays, **more: MetricRecord({"of": 3}),
-    ],
-)
-def test_an_evaluate_function_of_any_arguments_knows_the_cluster(evaluate: Any) -> None:
-    grid = InProcessGrid([{"partition-id": n} for n in range(2)], make_app())
-    found = plain.FedAvg().start(grid, record(), 1, evaluate_fn=evaluate)
-    assert found.evaluate_metrics_serverapp[1]["of"] == 3
-
-
 def test_nodes_without_the_mod_are_served(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         found = start(make_app(), plain.Fielding)
@@ -183,6 +175,80 @@ def test_labels_are_whole_numbers() -> None:
 def test_wrong_settings_are_one_line(kind: Any, options: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         start(make_app(), kind, **options)
+
+
+class Slower(plain.FedAvg):  # type: ignore[misc]
+    """A strategy that changes the config of a round, as Flower's users write it."""
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any
+    ) -> Any:
+        config["rate"] = 1 / server_round
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def test_a_round_has_a_config_of_its_own() -> None:
+    seen = []
+
+    app = make_app()
+
+    def listen(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == "train":
+            seen.append(message.content["config"]["rate"])
+        return app(message, context)
+
+    start(listen, Slower)  # type: ignore[arg-type]
+    assert seen == [1.0] * 4 + [0.5] * 4
+
+
+def test_counters_are_what_they_were_after_a_restart(tmp_path: Path) -> None:
+    grid = InProcessGrid([{"partition-id": node} for node in range(4)], make_app())
+    saved = plain.FedAvg(checkpoint=tmp_path).start(grid, record(), 1)
+    sent = []
+
+    def listen(message: Message, context: Context) -> Message:
+        sent.append(message.content["arrays"])
+        return make_app()(message, context)
+
+    grid.client_app = listen  # type: ignore[assignment]
+    plain.FedAvg.resume(tmp_path).start(grid, record(), 2)
+    assert sent[0] == saved.cluster_arrays[0]
+
+
+def nothing(message: Message, context: Context) -> Message:
+    """Answer nothing."""
+    return Message(RecordDict(), reply_to=message)
+
+
+@pytest.mark.parametrize(
+    ("mod", "words"),
+    [
+        (fine_tune(nothing), r"fine_tune: train=\[\] is not allowed; use one"),
+        (label_shares(labels_of_half, 4, "bias"), "bias=bias is not allowed; use one"),
+        (label_shares(labels_of_half, 4, WEIGHT), r"bias=\(2, 3\) is not allowed; use"),
+        (label_shares(labels_of_half, 2, SCALE), r"bias=\(4,\) is not allowed; use"),
+        (label_shares(lambda context: "cat", 4, SCALE), r"labels=\['cat'\] are not"),
+    ],
+)
+def test_a_mod_of_tests_that_fails_costs_a_nodes_test(mod: Any, words: str) -> None:
+    app = ClientApp()
+    app.train()(make_app())
+    app.evaluate(mods=[mod])(make_app())
+    found = start(app, rounds=1)
+    assert len(found.failures[1]) == 4
+    for failure in found.failures[1]:
+        assert failure.phase == "evaluate"
+        assert re.search(words, failure.detail)
+
+
+@pytest.mark.parametrize("rows", [[1.0, 2.0], 3.0, [[np.nan]], [["cat"]]])
+def test_embeddings_are_rows_of_numbers(rows: Any) -> None:
+    app = ClientApp(mods=[embedding(lambda arrays, context: rows)])
+    app.train()(make_app())
+    app.evaluate()(make_app())
+    with pytest.raises(CflError, match=r"embedding|representation|finite") as found:
+        start(app, plain.Fielding, representation="embedding")
+    assert "\n" not in str(found.value)
 
 
 def test_newcomers_join_and_who_left_is_kept() -> None:
@@ -228,10 +294,6 @@ def bomb() -> bytes:
     header = {"descr": "<f8", "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)
     return file.getvalue()
-
-
-WEIGHT = "layer.weight"
-SEEN = "layer.seen"
 
 
 @pytest.mark.parametrize(
@@ -450,17 +512,3 @@ def test_a_node_that_never_trained_gets_a_cluster_by_its_labels() -> None:
 def test_epochs_of_fine_tuning_are_whole_numbers(epochs: Any) -> None:
     with pytest.raises(ConfigError, match=f"fine_tune: epochs={epochs}"):
         fine_tune(make_app(), epochs)
-
-
-def test_fine_tuning_that_trains_nothing_costs_a_nodes_test() -> None:
-    def train(message: Message, context: Context) -> Message:
-        return Message(RecordDict({}), reply_to=message)
-
-    app = ClientApp()
-    app.train()(make_app())
-    app.evaluate(mods=[fine_tune(train)])(make_app())
-    found = start(app, rounds=1)
-    assert len(found.failures[1]) == 4
-    for failure in found.failures[1]:
-        assert failure.phase == "evaluate"
-        assert "fine_tune: train=[] is not allowed; use one" in failure.detail
