@@ -162,6 +162,12 @@ OTHER = "other"
 PASSES = "passes"
 """The metric in which a client app reports what it computed: `FlatModel.passes`."""
 
+EPOCHS = "epochs"
+"""The same as epochs: how often it could have trained on its samples for that."""
+
+EPOCH_DIGITS = 9
+"""To which it is rounded, so that a sum does not depend on the order."""
+
 START_LOSS = "start_loss"
 START_RMS = "start_rms"
 START_LOSSES = (START_LOSS, START_RMS)
@@ -181,7 +187,7 @@ OUTCOMES = "outcomes"
 LEFT_OUT = b""
 """In the place of counts that a device's own rule leaves out."""
 
-TELEMETRY = (PASSES, *START_LOSSES, UPDATE_LENGTHS, OUTCOMES)
+TELEMETRY = (PASSES, EPOCHS, *START_LOSSES, UPDATE_LENGTHS, OUTCOMES)
 """Metrics that the engine asks for; no method reads them."""
 
 

@@ -340,24 +340,23 @@ class ClusteredClient(NumPyClient):
         count = len(view.test_indices)
         if count == 0:
             return 0.0, 0, report
-        passes = self.context.model.passes
+        # Before the test: what a device trains to use a model is its work.
         test = self.make_test(parameters)
         found: Metrics = {}
-        if request.outcomes:
-            outcomes = Outcomes(request.outcomes)
-            loss, correct = test(view, note=outcomes.note)
-            found[OUTCOMES] = outcomes.to_bytes()
-        else:
-            loss, correct = test(view)
-        found["correct"] = correct
-        if own.whole and len(own.test_indices):
-            found["own_correct"] = test(own)[1]
-            found["own_tested"] = len(own.test_indices)
-        if len(own.held_out):
-            found["validation_correct"] = test(own.validation())[1]
-            found["validation_tested"] = len(own.held_out)
-        # Passes measure the work of a device, to which a test does not belong.
-        self.context.model.passes = passes
+        with self.context.model.uncounted():
+            if request.outcomes:
+                outcomes = Outcomes(request.outcomes)
+                loss, correct = test(view, note=outcomes.note)
+                found[OUTCOMES] = outcomes.to_bytes()
+            else:
+                loss, correct = test(view)
+            found["correct"] = correct
+            if own.whole and len(own.test_indices):
+                found["own_correct"] = test(own)[1]
+                found["own_tested"] = len(own.test_indices)
+            if len(own.held_out):
+                found["validation_correct"] = test(own.validation())[1]
+                found["validation_tested"] = len(own.held_out)
         return loss, count, {**found, **report}
 
     def tested_round(self, request: EvaluateRequest) -> int:

@@ -79,10 +79,9 @@ class ProfileClient(ClusteredClient):
             found = found | self.describe(profiler, request)
         asked = EvaluateRequest.of(config)
         if request.unlabelled and asked.test:
-            passes = self.context.model.passes
             samples = self.data(self.tested_round(asked)).test()
-            found = found | self.test_unlabelled(samples, parameters)
-            self.context.model.passes = passes
+            with self.context.model.uncounted():
+                found = found | self.test_unlabelled(samples, parameters)
         return loss, count, found
 
     def describe(self, profiler: Vector, request: ProfileRequest) -> Metrics:

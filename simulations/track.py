@@ -157,6 +157,7 @@ class Track(Study):
             scores=[round(mean_of(run, measure), 5) for run in runs],
             megabytes=[round(_megabytes(run), 3) for run in runs],
             device_hours=[_hours(run) for run in runs],
+            client_epochs=[run.summary.get("client_epochs") for run in runs],
             seconds=round(sum(run.summary["seconds"] for run in every), 1),
             code=codes_of(runs),
         )

@@ -19,36 +19,36 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_062,
-    "cfl_flower/analysis": 905,
-    "cfl_flower/client": 1_037,
+    "cfl_flower": 1_064,
+    "cfl_flower/analysis": 907,
+    "cfl_flower/client": 1_041,
     "cfl_flower/clustering": 416,
     "cfl_flower/communication": 1_342,
     "cfl_flower/config": 714,
     "cfl_flower/data": 3_217,
     "cfl_flower/dropin": 618,
-    "cfl_flower/engine": 2_003,
+    "cfl_flower/engine": 2_005,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_302,
-    "cfl_flower/models": 858,
+    "cfl_flower/models": 863,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_192,
+    "cfl_flower/runs": 1_210,
     "cfl_flower/secure": 658,
-    "clients": 1_203,
-    "simulations": 4_281,
+    "clients": 1_202,
+    "simulations": 4_291,
     "strategies": 2_828,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
-LONGEST_FILE = 466
+LONGEST_FILE = 465
 LONGEST_FUNCTION = 60
-LONG_FILES = 53
+LONG_FILES = 54
 """Files of more than 240 lines."""
 SINGLE_IMPORTERS = 58
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 38_609
+TESTS = 38_673
 """Lines of all tests."""
 
 

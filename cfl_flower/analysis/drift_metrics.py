@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from cfl_flower.runs.record import device_seconds
+from cfl_flower.runs.record import client_epochs, device_seconds
 from cfl_flower.types import ClientId, Json
 
 MEASURED = {
@@ -90,6 +90,7 @@ def score(
         "churn": churn(tests),
         "bytes_up": sum(row["bytes_up"] for row in rounds),
         "bytes_down": sum(row["bytes_down"] for row in rounds),
+        "client_epochs": client_epochs(rounds),
         # The largest of a client, by all that it sent.
         "epsilon": rounds[-1].get("epsilon") if rounds else None,
         **_failed(rounds, len(tests)),

@@ -65,6 +65,7 @@ COSTS = (
     Column("kB to recover", "bytes_to_recover", 1e-3, ".1f", NEVER),
     Column("kB up", "bytes_up", 1e-3),
     Column("kB down", "bytes_down", 1e-3),
+    Column("client epochs", "client_epochs", 1, ".0f"),
     Column("target", "target"),
     Column("epsilon", "epsilon", 1, ".3g"),
 )

@@ -33,8 +33,20 @@ from cfl_flower.errors import (
     RaisedInStrictRunError,
     TaskTimeoutError,
 )
+from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.seeding import generator, seed_torch, torch_seed
-from cfl_flower.types import PASSES, START_RMS, Answer, ClientId, Task, Trace, Vector
+from cfl_flower.types import (
+    EPOCH_DIGITS,
+    EPOCHS,
+    PASSES,
+    START_RMS,
+    Answer,
+    ClientId,
+    Scalar,
+    Task,
+    Trace,
+    Vector,
+)
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +200,7 @@ class TaskRunner:
             metrics |= more
         # How much it computes can depend on a client's data (flash); it is for clocks.
         if not (privacy.on and context.folder):
-            metrics[PASSES] = resources.model.passes
+            metrics |= computed(resources.model.passes, context)
         answer = Answer(task.client, arrays, count, loss, metrics)
         if context.attack:
             # After all that honest clients do, such as a clip.
@@ -231,6 +243,13 @@ class TaskRunner:
             context.secret = node.noise_secret
             context.look = lambda: open_resources(batch.settings, node).stream
         return context
+
+
+def computed(passes: int, context: ClientContext) -> dict[str, Scalar]:
+    """Return what a client computed, in passes and in epochs, as metrics."""
+    samples = len(context.view(context.round).labels)
+    epochs = passes / (TRAINING_PASSES * samples) if samples else 0.0
+    return {PASSES: passes, EPOCHS: round(epochs, EPOCH_DIGITS)}
 
 
 def unpack(returned: Any, client: Client) -> tuple[Any, Any, dict[str, Any]]:

@@ -10,6 +10,7 @@ import numpy as np
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.testing import read_outcomes
 from cfl_flower.types import (
+    EPOCHS,
     LEFT_OUT,
     OUTCOMES,
     PASSES,
@@ -125,7 +126,7 @@ def _validate_arrays(arrays: Sequence[Vector], reply: tuple[int, ...]) -> None:
 
 def _validate_measured(answer: Answer, asked: Mapping[str, Scalar]) -> None:
     """Refuse what clocks and weights cannot be made of, whether asked for or not."""
-    for name in (PASSES, *START_LOSSES):
+    for name in (PASSES, EPOCHS, *START_LOSSES):
         told = answer.metrics.get(name, None if name in asked else 0)
         number = isinstance(told, NUMBERS) and not isinstance(told, bool)
         if not number or not told >= 0:  # type: ignore[operator]

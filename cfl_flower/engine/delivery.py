@@ -173,7 +173,7 @@ class Delivery:
         return {c for c in clients if fleet.simulated or fleet.host(c) is not None}
 
     def note_traffic(self, phase: str, results: Results) -> None:
-        """Note failures, bytes and the devices' time."""
+        """Note failures, bytes, and the devices' computing and time."""
         context = self._context
         record = context.record
         record.failures.extend(results.failures)
@@ -181,6 +181,7 @@ class Delivery:
         # A model sent only to be tested is part of the measurement.
         if phase != "evaluate":
             record.bytes_down += results.bytes_down
+        record.note_epochs(results)
         if context.fleet.simulated:
             context.clock.note(results, results.traffic)
 

@@ -123,6 +123,7 @@ class Exchanges:
             return False
         state.samples[row] = upload.num_examples
         self._context.record.bytes_up += self._costs.bytes(self._costs.upload)
+        self._context.record.note_epochs([upload])
         state.served[row] = self._method.personal(row, sent)
         state.stamps[row] = state.epoch
         self._note_upload(row, upload)

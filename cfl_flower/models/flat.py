@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -120,7 +121,8 @@ class FlatModel:
         Their gradients, in the same order.
     passes : int
         Forward passes over one sample that were done with it, a training step's forward
-        and backward pass counting three: what `devices` makes seconds of.
+        and backward pass counting three: what `devices` makes seconds of. A test's do
+        not count (`uncounted`).
     least_batch : int or None
         The fewest samples of a training step, once `learning.training` has found out.
     alike : Hashable
@@ -170,6 +172,13 @@ class FlatModel:
         extractor = self.module.extractor
         assert isinstance(extractor, nn.Module)
         return extractor
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Within it passes are not counted: they measure no part of the method."""
+        passes = self.passes
+        yield
+        self.passes = passes
 
     def clone(self) -> FlatModel:
         """Return another model of the same network, with a vector of its own."""

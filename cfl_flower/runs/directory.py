@@ -31,7 +31,13 @@ from cfl_flower.runs.reading import (
     refuse_links_out,
     refuse_other_settings,
 )
-from cfl_flower.runs.record import ClientRow, RoundRecord, check_stamp, device_seconds
+from cfl_flower.runs.record import (
+    ClientRow,
+    RoundRecord,
+    check_stamp,
+    client_epochs,
+    device_seconds,
+)
 from cfl_flower.types import Json
 
 LOCK_TIMEOUT = 15.0
@@ -181,6 +187,7 @@ class RunDirectory:
             },
             "bytes_up": sum(row["bytes_up"] for row in rounds),
             "bytes_down": sum(row["bytes_down"] for row in rounds),
+            "client_epochs": client_epochs(rounds),
             "seconds": round(sum(row["seconds"] for row in rounds), 3),
             "virtual_seconds": device_seconds(rounds, len(rounds)),
             "peak_rss_mb": round(usage / unit, 1),

@@ -7,7 +7,7 @@ A run's folder may come from elsewhere, or from a disk that lost some of it: lin
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, NotRequired
 
@@ -16,7 +16,15 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from cfl_flower.errors import ConfigError
-from cfl_flower.types import ClientId, Failure, Json, is_client_id
+from cfl_flower.types import (
+    EPOCH_DIGITS,
+    EPOCHS,
+    ClientId,
+    Failure,
+    Json,
+    Result,
+    is_client_id,
+)
 
 
 @dataclass
@@ -50,6 +58,9 @@ class RoundRecord:
     bytes_down: int = 0
     """Likewise; models sent only for the test, the same for every method, are not
     counted."""
+    client_epochs: float | None = 0.0
+    """What clients computed, their tests apart: a training pass of a client over its
+    samples is one, a forward pass a third. None if a client did not tell it."""
     seconds: float | None = None
     """Wall time since the end of the last round."""
     virtual_seconds: float | None = None
@@ -61,9 +72,21 @@ class RoundRecord:
     measures: dict[str, Json] = field(default_factory=dict)
     """What the strategy measures in addition."""
 
+    def note_epochs(self, results: Iterable[Result]) -> None:
+        """Add what clients computed for some results."""
+        for result in results:
+            told = result.telemetry.get(EPOCHS)
+            if told is None or self.client_epochs is None:
+                self.client_epochs = None
+                return
+            added = self.client_epochs + float(told)
+            self.client_epochs = round(added, EPOCH_DIGITS)
+
     def row(self) -> dict[str, Json]:
         """Return the line as a mapping, with the strategy's measures among its keys."""
         row = asdict(self)
+        if self.client_epochs is not None:
+            row["client_epochs"] = round(self.client_epochs, 4)
         measures = row.pop("measures")
         return with_measures(plain_measures(row, "record"), measures)
 
@@ -125,6 +148,20 @@ def plain_measures(
             ) from error
         found[name] = plain
     return found
+
+
+def client_epochs(rounds: Sequence[Mapping[str, Json]]) -> float | None:
+    """Return what clients computed in some rounds; None if a round does not say.
+
+    Examples
+    --------
+    >>> client_epochs([{"client_epochs": 1.5}, {"client_epochs": 20.0}])
+    21.5
+    """
+    spent = [row.get("client_epochs") for row in rounds]
+    if None in spent:
+        return None
+    return round(float(sum(spent)), 4)  # type: ignore[arg-type]
 
 
 def device_seconds(
@@ -189,6 +226,7 @@ class RoundLine(StampedLine):
     moved: NotRequired[Whole | None]
     reclustered: NotRequired[bool | None]
     participants: NotRequired[Whole | None]
+    client_epochs: NotRequired[Number]
     seconds: NotRequired[Number]
     virtual_seconds: NotRequired[Number]
     heterogeneity: NotRequired[Number]

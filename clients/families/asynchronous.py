@@ -91,6 +91,7 @@ class AsynchronousClient(ClusteredClient):
         count = len(view.test_indices)
         if count == 0:
             return {}
-        loss, correct = context.evaluator.evaluate(model, view)
+        with context.model.uncounted():
+            loss, correct = context.evaluator.evaluate(model, view)
         found = {"correct": correct, "tested": count, "loss": loss}
         return {f"{name}_{key}": value for key, value in found.items()}

@@ -90,6 +90,8 @@ class StreamResult:
     """What all of its runs took here, tuning included."""
     code: list[str]
     """Digests of this project's code by which the seeds' runs were made."""
+    client_epochs: list[NonNegative | None] = field(default_factory=list)
+    """What the clients computed; rows of before it was counted have none."""
 
     @property
     def mean(self) -> float:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from statistics import fmean
 
 from rich.console import Console
 
 from cfl_flower.analysis.baselines import BOUND
+from cfl_flower.analysis.drift_metrics import mean_of_all
 from cfl_flower.analysis.leads import (
     Lead,
     average_ranks,
@@ -18,7 +19,7 @@ from cfl_flower.analysis.leads import (
 from cfl_flower.analysis.scorecards import Table, new_table
 from simulations.tracking.rows import Protocol, StreamResult, TrackRow
 
-REFERENCES = ("local", "local_async", BOUND)
+REFERENCES = ("local", "local_async", "local_rounds", BOUND)
 """Rows that are no rivals: clients alone, by rounds or not, and the true clusters."""
 
 BASELINE = "fedavg"
@@ -29,6 +30,9 @@ MARKS = (
     "the paired t-test over the seeds (5%), with Holm's correction for the rows of a "
     "stream."
 )
+
+EPOCHS = "client epochs"
+"""The column of what the clients of a run compute, the mean over streams."""
 
 Rows = Mapping[str, TrackRow]
 
@@ -94,7 +98,7 @@ def ranks_of(rows: Rows, protocol: Protocol) -> tuple[dict[str, float], list[str
 def score_table(rows: Rows, protocol: Protocol) -> Table:
     """Return the table of all rows, the best average rank first."""
     ranks, _ = ranks_of(rows, protocol)
-    columns = [*protocol.streams, "rank", "MB", "min"]
+    columns = [*protocol.streams, "rank", "MB", EPOCHS, "min"]
     ordered = sorted(rows, key=lambda name: (ranks.get(name, 1e9), name))
     leads = {stream: leads_on(rows, stream) for stream in protocol.streams}
     cells = {}
@@ -108,9 +112,20 @@ def score_table(rows: Rows, protocol: Protocol) -> Table:
             ),
             f"{ranks[name]:.1f}" if name in ranks else "-",
             f"{fmean(fmean(each.megabytes) for each in results):.1f}",
+            say_epochs(results),
             f"{sum(each.seconds for each in results) / 60:.0f}",
         ]
+    if all(line[-2] == "-" for line in cells.values()):
+        # Rows of before it was counted.
+        columns.remove(EPOCHS)
+        cells = {name: [*line[:-2], line[-1]] for name, line in cells.items()}
     return new_table(f"the track, version {protocol.version}, in %", columns, cells)
+
+
+def say_epochs(results: Collection[StreamResult]) -> str:
+    """Write the mean client epochs of a run; a dash if a stream does not have them."""
+    mean = mean_of_all(mean_of_all(each.client_epochs) for each in results)
+    return "-" if mean is None else f"{mean:.0f}"
 
 
 def say_ranks(rows: Rows, protocol: Protocol) -> str:

@@ -39,12 +39,13 @@ STRATEGIES = [
 
 ROUND = (
     "round accuracy accuracy_mean loss num_clusters cluster_sizes drifted moved "
-    "reclustered participants failures bytes_up bytes_down seconds virtual_seconds "
-    "heterogeneity ari"
+    "reclustered participants failures bytes_up bytes_down client_epochs seconds "
+    "virtual_seconds heterogeneity ari"
 )
 SUMMARY = (
-    "strategy dataset drift data seed rounds final best bytes_up bytes_down seconds "
-    "virtual_seconds peak_rss_mb num_clusters versions code_changed_after"
+    "strategy dataset drift data seed rounds final best bytes_up bytes_down "
+    "client_epochs seconds virtual_seconds peak_rss_mb num_clusters versions "
+    "code_changed_after"
 )
 """Keys of a round's record and of a summary."""
 
