@@ -1,16 +1,46 @@
 """The client of `local`: trains and keeps its own model; no model is communicated.
 
-Computes: local SGD from its own model. Sends: nothing. Keeps: its model (d floats).
+Computes: local SGD from the initial model, whenever its data are new. Sends: nothing.
+Keeps: its model (d floats), and a digest of the data that it was trained on.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
+from cfl_flower.client.requests import BudgetRequest
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Reply
 
 
 class LocalClient(ClusteredClient):
-    """A client that trains its own model, at first the common initial one."""
+    """A client that trains its own model on what it holds now."""
+
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
+        """Train a model anew, unless the saved one is of these data."""
+        context = self.context
+        request = BudgetRequest.from_config(config)
+        assert request is not None
+        data = self.fingerprint(context.round)
+        before = context.state.load(context.round).get("data")
+        if before is not None and np.array_equal(before, data):
+            return [], len(self.data(context.round).labels), {}
+        epochs = self.local.epochs * request.budget
+        steps = self.local.steps and self.local.steps * request.budget
+        local = replace(self.local, epochs=epochs, steps=steps)
+        trained, count = self.train_from(context.initial(), local)
+        context.state.save(context.round, {"model": trained, "data": data})
+        return [], count, {}
+
+    def served(self, parameters: list[Vector]) -> Vector:
+        """Return this client's own model as of this round."""
+        return self.own_model(before=self.context.upcoming)
+
+
+class LocalRoundsClient(LocalClient):
+    """A client that goes on with its own model, at first the common initial one."""
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train this client's own model and keep it."""
@@ -18,10 +48,6 @@ class LocalClient(ClusteredClient):
         trained, count = self.train_from(self.own_model(before=context.round))
         context.state.save(context.round, {"model": trained})
         return [], count, {}
-
-    def served(self, parameters: list[Vector]) -> Vector:
-        """Return this client's own model as of this round."""
-        return self.own_model(before=self.context.upcoming)
 
     def starting_model(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of before this round."""

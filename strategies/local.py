@@ -1,13 +1,15 @@
 """Local: every client trains alone; no model is communicated. The lower reference.
 
-As many clients train in a round as for every other method, so that the comparison is at
-equal computation.
+Whenever its data are new a client trains a model on them, at once and from the initial
+one, for as long as FedAvg asks of a client in the whole run: that is M/N of all rounds.
+If its data never change, the comparison is at equal computation.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from cfl_flower.client.requests import BudgetRequest
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Disclosure, Published, Supports
 from cfl_flower.settings import settings
@@ -36,6 +38,39 @@ class Local(ClusteredStrategy):
         self.state.join(newcomers, np.arange(known, known + len(newcomers)))
 
     def plan_train(self, server_round: int) -> Plan:
+        """Let all clients look whether their data are new, and train if they are."""
+        config = self.run.config
+        share = config.participants / config.clients
+        request = BudgetRequest(max(1, round(config.rounds * share)))
+        able = np.flatnonzero(self.run.participants.with_samples())
+        tasks = [Task(self.state.clients[row]) for row in able]
+        return Plan(tasks, config=request.to_config())
+
+    def absorb_train(self, server_round: int, results: Results) -> None:
+        """Do nothing: the results stayed at the clients."""
+
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
+        """Let every client test its own model."""
+        return Plan([Task(client) for client in self.state.clients] if test else [])
+
+
+@settings("strategy")
+class LocalRoundsSettings(LocalSettings):
+    """The settings of every method; nothing is averaged."""
+
+    client: str = "clients.local.LocalRoundsClient"
+
+
+class LocalRounds(Local):
+    """A client trains when it takes part in a round: `strategy=local_rounds`.
+
+    It goes on with its model, so that after a drift it is tested with one of its old
+    data until then. The comparison is at equal computation.
+    """
+
+    Settings = LocalRoundsSettings
+
+    def plan_train(self, server_round: int) -> Plan:
         """Let M random clients train their own models, which are not sent."""
         state = self.state
         rng = self.run.rng("selection", server_round)
@@ -45,10 +80,3 @@ class Local(ClusteredStrategy):
             able, count, rng, self.run.participants.known(server_round)
         )
         return Plan([Task(state.clients[row]) for row in chosen])
-
-    def absorb_train(self, server_round: int, results: Results) -> None:
-        """Do nothing: the results stayed at the clients."""
-
-    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
-        """Let every client test its own model."""
-        return Plan([Task(client) for client in self.state.clients] if test else [])

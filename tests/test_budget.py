@@ -21,7 +21,7 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_064,
     "cfl_flower/analysis": 907,
-    "cfl_flower/client": 1_041,
+    "cfl_flower/client": 1_044,
     "cfl_flower/clustering": 416,
     "cfl_flower/communication": 1_342,
     "cfl_flower/config": 714,
@@ -34,21 +34,21 @@ BUDGET: dict[str, int] = {
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_210,
     "cfl_flower/secure": 658,
-    "clients": 1_202,
-    "simulations": 4_291,
-    "strategies": 2_828,
+    "clients": 1_217,
+    "simulations": 4_292,
+    "strategies": 2_840,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
 LONGEST_FILE = 465
 LONGEST_FUNCTION = 60
-LONG_FILES = 54
+LONG_FILES = 53
 """Files of more than 240 lines."""
 SINGLE_IMPORTERS = 58
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 38_673
+TESTS = 38_735
 """Lines of all tests."""
 
 

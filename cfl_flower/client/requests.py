@@ -59,3 +59,11 @@ class UploadRequest(Request):
     """How many tasks it has received."""
     tested: bool = False
     """Whether to test the received and the trained model."""
+
+
+@dataclass(frozen=True)
+class BudgetRequest(Request):
+    """A request to train if the data are new."""
+
+    budget: int
+    """For how many rounds' epochs, or steps."""

@@ -25,6 +25,7 @@ from cfl_flower.environment.files import (
 from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.lines import check_stamp
 from cfl_flower.runs.provenance import code_changes, library_versions
 from cfl_flower.runs.reading import (
     read_lines,
@@ -34,7 +35,6 @@ from cfl_flower.runs.reading import (
 from cfl_flower.runs.record import (
     ClientRow,
     RoundRecord,
-    check_stamp,
     client_epochs,
     device_seconds,
 )

@@ -16,7 +16,7 @@ from cfl_flower.building import with_defaults
 from cfl_flower.environment.files import link_out
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
-from cfl_flower.runs.record import check_client, check_round
+from cfl_flower.runs.lines import check_client, check_round
 from cfl_flower.settings import show_value
 from cfl_flower.types import Json
 

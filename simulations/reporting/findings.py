@@ -8,7 +8,7 @@ from cfl_flower.analysis.baselines import BOUND
 from cfl_flower.analysis.drift_metrics import Scores
 from cfl_flower.analysis.leads import Lead, leads_over, mean_and_deviation
 
-BOUNDS = ("local", BOUND)
+BOUNDS = ("local", "local_rounds", BOUND)
 """Methods that others are measured by, which cannot lead."""
 MOMENTS = {"final": "at the end", "mean": "on average over the rounds"}
 """The accuracies that a method can lead by: the second where the first is unknown."""

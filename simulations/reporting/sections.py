@@ -164,7 +164,8 @@ class Stream:
             known = [line for line in self.begun if len(line.series(key)[0])]
             if key == "num_clusters":
                 # One for each client is more than the others can be seen beside.
-                known = [line for line in known if line.runs[0].strategy != "local"]
+                own = ("local", "local_rounds")
+                known = [each for each in known if each.runs[0].strategy not in own]
             if known:
                 chart = curves(known, key, title, key in CHOSEN)
                 found.append(self._picture(key, caption, chart))

@@ -25,6 +25,7 @@ BYTES: dict[str, tuple[list[int], list[int]]] = {
     "fedem strategy.components=4": ([24 * MODEL] * 4,) * 2,
     "scaffold": ([12 * MODEL] * 4,) * 2,
     "local": ([0] * 4,) * 2,
+    "local_rounds": ([0] * 4,) * 2,
     "local_async strategy.public=30": ([0] * 4,) * 2,
     f"fedrep {HIDDEN}": ([6 * EXTRACTOR] * 4,) * 2,
     f"fedbabu {HIDDEN}": ([6 * EXTRACTOR] * 4,) * 2,
@@ -95,10 +96,14 @@ OWN = f"strategy.start={{}} strategy.regularisation=0.5 {PLAIN} rounds=5"
 
 ENDS = [
     (f"apfl strategy.adaptive=false strategy.alpha=0 {PLAIN}", f"fedavg {PLAIN}", 1e-4),
-    (f"apfl strategy.adaptive=false strategy.alpha=1 {PLAIN}", f"local {PLAIN}", 1e-4),
+    (
+        f"apfl strategy.adaptive=false strategy.alpha=1 {PLAIN}",
+        f"local_rounds {PLAIN}",
+        1e-4,
+    ),
     (
         "ditto strategy.regularisation=0 strategy.start=initial participants=12",
-        "local participants=12",
+        "local_rounds participants=12",
         1e-6,
     ),
     (
