@@ -25,7 +25,7 @@ from cfl_flower.client.attacks import spoil_labels, spoil_report
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.drift_report import DriftReporter, ReportRequest
 from cfl_flower.client.requests import EvaluateRequest
-from cfl_flower.clustering.representations import label_histogram
+from cfl_flower.clustering.representations import label_histogram, log_label_shares
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.worlds.view import View
 from cfl_flower.errors import SavedStateError
@@ -387,17 +387,14 @@ class ClusteredClient(NumPyClient):
     def label_shift(self) -> FloatArray | None:
         """Return what a test adds to all logits, (L,), None for nothing.
 
-        It is the logarithm of the client's own label shares, of the training samples of
-        the round: of n samples n_y have the label y, and its share is (n_y + 1) /
-        (n + L), so that none is zero. (Menon et al., ICLR 2021, adjust logits so.)
+        It is that of the training samples of the round, by `log_label_shares`.
         """
         context = self.context
         if not context.settings.label_shares:
             return None
         classes = context.stream.classes
         labels = spoil_labels(context.attack, self.data(context.round).labels, classes)
-        counts = np.bincount(labels, minlength=classes)
-        return np.log((counts + 1) / (len(labels) + classes)).astype(np.float32)
+        return log_label_shares(labels, classes)
 
     def fine_tuned(self, model: Vector) -> Vector:
         """Return a model after the epochs before a test, if any; nothing is saved."""

@@ -11,6 +11,7 @@ SOURCE is a run's output_dir, or what `simulations.export` wrote. In a run, clie
 compared with its models (`simulations.assignment`); clients of a run on real devices
 have folders, one of which is asked about at a time. A served folder has the centres of
 the clusters, and the nearest one is printed with its distance and its model's file.
+Where clients add their label shares to outputs, what a client adds is printed, too.
 Nothing is written. Exit codes as `simulations.run`.
 """
 
@@ -27,13 +28,18 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import load_file
 
-from cfl_flower.clustering.representations import Distance, distances, label_histogram
+from cfl_flower.clustering.representations import (
+    Distance,
+    distances,
+    label_histogram,
+    log_label_shares,
+)
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.reading.files import inside, intact
 from cfl_flower.errors import ConfigError, one_line, printable
 from cfl_flower.runs.reading import refuse_links_out
 from cfl_flower.settings import require
-from cfl_flower.types import FloatArray, Json
+from cfl_flower.types import FloatArray, IntArray, Json
 from simulations.engines.flower_cli import need
 from simulations.shell.terminal import Parser, command
 
@@ -116,8 +122,8 @@ def measure(point: FloatArray, centres: FloatArray, distance: Distance) -> Float
     return gaps
 
 
-def histogram_of(directory: dict[str, Json], data: Path) -> FloatArray:
-    """Return the label histogram of a folder's training samples, shape (L,).
+def labels_of(directory: dict[str, Json], data: Path) -> IntArray:
+    """Return the labels of a folder's training samples, shape (n,).
 
     Centres of another kind, and a folder without samples, are a `ConfigError`.
     """
@@ -128,7 +134,7 @@ def histogram_of(directory: dict[str, Json], data: Path) -> FloatArray:
     names = tuple(directory["names"])
     classes = int(directory["classes"])
     train, _ = Folder(shape, classes, names).load(str(need(data, "name a folder")))
-    return label_histogram(train.labels, classes)
+    return train.labels
 
 
 def assign_from_served(asked: argparse.Namespace) -> None:
@@ -143,13 +149,28 @@ def assign_from_served(asked: argparse.Namespace) -> None:
     if asked.representation is not None:
         with intact(need(asked.representation, "save one with numpy.save")):
             point = np.asarray(np.load(asked.representation), float)
+    added = "log((n_y + 1) / (n + L)) of its n training samples, n_y of label y"
     with intact(served / DIRECTORY):
         if asked.data_dir is not None:
-            point = histogram_of(directory, Path(asked.data_dir))
+            labels = labels_of(directory, Path(asked.data_dir))
+            classes = int(directory["classes"])
+            point = label_histogram(labels, classes)
+            added = say_shares(log_label_shares(labels, classes))
         cluster, gap = find(centres, directory, point)
         model = inside(served, cluster["safetensors"])
     name = printable(str(cluster["cluster"]))
     print(f"cluster {name}, distance {gap:.3f}: {one_line(str(model))}")
+    if directory.get("label_shares"):
+        print(f"add to its outputs, label by label: {added}")
+
+
+def say_shares(shift: FloatArray) -> str:
+    """Write what a client adds to the outputs of a model.
+
+    >>> say_shares(np.log(np.array([0.25, 0.75])))
+    '-1.386 -0.288'
+    """
+    return " ".join(f"{each:.3f}" for each in shift)
 
 
 def assign_from_run(asked: argparse.Namespace) -> None:
@@ -171,6 +192,7 @@ def assign_from_run(asked: argparse.Namespace) -> None:
     require(1 <= server_round <= settings["rounds"], "--round", server_round, allowed)
     table = Table("client", "true concept", "cluster", fit, "", "accuracy", title=title)
     tested = []
+    shares: list[str] = []
     for client in (client for each in asked.client for client in each):
         found = opened.assign(client, server_round, asked.unlabelled)
         accuracy = "-"
@@ -180,8 +202,11 @@ def assign_from_run(asked: argparse.Namespace) -> None:
         joins = "joins" if found.joins else "one of its own, from that model"
         where = map(str, (client, found.concept, found.cluster))
         table.add_row(*where, f"{found.fit:.3f}", joins, accuracy)
+        if found.shift is not None:
+            shares.append(f"client {client} adds to outputs: {say_shares(found.shift)}")
     console = Console()
     console.print(table)
+    print(*shares, sep="\n", end="\n" if shares else "")
     if tested:
         mean = 100 * float(np.mean(tested))
         console.print(f"{len(tested)} clients, mean accuracy {mean:.2f} %")

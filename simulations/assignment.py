@@ -18,6 +18,7 @@ from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.resources import open_resources
 from cfl_flower.settings import require
+from cfl_flower.types import FloatArray
 from clients.base import ClusteredClient
 
 WHOLE = {"_target_": "cfl_flower.data.worlds.partition.Partition"}
@@ -38,7 +39,10 @@ class Assignment(NamedTuple):
     joins: bool
     """Whether the cosine is at least tau."""
     accuracy: float | None
-    """Of the cluster's model on the client's test samples; None without any."""
+    """On the client's test samples, of what it is served: the cluster's model, after
+    fine-tuning and with its label shares where the run has them; None without any."""
+    shift: FloatArray | None
+    """The logarithm of its label shares, which it adds to outputs; None for nothing."""
 
 
 class Opened:
@@ -100,14 +104,13 @@ class Opened:
         require(0 <= client <= last, "--client", client, allowed)
         view = resources.stream.view(client, server_round)
         require(len(view.labels) > 0, "--client", client, "a client with samples")
-        evaluator = Evaluator(resources.model, {})
         context = ClientContext(
             client,
             server_round,
             settings["seed"],
             resources.stream,
             resources.model,
-            evaluator,
+            Evaluator(resources.model, {}),
             settings["strategy"],
             ClientState(resources.state_root, client),
             resources.copy_initial,
@@ -118,6 +121,8 @@ class Opened:
         joins = self.fits_by == "loss" or fit >= settings["strategy"].threshold
         accuracy = None
         if count := len(view.test_indices):
-            accuracy = evaluator.evaluate(models[cluster], view)[1] / count
+            test = device.tester(device.fine_tuned(models[cluster]))
+            accuracy = test(view)[1] / count
         concept = int(resources.stream.timeline.concepts(server_round)[client])
-        return Assignment(client, concept, cluster, fit, joins, accuracy)
+        shift = device.label_shift()
+        return Assignment(client, concept, cluster, fit, joins, accuracy, shift)

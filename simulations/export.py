@@ -9,7 +9,8 @@ by which; `centres.safetensors` has the centres. So a device that never took par
 its model with its representation alone (`simulations.assign`).
 
 Where clients use models of their own, `clusters.json` says under `serves` what the
-common ones are; a method that has no valid common model is refused.
+common ones are; a method that has no valid common model is refused. Whether clients
+fine-tune them, or add their label shares to outputs, is said as the run's settings are.
 """
 
 from __future__ import annotations
@@ -67,6 +68,9 @@ def export(run: Path, output: Path) -> list[int]:
         "format": FORMAT,
         "strategy": saved.strategy,
         "serves": serves,
+        "label_shares": settings.label_shares,
+        "fine_tuning": settings.fine_tuning,
+        "fine_tuning_rate": settings.fine_tuning_rate,
         "round": done,
         "shape": list(dataset.shape),
         "classes": dataset.classes,

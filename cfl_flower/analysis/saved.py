@@ -136,9 +136,12 @@ class SavedRun:
                 f"served: {published.incomplete}; name a run with common models, such "
                 "as one of strategy=fielding or fedavg"
             )
+        found = published.models
         if settings.fine_tuning:
-            return f"{published.models}, which each client fine-tunes"
-        return published.models
+            found += ", which each client fine-tunes"
+        if settings.label_shares:
+            found += ", to whose outputs each client adds its label shares"
+        return found
 
     def build(self, *groups: str) -> list[Any]:
         """Return the settings of some groups as objects."""

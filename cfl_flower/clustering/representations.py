@@ -43,6 +43,21 @@ def label_counts(labels: NDArray[np.integer], classes: int) -> IntArray:
     return np.bincount(labels, minlength=classes)
 
 
+def log_label_shares(labels: NDArray[np.integer], classes: int) -> Vector:
+    """Return the logarithm of a client's smoothed label shares, shape (L,).
+
+    Of n samples n_y have the label y, and its share is (n_y + 1) / (n + L), so that
+    none is zero. Added to logits, they adjust these (Menon et al., ICLR 2021).
+
+    Examples
+    --------
+    >>> np.exp(log_label_shares(np.array([1, 1]), 2)).round(2).tolist()
+    [0.25, 0.75]
+    """
+    counts = label_counts(labels, classes)
+    return np.log((counts + 1) / (len(labels) + classes)).astype(np.float32)
+
+
 def label_histogram(labels: NDArray[np.integer], classes: int) -> Vector:
     """Return the share of each label among a client's samples, shape (L,).
 

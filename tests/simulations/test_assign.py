@@ -61,16 +61,24 @@ def test_without_labels_most_still_do(option: str, run_small: Runner) -> None:
     assert sum(right) >= 10
 
 
+@pytest.mark.parametrize(
+    "served", ["fine_tuning=0", "fine_tuning=2", "label_shares=true"]
+)
 def test_clients_of_other_methods_go_where_their_loss_is_smallest(
-    run_small: Runner, capsys: pytest.CaptureFixture[str]
+    served: str, run_small: Runner, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = [*OPTIONS, "participants=12", "clusters=3", "strategy.local.epochs=5"]
+    options = [*OPTIONS, "participants=12", "clusters=3", f"strategy.{served}"]
     run = run_small("strategy=ifca", *options)
     opened = Opened(run.folder)
     found = [opened.assign(client, opened.done) for client in range(12)]
     assert [each.cluster for each in found] == opened.state.clusters.tolist()
+    # Of what a client is served, as the run tested it.
+    last = [row["accuracy"] for row in run.clients if row["round"] == opened.done]
+    assert [each.accuracy for each in found] == last
     assert main([str(run.folder), "--clients", "15", "--client", "12-14"]) == 0
-    assert "3 clients, mean accuracy" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "3 clients, mean accuracy" in said
+    assert said.count("adds to outputs: -") == 3 * (served == "label_shares=true")
 
 
 def test_a_device_is_told_by_its_whole_folder(

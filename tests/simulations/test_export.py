@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
+from cfl_flower.data.datasets.own import Folder
 from cfl_flower.models import FlatModel, initial_vector
 from simulations import assign
 from simulations.assign import find
@@ -85,7 +86,8 @@ def test_a_representation_alone_leads_to_the_nearest_cluster(
 def test_a_stranger_finds_its_model_by_its_folder(
     run_small: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = run_small("strategy=fielding", "partition.purity=1")
+    shares = "strategy.label_shares=true"
+    run = run_small("strategy=fielding", shares, "partition.purity=1")
     served = tmp_path / "served"
     export(run.folder, served)
     _, state = load_run(run.folder).load_state()
@@ -93,7 +95,13 @@ def test_a_stranger_finds_its_model_by_its_folder(
     labels = np.flatnonzero(state.centres[cluster] > 0.05)
     add_samples(tmp_path / "site", "first", labels, most=100)
     assert assign.main([str(served), "--data-dir", str(tmp_path / "site")]) == 0
-    assert f"cluster {cluster}, distance" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"cluster {cluster}, distance" in said
+    train, _ = Folder((1, 8, 8), 10).load(str(tmp_path / "site"))
+    counts = np.bincount(train.labels, minlength=10)
+    expected = np.log((counts + 1) / (len(train.labels) + 10))
+    found = [float(each) for each in said.split("label by label: ")[1].split()]
+    np.testing.assert_allclose(found, expected, atol=6e-4)
     np.save(tmp_path / "mine.npy", state.centres[cluster])
     mine = str(tmp_path / "mine.npy")
     assert assign.main([str(served), "--representation", mine]) == 0
@@ -152,6 +160,10 @@ def test_a_method_without_a_sound_common_model_is_refused_in_a_line(
         ("apfl", "the global model, not the clients' own ones"),
         ("fedavg", "each cluster's model"),
         ("fedavg_ft", "each cluster's model, which each client fine-tunes"),
+        (
+            "fedavg_ls",
+            "each cluster's model, to whose outputs each client adds its label shares",
+        ),
     ],
 )
 def test_export_says_what_is_served(
