@@ -6,12 +6,13 @@
     python -m simulations.track --all --streams concept label
     python -m simulations.track fedavg --first-seed 100 --name fedavg_again
 
-A method's learning rate is tuned for each stream, on validation samples and one seed;
-then come the track's seeds. Rows are written below `--output`, as JSON with their
-provenance, and shown beside those that come with the project. Runs are kept there as
-well: the same command resumes what was interrupted and repeats nothing that is
-finished. The streams and the protocol are in simulations/tracking/protocol.yaml. Exit
-codes as `simulations.run`; 1 also if a method lacks a stream, with the reason.
+A method's learning rate is tuned for each stream, on validation samples and one seed,
+then its rate of fine-tuning if the protocol has some; then come the track's seeds. Rows
+are written below `--output`, as JSON with their provenance, and shown beside those that
+come with the project. Runs are kept there as well: the same command resumes what was
+interrupted and repeats nothing that is finished. The streams and the protocol are in
+simulations/tracking/protocol.yaml. Exit codes as `simulations.run`; 1 also if a method
+lacks a stream, with the reason.
 """
 
 from __future__ import annotations
@@ -62,6 +63,9 @@ class Entry:
     jobs: list[Job] = field(default_factory=list)
     """Of the track's seeds, once a rate is chosen."""
     rate: float | None = None
+    fine_tuning: dict[float, Job] = field(default_factory=dict)
+    """By rate of fine-tuning, with the chosen learning rate."""
+    fine_tuning_rate: float | None = None
     reason: str = ""
     """Why there is no result."""
 
@@ -77,11 +81,20 @@ class Track(Study):
 
     protocol: Protocol = field(default_factory=load_protocol)
 
-    def job(self, entry: Entry, rate: float, seed: int) -> Job:
-        """Compose a run, or raise a `ConfigError`."""
+    def job(
+        self, entry: Entry, rate: float, seed: int, fine: float | None = None
+    ) -> Job:
+        """Compose a run, with a rate of fine-tuning if it has one, or raise an error.
+
+        That is a `ConfigError`.
+        """
         stream = self.protocol.streams[entry.stream]
         shared = [*stream.overrides, *self.protocol.overrides]
         shared.append(f"strategy.local.learning_rate={rate}")
+        tuned = f"rate{rate:g}"
+        if fine is not None:
+            shared.append(f"strategy.fine_tuning_rate={fine}")
+            tuned += f"-ft{fine:g}"
         folder = self.folder / entry.stream / self.name(entry.method)
         overrides = [
             f"strategy={entry.method}",
@@ -89,8 +102,8 @@ class Track(Study):
             *self.options.settings,
             f"seed={seed}",
         ]
-        label = f"{entry.label} rate {rate:g} seed {seed}"
-        return self.add(label, folder / f"rate{rate:g}-s{seed}", overrides)
+        label = f"{entry.label} {tuned} seed {seed}"
+        return self.add(label, folder / f"{tuned}-s{seed}", overrides)
 
     @property
     def folder(self) -> Path:
@@ -128,18 +141,26 @@ class Track(Study):
             entry.reason = one_line(str(error))
 
     def choose(self, entry: Entry) -> None:
-        """Choose the learning rate, and compose the runs of the track's seeds."""
+        """Choose the learning rate, and compose the runs that tune fine-tuning."""
         if entry.reason:
             return
-        known = {r: s for r, s in validation(entry).items() if s is not None}
-        if not known:
+        entry.rate = best_of(entry.tuning)
+        if entry.rate is None:
             entry.reason = "no run finished with any of the learning rates"
+        elif entry.tuning[entry.rate].config.strategy.fine_tuning:
+            for fine in self.protocol.fine_tuning_rates:
+                job = self.job(entry, entry.rate, self.protocol.tuning_seed, fine)
+                entry.fine_tuning[fine] = job
+
+    def compose_seeds(self, entry: Entry) -> None:
+        """Choose the rate of fine-tuning, and compose the runs of the track's seeds."""
+        if entry.rate is None:
             return
-        # Of equal ones the smallest.
-        entry.rate = max(sorted(known), key=known.__getitem__)
+        entry.fine_tuning_rate = best_of(entry.fine_tuning)
         first = self.options.first_seed
         for seed in range(first, first + self.protocol.seeds):
-            entry.jobs.append(self.job(entry, entry.rate, seed))
+            job = self.job(entry, entry.rate, seed, entry.fine_tuning_rate)
+            entry.jobs.append(job)
 
     def result(self, entry: Entry) -> StreamResult | None:
         """Return what a method reached; None, and the reason, if a seed has no run."""
@@ -150,10 +171,12 @@ class Track(Study):
             entry.reason = f"{len(entry.jobs) - len(runs)} of its seeds failed"
             return None
         measure = self.protocol.streams[entry.stream].measure
-        every = [*runs, *read(entry.tuning.values())]
+        tuning = [*entry.tuning.values(), *entry.fine_tuning.values()]
+        every = [*runs, *read(tuning)]
         return StreamResult(
             rate=entry.rate,
-            tuning={f"{r:g}": _rounded(s) for r, s in validation(entry).items()},
+            tuning={f"{r:g}": _rounded(s) for r, s in validation(entry.tuning).items()},
+            fine_tuning_rate=entry.fine_tuning_rate,
             scores=[round(mean_of(run, measure), 5) for run in runs],
             megabytes=[round(_megabytes(run), 3) for run in runs],
             device_hours=[_hours(run) for run in runs],
@@ -163,10 +186,16 @@ class Track(Study):
         )
 
 
-def validation(entry: Entry) -> dict[float, float | None]:
-    """Return the mean validation accuracy by learning rate; None for a failed run."""
-    runs = {rate: read([job]) for rate, job in entry.tuning.items()}
+def validation(jobs: Mapping[float, Job]) -> dict[float, float | None]:
+    """Return the mean validation accuracy by rate; None for a failed run."""
+    runs = {rate: read([job]) for rate, job in jobs.items()}
     return {r: mean_of(run[0], VALIDATION) if run else None for r, run in runs.items()}
+
+
+def best_of(jobs: Mapping[float, Job]) -> float | None:
+    """Return the rate of the best validation accuracy, of equal ones the smallest."""
+    known = {rate: s for rate, s in validation(jobs).items() if s is not None}
+    return max(sorted(known), key=known.__getitem__, default=None)
 
 
 def mean_of(run: SavedRun, key: str) -> float:
@@ -243,6 +272,10 @@ def run_track(track: Track) -> list[Entry]:
     track.carry_out([job for e in entries for job in e.tuning.values()], "tune")
     for entry in entries:
         track.choose(entry)
+    fine = [job for e in entries for job in e.fine_tuning.values()]
+    track.carry_out(fine, "tune fine-tuning")
+    for entry in entries:
+        track.compose_seeds(entry)
     track.carry_out([job for e in entries for job in e.jobs], "track")
     return entries
 

@@ -53,6 +53,9 @@ class Protocol:
     seeds: Count
     overrides: Overrides
     streams: dict[str, TrackStream] = field(default_factory=dict)
+    fine_tuning_rates: list[Positive] = field(default_factory=list)
+    """Rates of fine-tuning that are tried with the best learning rate, where a method
+    fine-tunes; without any it takes its own."""
 
     @property
     def ranked(self) -> list[str]:
@@ -92,6 +95,8 @@ class StreamResult:
     """Digests of this project's code by which the seeds' runs were made."""
     client_epochs: list[NonNegative | None] = field(default_factory=list)
     """What the clients computed; rows of before it was counted have none."""
+    fine_tuning_rate: Positive | None = None
+    """The one that was chosen, if any were tried."""
 
     @property
     def mean(self) -> float:

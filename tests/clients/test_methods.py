@@ -1,10 +1,13 @@
 """What the clients of single methods train, keep and are served."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from cfl_flower.client.context import ClientContext
+from cfl_flower.client.requests import BudgetRequest
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.testing import evaluate
 from cfl_flower.learning.training import train
@@ -14,7 +17,7 @@ from clients.cfl import CFLClient
 from clients.ditto import DittoClient
 from clients.flash import FlashClient
 from clients.flexcfl import FlexCFLClient
-from clients.local import LocalClient
+from clients.local import LocalClient, LocalRoundsClient
 from clients.profile import ProfileClient
 from strategies.ditto import DittoSettings
 from strategies.flash import FlashSettings
@@ -66,14 +69,32 @@ def own_model(context: ClientContext, before: int) -> np.ndarray:
     return context.state.load(before)["model"]
 
 
-def test_a_client_goes_on_from_its_own_model(make_context):
+def test_a_client_trains_anew_on_new_data_alone(make_context):
+    asked = BudgetRequest(3).to_config()
+    first = make_context(1)
+    LocalClient(first).fit([], asked)
+    again = make_context(2)
+    arrays, count, _ = LocalClient(again).fit([], asked)
+    assert (arrays, count) == ([], len(again.stream.view(2, 2).labels))
+    assert again.model.passes == 0
+    assert again.state.at(2) == {}
+    changed = make_context(4)
+    LocalClient(changed).fit([], asked)
+    client = LocalClient(changed)
+    longer = replace(client.local, epochs=3 * client.local.epochs)
+    for each in (first, changed):
+        expected, _ = LocalClient(each).train_from(each.initial(), longer)
+        assert np.array_equal(own_model(each, before=each.round + 1), expected)
+
+
+def test_by_rounds_a_client_goes_on_from_its_own_model(make_context):
     context = make_context(1)
-    arrays, count, _ = LocalClient(context).fit([], {})
+    arrays, count, _ = LocalRoundsClient(context).fit([], {})
     assert arrays == []
     assert count == len(context.stream.view(2, 1).labels)
     later = make_context(4)
-    LocalClient(later).fit([], {})
-    expected, _ = LocalClient(later).train_from(own_model(context, before=4))
+    LocalRoundsClient(later).fit([], {})
+    expected, _ = LocalRoundsClient(later).train_from(own_model(context, before=4))
     assert np.array_equal(own_model(context, before=5), expected)
 
 

@@ -28,6 +28,7 @@ version: 7
 rates: [0.1, 0.5, 1.0e+30]
 tuning_seed: 9
 seeds: 3
+fine_tuning_rates: [0.0001, 0.3]
 overrides:
   - partition.validation=0.2
   - strategy.local.epochs=1
@@ -89,6 +90,22 @@ def test_methods_are_tuned_run_and_ranked(
     assert track.main(command) == 0
     assert run.stat().st_mtime_ns == before
     assert rows_of(folder) == rows
+
+
+def test_the_rate_of_fine_tuning_is_tuned_with_the_best_learning_rate(folder):
+    asked = ["fedavg_ft", "--streams", "still", "--output", str(folder), "-q"]
+    assert track.main(asked) == 0
+    result = rows_of(folder)["fedavg_ft"]["streams"]["still"]
+    method = folder / "v7" / "still" / "fedavg_ft"
+    best = f"rate{result['rate']:g}"
+    tried = {}
+    for fine in (0.0001, 0.3):
+        run = method / f"{best}-ft{fine:g}-s9" / "rounds.jsonl"
+        lines = [json.loads(line) for line in run.read_text().splitlines()]
+        tried[fine] = sum(line["validation_accuracy"] for line in lines)
+    assert result["fine_tuning_rate"] == max(tried, key=tried.__getitem__)
+    seeds = {path.name for path in method.glob("*-s[012]")}
+    assert seeds == {f"{best}-ft{result['fine_tuning_rate']:g}-s{n}" for n in range(3)}
 
 
 def test_a_row_of_other_settings_needs_a_name_and_keeps_other_streams(

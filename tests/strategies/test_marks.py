@@ -30,9 +30,19 @@ def test_clients_that_never_took_part_are_served_the_global_model(run_small):
 
 def test_each_client_is_a_cluster_of_its_own(undisturbed):
     run = undisturbed("strategy=local")
-    assert {row["participants"] for row in run.rounds} == {6}
+    # All look whether their data are new.
+    assert {row["participants"] for row in run.rounds} == {12}
     assert {row["num_clusters"] for row in run.rounds} == {12}
     assert all(row["client"] == row["cluster"] for row in run.clients)
+
+
+def test_clients_train_for_a_whole_run_at_once_when_their_data_are_new(run_small):
+    half = ["drift=rotate", "drift.rounds=[3]", "drift.fraction=0.5"]
+    run = run_small("strategy=local", *half, "strategy.local.epochs=5")
+    # Half of the clients take part in each of four rounds of five epochs.
+    epochs = 2 * 5
+    found = [row["client_epochs"] for row in run.rounds]
+    assert found == [12 * epochs, 0, 6 * epochs, 0]
 
 
 # Clusters that stay
