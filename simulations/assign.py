@@ -10,9 +10,8 @@
 SOURCE is a run's output_dir, or what `simulations.export` wrote. In a run, clients are
 compared with its models (`simulations.assignment`); clients of a run on real devices
 have folders, one of which is asked about at a time. A served folder has the centres of
-the clusters, and the nearest one is printed with its distance and its model's file.
-Where clients add their label shares to outputs, what a client adds is printed, too.
-Nothing is written. Exit codes as `simulations.run`.
+the clusters, and the nearest one is printed with its distance, its model's file and,
+with label shares, what to add to outputs. Exit codes as `simulations.run`.
 """
 
 from __future__ import annotations
@@ -149,28 +148,19 @@ def assign_from_served(asked: argparse.Namespace) -> None:
     if asked.representation is not None:
         with intact(need(asked.representation, "save one with numpy.save")):
             point = np.asarray(np.load(asked.representation), float)
-    added = "log((n_y + 1) / (n + L)) of its n training samples, n_y of label y"
+    added: object = "log((n_y + 1) / (n + L)), by labels of its training samples"
     with intact(served / DIRECTORY):
         if asked.data_dir is not None:
             labels = labels_of(directory, Path(asked.data_dir))
             classes = int(directory["classes"])
             point = label_histogram(labels, classes)
-            added = say_shares(log_label_shares(labels, classes))
+            added = log_label_shares(labels, classes).astype(float).round(3).tolist()
         cluster, gap = find(centres, directory, point)
         model = inside(served, cluster["safetensors"])
     name = printable(str(cluster["cluster"]))
     print(f"cluster {name}, distance {gap:.3f}: {one_line(str(model))}")
     if directory.get("label_shares"):
         print(f"add to its outputs, label by label: {added}")
-
-
-def say_shares(shift: FloatArray) -> str:
-    """Write what a client adds to the outputs of a model.
-
-    >>> say_shares(np.log(np.array([0.25, 0.75])))
-    '-1.386 -0.288'
-    """
-    return " ".join(f"{each:.3f}" for each in shift)
 
 
 def assign_from_run(asked: argparse.Namespace) -> None:
@@ -192,7 +182,6 @@ def assign_from_run(asked: argparse.Namespace) -> None:
     require(1 <= server_round <= settings["rounds"], "--round", server_round, allowed)
     table = Table("client", "true concept", "cluster", fit, "", "accuracy", title=title)
     tested = []
-    shares: list[str] = []
     for client in (client for each in asked.client for client in each):
         found = opened.assign(client, server_round, asked.unlabelled)
         accuracy = "-"
@@ -202,11 +191,8 @@ def assign_from_run(asked: argparse.Namespace) -> None:
         joins = "joins" if found.joins else "one of its own, from that model"
         where = map(str, (client, found.concept, found.cluster))
         table.add_row(*where, f"{found.fit:.3f}", joins, accuracy)
-        if found.shift is not None:
-            shares.append(f"client {client} adds to outputs: {say_shares(found.shift)}")
     console = Console()
     console.print(table)
-    print(*shares, sep="\n", end="\n" if shares else "")
     if tested:
         mean = 100 * float(np.mean(tested))
         console.print(f"{len(tested)} clients, mean accuracy {mean:.2f} %")

@@ -18,7 +18,6 @@ from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.resources import open_resources
 from cfl_flower.settings import require
-from cfl_flower.types import FloatArray
 from clients.base import ClusteredClient
 
 WHOLE = {"_target_": "cfl_flower.data.worlds.partition.Partition"}
@@ -41,8 +40,6 @@ class Assignment(NamedTuple):
     accuracy: float | None
     """On the client's test samples, of what it is served: the cluster's model, after
     fine-tuning and with its label shares where the run has them; None without any."""
-    shift: FloatArray | None
-    """The logarithm of its label shares, which it adds to outputs; None for nothing."""
 
 
 class Opened:
@@ -124,5 +121,4 @@ class Opened:
             test = device.tester(device.fine_tuned(models[cluster]))
             accuracy = test(view)[1] / count
         concept = int(resources.stream.timeline.concepts(server_round)[client])
-        shift = device.label_shift()
-        return Assignment(client, concept, cluster, fit, joins, accuracy, shift)
+        return Assignment(client, concept, cluster, fit, joins, accuracy)

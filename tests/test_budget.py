@@ -20,9 +20,9 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_064,
-    "cfl_flower/analysis": 907,
+    "cfl_flower/analysis": 910,
     "cfl_flower/client": 1_044,
-    "cfl_flower/clustering": 416,
+    "cfl_flower/clustering": 419,
     "cfl_flower/communication": 1_342,
     "cfl_flower/config": 714,
     "cfl_flower/data": 3_217,
@@ -34,13 +34,13 @@ BUDGET: dict[str, int] = {
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_210,
     "cfl_flower/secure": 658,
-    "clients": 1_217,
-    "simulations": 4_292,
+    "clients": 1_216,
+    "simulations": 4_327,
     "strategies": 2_840,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
-LONGEST_FILE = 465
+LONGEST_FILE = 462
 LONGEST_FUNCTION = 60
 LONG_FILES = 53
 """Files of more than 240 lines."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 58
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 38_735
+TESTS = 38_744
 """Lines of all tests."""
 
 

@@ -76,9 +76,7 @@ def test_clients_of_other_methods_go_where_their_loss_is_smallest(
     last = [row["accuracy"] for row in run.clients if row["round"] == opened.done]
     assert [each.accuracy for each in found] == last
     assert main([str(run.folder), "--clients", "15", "--client", "12-14"]) == 0
-    said = capsys.readouterr().out
-    assert "3 clients, mean accuracy" in said
-    assert said.count("adds to outputs: -") == 3 * (served == "label_shares=true")
+    assert "3 clients, mean accuracy" in capsys.readouterr().out
 
 
 def test_a_device_is_told_by_its_whole_folder(
