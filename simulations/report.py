@@ -46,7 +46,7 @@ from simulations.reporting.figures import (
     read_names,
 )
 from simulations.reporting.sections import Stream, divide, question
-from simulations.reporting.written import Latex, to_csv, to_frame, to_latex
+from simulations.reporting.written import to_csv, to_frame, to_latex
 from simulations.shell.terminal import Parser, command, writable
 
 PARTS = Path(__file__).parent / "reporting"
@@ -96,7 +96,6 @@ def render(
     runs: Sequence[SavedRun],
     reference: str = REFERENCE_METHOD,
     methods: Sequence[str] = (),
-    latex: Latex | None = None,
 ) -> Page:
     """Return the page of runs; leads are over the method ``reference``.
 
@@ -115,7 +114,6 @@ def render(
     tables = [table for stream in streams for table in stream.tables]
     rows = [name for table in swept for name, *_ in table.lines]
     chosen = read_names(methods, [*(line.label for line in lines), *rows])
-    printed = replace(latex or Latex(), names=chosen)
     compared = (replace(each, lines=choose(each.lines, chosen)) for each in streams)
     own = zip(lines, pictures.values(), strict=True)
     kept = [some for line, some in own if not chosen or line.label in chosen]
@@ -131,7 +129,7 @@ def render(
     return Page(
         html,
         to_csv(to_frame((s.title, s.runs, s.scores) for s in streams)),
-        to_latex([*tables, *swept], printed),
+        to_latex([*tables, *swept], chosen),
         [*chain.from_iterable([*(each.pictures for each in compared), *kept])],
     )
 
@@ -168,10 +166,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--methods", nargs="+", default=[], metavar="METHOD[=NAME]", help=words)
     words = f"of figures: {', '.join(COLUMNS)} (columns) or inches"
     add("--width", default=Format.width, help=words)
-    add("--font", default=Format.font, help="of figures")
-    add("--size", type=float, default=Format.size, help="points of their letters")
-    words = "those that tables have, by their headings"
-    add("--columns", nargs="+", default=[], metavar="COLUMN", help=words)
     return parser.parse_args(arguments)
 
 
@@ -179,8 +173,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
     asked = parse(arguments)
-    form = Format(asked.width, asked.font, asked.size)
-    latex = Latex(asked.columns)
+    form = Format(asked.width)
     folders = [found for folder in asked.runs for found in find_runs(folder)]
     runs = [load_run(folder) for folder in folders]
     if not any(run.rounds for run in runs):
@@ -188,7 +181,7 @@ def main(arguments: Sequence[str]) -> None:
             f"{runs[0].folder} has no finished round: {runs[0].failure}; fix it, and "
             "repeat its command"
         )
-    page = render(runs, asked.reference, asked.methods, latex)
+    page = render(runs, asked.reference, asked.methods)
     paths = page.write(asked.output, asked.figures, form)
     print(f"saved in {', '.join(map(str, paths))}")
 

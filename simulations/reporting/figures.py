@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from math import sqrt
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import vl_convert
@@ -37,6 +36,8 @@ DASHED = dict(
 
 COLUMNS = {"single": 3.5, "double": 7.16}
 """Inches of a column and of both, in journals of the IEEE; Nature's are 3.5 and 7.2."""
+LETTERS = 8.0
+"""Points of the letters of a file."""
 NARROW = 5.0
 """Inches below which the names of lines are a legend below them."""
 MOST_BANDS = 4
@@ -52,16 +53,11 @@ class Format:
 
     width: str | float = "double"
     """One of `COLUMNS`, or inches."""
-    font: str = CONFIG["font"]
-    """A family of fonts; after commas others that take its place if it is missing."""
-    size: float = 8.0
-    """Points of its letters."""
 
     def __post_init__(self) -> None:
         """Raise a `ConfigError` for what is not printed."""
         allowed = f"{', '.join(COLUMNS)} or inches from 2 to 20"
         require(2 <= self.inches <= 20, "width", self.width, allowed)
-        require(5 <= self.size <= 14, "size", self.size, "points from 5 to 14")
 
     @property
     def inches(self) -> float:
@@ -87,14 +83,13 @@ class Format:
         """Write a chart as PDF, SVG and PNG into a folder, made if it is not there.
 
         All of it is as much smaller or larger than in a page as its letters are.
-        `ConfigError` for a font that is not on this machine.
         """
         points = 72 * self.inches
-        scale = self.size / CONFIG["axis"]["titleFontSize"]
+        scale = LETTERS / CONFIG["axis"]["titleFontSize"]
         width = points / scale
         height = chart.height * sqrt(width / WIDTH)
         spec = {**chart.spec, "layer": self.layers(chart), "width": width}
-        spec |= {"height": height, "config": {**CONFIG, "font": self.font}}
+        spec["height"] = height
         svg = vl_convert.vegalite_to_svg(spec)
 
         def sized(unit: str) -> str:
@@ -103,9 +98,6 @@ class Format:
 
         # What makes the other files takes a pixel for a point.
         pdf = vl_convert.svg_to_pdf(sized(""))
-        # Words would be left out without a word.
-        known = "serif, sans-serif, monospace or what `fc-list : family` lists"
-        require(b"/BaseFont" in pdf, "font", self.font, known)
         path = Path(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".pdf").write_bytes(pdf)
@@ -147,12 +139,12 @@ class Picture:
         # In a page with others its ids are its own.
         return Markup(re.sub(r'((?:id="|url\(#))', rf"\g<1>{self.name}-", short))
 
-    def save(self, folder: str | Path, **form: Any) -> None:
+    def save(self, folder: str | Path, width: str | float = "double") -> None:
         """Write it as PDF, SVG and PNG (300 dpi) into a folder, made if need be.
 
-        ``width``, ``font`` and ``size`` are those of `Format`.
+        ``width`` is that of `Format`.
         """
-        Format(**form).save(self.figure, folder, self.name)
+        Format(width).save(self.figure, folder, self.name)
 
     def _repr_svg_(self) -> str:
         """Show it in a notebook."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -12,7 +11,6 @@ from cfl_flower.analysis.comparison import Runs
 from cfl_flower.analysis.drift_metrics import Score, Scores, mean_of_known
 from cfl_flower.analysis.leads import Seeds, leads_over
 from cfl_flower.analysis.scorecards import Table
-from cfl_flower.settings import require
 
 LATEX = {
     **{special: f"\\{special}" for special in "%_&#${}"},
@@ -51,38 +49,25 @@ FORMULA = re.compile(r"[=+\-@\t\r]")
 """What a cell begins with that spreadsheets compute."""
 
 
-@dataclass(frozen=True)
-class Latex:
-    """What is written for LaTeX."""
-
-    columns: Sequence[str] = ()
-    """Headings of those that are kept; all if there is none."""
-    names: Mapping[str, str] = field(default_factory=dict)
-    """The methods that are kept, and what they are called; all if there is none."""
-
-
-def to_latex(tables: Sequence[Table], latex: Latex) -> str:
+def to_latex(tables: Sequence[Table], names: Mapping[str, str]) -> str:
     """Write tables for the packages booktabs and graphicx, the best in bold.
 
-    Those over which it has no lead have a mark. A table without any of the chosen
-    columns and methods is left out. `ConfigError` for a column of no table.
+    Those over which it has no lead have a mark. ``names`` are the methods that are
+    kept, and what they are called; all if there is none. A table without any is left
+    out.
     """
-    known = dict.fromkeys(name for table in tables for name in table.headings[1:])
-    for name in latex.columns:
-        require(name in known, "columns", name, f"some of {', '.join(known)}")
     found: list[str] = []
     label = LABEL
     for table in tables:
         first, *head = table.headings
-        columns = [name for name in latex.columns or head if name in head]
         cells = {row[0]: dict(zip(head, row[1:], strict=True)) for row in table.lines}
-        rows = {each: cells[each] for each in latex.names or cells if each in cells}
-        if not columns or not rows:
+        rows = {each: cells[each] for each in names or cells if each in cells}
+        if not rows:
             continue
         notes = table.caption.splitlines()
-        names = [_escape(latex.names.get(each, each)) for each in rows]
-        grid = [[_escape(first), *names]]
-        for name in columns:
+        called = [_escape(names.get(each, each)) for each in rows]
+        grid = [[_escape(first), *called]]
+        for name in head:
             column = {each: row[name] for each, row in rows.items()}
             best, level = _best(name, column, table.numbers.get(name, {}))
             notes += [MARKED] if level and MARKED not in notes else []
@@ -97,7 +82,7 @@ def to_latex(tables: Sequence[Table], latex: Latex) -> str:
             rf"\caption{{{_escape(table.title)}}}",
             rf"\label{{{label}}}",
             FIT,
-            rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
+            rf"\begin{{tabular}}{{l{'r' * len(head)}}}",
             *(r"\toprule", title, r"\midrule", *body, r"\bottomrule"),
             r"\end{tabular}}",
             *(rf"\par\footnotesize {_escape(line)}" for line in notes),

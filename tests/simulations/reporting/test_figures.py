@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -85,7 +84,7 @@ def test_a_printed_chart_has_the_width_the_fonts_and_the_dots_of_paper(
     width: str | float, points: int, run: SavedRun, tmp_path: Path
 ) -> None:
     chart = accuracy([Line("one", [run], 0), Line("two", [run], 1)])
-    Format(width, size=7).save(chart, tmp_path / "new", "accuracy")
+    Format(width).save(chart, tmp_path / "new", "accuracy")
     pdf = (tmp_path / "new" / "accuracy.pdf").read_bytes()
     assert f"/MediaBox [0 0 {points} ".encode() in pdf
     assert b"/FontFile" in pdf  # its fonts are in it
@@ -129,20 +128,12 @@ def test_a_narrow_figure_has_its_legend_below_and_many_methods_no_bands(
     assert line["encoding"]["color"]["scale"]["domain"] == NAMES[:count]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"width": "triple"}, "width=triple is not allowed; use single, double or"),
-        ({"width": 1}, "width=1 is not allowed"),
-        ({"size": 40}, "size=40 is not allowed; use points from 5 to 14"),
-        ({"font": "No such font"}, "font=No such font is not allowed; use serif"),
-    ],
-)
+@pytest.mark.parametrize("width", ["triple", 1])
 def test_what_is_not_printed_is_one_line(
-    wrong: dict[str, Any], said: str, run: SavedRun, tmp_path: Path
+    width: str | float, run: SavedRun, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=said):
-        Format(**wrong).save(accuracy([Line("one", [run], 0)]), tmp_path, "x")
+    with pytest.raises(ConfigError, match=f"width={width} is not allowed; use single"):
+        Format(width).save(accuracy([Line("one", [run], 0)]), tmp_path, "x")
     assert not any(tmp_path.iterdir())
 
 

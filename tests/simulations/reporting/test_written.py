@@ -9,8 +9,7 @@ import pytest
 
 from cfl_flower.analysis.leads import Seeds
 from cfl_flower.analysis.scorecards import Table, new_table
-from cfl_flower.errors import ConfigError
-from simulations.reporting.written import Latex, to_latex
+from simulations.reporting.written import to_latex
 
 ROWS = {
     "fedavg": ("50.0 ± 1.0", "4"),
@@ -39,7 +38,7 @@ def made(title: str = "50% of A_1") -> Table:
 
 
 def test_the_best_is_bold_and_what_three_seeds_do_not_tell_from_it_has_a_mark() -> None:
-    text = to_latex([made()], Latex())
+    text = to_latex([made()], {})
     assert r"fedavg & 50.0 $\pm$ 1.0 & 4 \\" in text
     assert r"ifca & 70.1 $\pm$ 4.0$^=$ & \textbf{2} \\" in text
     assert r"ours & \textbf{71.0 $\pm$ 1.0} & never \\" in text
@@ -50,7 +49,7 @@ def test_the_best_is_bold_and_what_three_seeds_do_not_tell_from_it_has_a_mark() 
     assert r"\par\footnotesize a note" in text
     # Two seeds tell nothing: the best alone.
     two = {name: {0: 1.0 * len(name), 1: 2.0 * len(name)} for name in ROWS}
-    text = to_latex([replace(made(), numbers={"final": two})], Latex())
+    text = to_latex([replace(made(), numbers={"final": two})], {})
     assert text.count("textbf") == 1
     assert "$^=$" not in text
 
@@ -66,7 +65,7 @@ def test_one_method_is_bold_whatever_seeds_tell(points: float, spread: float) ->
     }
     cells = {name: [f"{fmean(seeds.values()):.1f}"] for name, seeds in values.items()}
     table = new_table("three", ["final"], cells)
-    text = to_latex([replace(table, numbers={"final": values})], Latex())
+    text = to_latex([replace(table, numbers={"final": values})], {})
     assert text.count("textbf") == (1 if points else 2)
     bold = [line for line in text.splitlines() if "textbf" in line]
     assert not any("$^=$" in line for line in bold)
@@ -74,24 +73,21 @@ def test_one_method_is_bold_whatever_seeds_tell(points: float, spread: float) ->
     assert ("a & 72.0$^=$" in text) == (points > 0 and not told)
 
 
-def test_columns_methods_and_the_first_table_are_the_users() -> None:
+def test_methods_and_their_names_are_the_users() -> None:
     names = {"ours": "Ours (50%)", "fedavg": "FedAvg"}
-    latex = Latex(["final"], names)
-    text = to_latex([made(), made("more")], latex)
+    text = to_latex([made(), made("more")], names)
     first, second = text.split(r"\end{table}")[:2]
     assert first.startswith("\\begin{table}\n\\centering\n\\caption{50")
     assert r"\label{tab:comparison}" in first
-    assert "strategy & final \\\\\n\\midrule\nOurs (50\\%) & \\textbf{71.0" in first
+    assert "\\midrule\nOurs (50\\%) & \\textbf{71.0" in first
     assert first.index("Ours") < first.index("FedAvg")
     assert "ifca" not in text
     assert r"\caption{more}" in second
     assert r"\label{tab:comparison-2}" in second
-    with pytest.raises(ConfigError, match="columns=fnal is not allowed; use some of"):
-        to_latex([made()], Latex(["fnal"]))
 
 
 def test_names_of_any_kind_are_text_in_latex() -> None:
     names = {"ours": "[2, 3] <a|b>", "ifca": "*star ~^\\ é"}
-    text = to_latex([made()], Latex(names=names))
+    text = to_latex([made()], names)
     assert r"{[}2, 3] \textless{}a\textbar{}b\textgreater{} &" in text
     assert r"{*}star \textasciitilde{}\textasciicircum{}\textbackslash{} é &" in text
