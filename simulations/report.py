@@ -39,10 +39,10 @@ from simulations.reporting.charts import DARK, INK, slug
 from simulations.reporting.client_pictures import own_pictures
 from simulations.reporting.figures import (
     COLUMNS,
-    Format,
     Line,
     Picture,
     choose,
+    inches_of,
     read_names,
 )
 from simulations.reporting.sections import Stream, divide, question
@@ -67,7 +67,7 @@ class Page:
     pictures: Sequence[Picture]
 
     def write(
-        self, output: Path, figures: Path | None = None, form: Format | None = None
+        self, output: Path, figures: Path | None = None, width: str = "double"
     ) -> list[Path]:
         """Write the page with its tables beside it, and its pictures into a folder.
 
@@ -78,11 +78,10 @@ class Page:
         ok = output.suffix not in (".csv", ".tex")
         require(ok, "--output", output, "a name that ends in .html")
         if figures:
-            form = form or Format()
             with writable("--figures", figures, "name a folder of your own"):
                 figures.mkdir(parents=True, exist_ok=True)
                 for picture in self.pictures:
-                    form.save(picture.figure, figures, picture.name)
+                    picture.save(figures, width)
         with writable("--output", output, "name a file in a folder of your own"):
             output.parent.mkdir(parents=True, exist_ok=True)
             paths = [output, output.with_suffix(".csv"), output.with_suffix(".tex")]
@@ -165,7 +164,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     words = "those that are shown, and what they are called"
     add("--methods", nargs="+", default=[], metavar="METHOD[=NAME]", help=words)
     words = f"of figures: {', '.join(COLUMNS)} (columns) or inches"
-    add("--width", default=Format.width, help=words)
+    add("--width", default="double", help=words)
     return parser.parse_args(arguments)
 
 
@@ -173,7 +172,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
     asked = parse(arguments)
-    form = Format(asked.width)
+    inches_of(asked.width)
     folders = [found for folder in asked.runs for found in find_runs(folder)]
     runs = [load_run(folder) for folder in folders]
     if not any(run.rounds for run in runs):
@@ -182,7 +181,7 @@ def main(arguments: Sequence[str]) -> None:
             "repeat its command"
         )
     page = render(runs, asked.reference, asked.methods)
-    paths = page.write(asked.output, asked.figures, form)
+    paths = page.write(asked.output, asked.figures, asked.width)
     print(f"saved in {', '.join(map(str, paths))}")
 
 

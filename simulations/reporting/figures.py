@@ -38,79 +38,61 @@ COLUMNS = {"single": 3.5, "double": 7.16}
 """Inches of a column and of both, in journals of the IEEE; Nature's are 3.5 and 7.2."""
 LETTERS = 8.0
 """Points of the letters of a file."""
-NARROW = 5.0
-"""Inches below which the names of lines are a legend below them."""
 MOST_BANDS = 4
 """Methods whose spreads are shown together: more of them hide each other."""
-NAMES = ("rule", "text")
-"""The marks that name lines."""
-LEGEND = {"orient": "bottom", "title": None, "columns": 3, "symbolType": "stroke"}
 
 
-@dataclass(frozen=True)
-class Format:
-    """How charts are printed."""
+def inches_of(width: str | float) -> float:
+    """Return the inches of a width: one of `COLUMNS`, or a number.
 
-    width: str | float = "double"
-    """One of `COLUMNS`, or inches."""
-
-    def __post_init__(self) -> None:
-        """Raise a `ConfigError` for what is not printed."""
-        allowed = f"{', '.join(COLUMNS)} or inches from 2 to 20"
-        require(2 <= self.inches <= 20, "width", self.width, allowed)
-
-    @property
-    def inches(self) -> float:
-        """The width in inches; 0 if it is none."""
-        try:
-            return float(COLUMNS.get(str(self.width), self.width))
-        except ValueError:
-            return 0.0
-
-    def layers(self, chart: Chart) -> list[Spec]:
-        """Return what is printed: without bands of many, and names where it is narrow.
-
-        These are in a legend below then. No method is set off from the others.
-        """
-        methods = {row.get("method") for row in chart.rows}
-        narrow = len(methods) > 1 and self.inches < NARROW
-        hidden = dict.fromkeys(NAMES, narrow) | {"area": len(methods) > MOST_BANDS}
-        still = [each for each in chart.layers if "params" not in each]
-        kept = [each for each in still if not hidden.get(each["mark"]["type"])]
-        return [_printed(each, narrow) for each in kept] if methods - {None} else kept
-
-    def save(self, chart: Chart, folder: str | Path, name: str) -> None:
-        """Write a chart as PDF, SVG and PNG into a folder, made if it is not there.
-
-        All of it is as much smaller or larger than in a page as its letters are.
-        """
-        points = 72 * self.inches
-        scale = LETTERS / CONFIG["axis"]["titleFontSize"]
-        width = points / scale
-        height = chart.height * sqrt(width / WIDTH)
-        spec = {**chart.spec, "layer": self.layers(chart), "width": width}
-        spec["height"] = height
-        svg = vl_convert.vegalite_to_svg(spec)
-
-        def sized(unit: str) -> str:
-            size = f'width="{points:g}{unit}" height="{scale * height:g}{unit}"'
-            return re.sub(r'width="[\d.]+" height="[\d.]+"', size, svg, count=1)
-
-        # What makes the other files takes a pixel for a point.
-        pdf = vl_convert.svg_to_pdf(sized(""))
-        path = Path(folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_suffix(".pdf").write_bytes(pdf)
-        path.with_suffix(".svg").write_text(sized("pt"), encoding="utf-8")
-        png = vl_convert.svg_to_png(sized(""), ppi=300)
-        path.with_suffix(".png").write_bytes(png)
+    Raises `ConfigError` for what is not printed.
+    """
+    try:
+        inches = float(COLUMNS.get(str(width), width))
+    except ValueError:
+        inches = 0.0
+    allowed = f"{', '.join(COLUMNS)} or inches from 2 to 20"
+    require(2 <= inches <= 20, "width", width, allowed)
+    return inches
 
 
-def _printed(drawn: Spec, narrow: bool) -> Spec:
-    """Return a layer in full colours, with a legend of them where it is narrow."""
-    channels = {k: v for k, v in drawn["encoding"].items() if k != "opacity"}
-    legend = {k: {**v, "legend": LEGEND} for k, v in channels.items() if "legend" in v}
-    return {**drawn, "encoding": {**channels, **(legend if narrow else {})}}
+def printed(chart: Chart) -> list[Spec]:
+    """Return what is printed of a chart: no bands of many, and no method set off."""
+    methods = {row.get("method") for row in chart.rows}
+    hidden = "area" if len(methods) > MOST_BANDS else ""
+    still = [each for each in chart.layers if "params" not in each]
+    kept = [each for each in still if each["mark"]["type"] != hidden]
+    if not methods - {None}:
+        return kept
+    channels = [
+        {key: value for key, value in each["encoding"].items() if key != "opacity"}
+        for each in kept
+    ]
+    return [{**e, "encoding": own} for e, own in zip(kept, channels, strict=True)]
+
+
+def save(chart: Chart, folder: str | Path, name: str, width: str | float) -> None:
+    """Write a chart as PDF, SVG and PNG into a folder, made if it is not there.
+
+    All of it is as much smaller or larger than in a page as its letters are.
+    """
+    points = 72 * inches_of(width)
+    scale = LETTERS / CONFIG["axis"]["titleFontSize"]
+    pixels = points / scale
+    height = chart.height * sqrt(pixels / WIDTH)
+    spec = {**chart.spec, "layer": printed(chart), "width": pixels, "height": height}
+    svg = vl_convert.vegalite_to_svg(spec)
+
+    def sized(unit: str) -> str:
+        size = f'width="{points:g}{unit}" height="{scale * height:g}{unit}"'
+        return re.sub(r'width="[\d.]+" height="[\d.]+"', size, svg, count=1)
+
+    path = Path(folder, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_suffix(".svg").write_text(sized("pt"), encoding="utf-8")
+    # What makes the other files takes a pixel for a point.
+    path.with_suffix(".pdf").write_bytes(vl_convert.svg_to_pdf(sized("")))
+    path.with_suffix(".png").write_bytes(vl_convert.svg_to_png(sized(""), ppi=300))
 
 
 @dataclass(frozen=True)
@@ -142,9 +124,9 @@ class Picture:
     def save(self, folder: str | Path, width: str | float = "double") -> None:
         """Write it as PDF, SVG and PNG (300 dpi) into a folder, made if need be.
 
-        ``width`` is that of `Format`.
+        ``width`` is one of `COLUMNS`, or inches.
         """
-        Format(width).save(self.figure, folder, self.name)
+        save(self.figure, folder, self.name, width)
 
     def _repr_svg_(self) -> str:
         """Show it in a notebook."""
