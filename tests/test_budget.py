@@ -24,13 +24,13 @@ BUDGET: dict[str, int] = {
     "cfl_flower/client": 1_044,
     "cfl_flower/clustering": 419,
     "cfl_flower/communication": 1_342,
-    "cfl_flower/config": 714,
+    "cfl_flower/config": 708,
     "cfl_flower/data": 3_217,
     "cfl_flower/dropin": 618,
     "cfl_flower/engine": 2_005,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_302,
-    "cfl_flower/models": 863,
+    "cfl_flower/models": 764,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_210,
     "cfl_flower/secure": 658,
@@ -42,13 +42,13 @@ BUDGET: dict[str, int] = {
 
 LONGEST_FILE = 462
 LONGEST_FUNCTION = 60
-LONG_FILES = 53
+LONG_FILES = 52
 """Files of more than 240 lines."""
 SINGLE_IMPORTERS = 58
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 38_744
+TESTS = 38_546
 """Lines of all tests."""
 
 

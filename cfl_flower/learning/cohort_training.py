@@ -39,7 +39,7 @@ def can_train_together(model: FlatModel, shape: Sequence[int]) -> bool:
     That is, whether torch maps all of its operations, and all that training draws or
     keeps is dropout's and BatchNorm's. Inputs have ``shape``.
     """
-    if not all(name.endswith("num_batches_tracked") for name in model.own.names):
+    if model.remembers:
         return False
     vectors = model.vector.detach().expand(2, -1).clone()
     x = vectors.new_zeros(2, 2, *shape)

@@ -14,7 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from cfl_flower.errors import ConfigError
-from cfl_flower.models.own_state import Observed, OwnState, rebind, saved_floats
+from cfl_flower.models.own_state import (
+    Observed,
+    has_own_layers,
+    plain_attributes,
+    saved_floats,
+)
 from cfl_flower.types import FloatArray, Vector
 
 
@@ -106,11 +111,12 @@ class FlatModel:
     ``weights`` alone. Frozen parameters (``requires_grad`` is false) and constants are
     in neither: they stay what the network was built with, which `build_network` makes
     the same in every process of a run. What else a network keeps is put back whenever a
-    model is loaded (`OwnState`).
+    model is loaded, by a new copy of the network as built if need be.
 
     Attributes
     ----------
     module : torch.nn.Module
+        May be another one after `load`.
     vector : Tensor, shape (d,)
         All trainable parameters in the order of ``module.parameters()``, then the
         persistent floating-point buffers that training changes, in the order of
@@ -129,8 +135,8 @@ class FlatModel:
         Networks with an equal one compute the same function of their vectors.
     observed : Observed
         What training was seen to change; by default all buffers that it may.
-    own : OwnState
-        What the network keeps beside the vector.
+    remembers : bool
+        Whether the network keeps more beside the vector than counts of batches.
     """
 
     def __init__(
@@ -139,17 +145,17 @@ class FlatModel:
         device: torch.device | str = "cpu",
         alike: Hashable = None,
         observed: Observed | None = None,
-        own: OwnState | None = None,
     ) -> None:
         self.module = module.to(device)
         self.alike = alike or module
         self.observed = observed or Observed(saved_floats(module))
-        self.own = own or OwnState(module, self.observed)
         parameters = trainable(module)
-        buffers = module.named_buffers()
-        moving = {n: each for n, each in buffers if n in self.observed.statistics}
-        self._statistics = [(*_owner(module, n), each) for n, each in moving.items()]
-        tensors = [*parameters, *moving.values()]
+        buffers = dict(module.named_buffers())
+        still = [name for name in buffers if name not in self.observed.statistics]
+        counts = (name.endswith("num_batches_tracked") for name in still)
+        self.remembers = self.observed.remembers or not all(counts)
+        self._statistics = {n: it for n, it in buffers.items() if n not in still}
+        tensors = [*parameters, *self._statistics.values()]
         self.vector = torch.cat([tensor.detach().flatten() for tensor in tensors])
         # Sets the data of a tensor, be it a parameter or a buffer, to its part.
         nn.utils.vector_to_parameters(self.vector, tensors)
@@ -160,6 +166,9 @@ class FlatModel:
         parts = torch.split(self.gradient, [each.numel() for each in parameters])
         for parameter, part in zip(parameters, parts, strict=True):
             parameter.grad = part.view_as(parameter)
+        self._trained = [(each, each.requires_grad) for each in module.parameters()]
+        kept = still or has_own_layers(module)
+        self._as_built = self._with_vector(module) if kept else None
 
     @cached_property
     def split(self) -> Split:
@@ -182,8 +191,8 @@ class FlatModel:
 
     def clone(self) -> FlatModel:
         """Return another model of the same network, with a vector of its own."""
-        module, own = deepcopy((self.module, self.own))
-        return FlatModel(module, self.vector.device, self.alike, self.observed, own)
+        module = deepcopy(self._as_built or self.module)
+        return FlatModel(module, self.vector.device, self.alike, self.observed)
 
     def load(self, vector: Vector) -> FlatModel:
         """Copy a vector into the network; what else it keeps is as built again.
@@ -208,17 +217,40 @@ class FlatModel:
         if found != wanted:
             # One number would be taken for all of them.
             raise ValueError(f"a vector of {found} numbers for a network of {wanted}")
-        for layer, key, tensor in self._statistics:
-            rebind(layer, key, tensor)
         self.vector.copy_(torch.from_numpy(vector))
-        self.own.put_back()
+        if self._as_built is not None:
+            self._put_back(self._as_built)
         return self
+
+    def _put_back(self, as_built: nn.Module) -> None:
+        """Make all that is not in the vector what it was when the network was built."""
+        for parameter, trained in self._trained:
+            parameter.requires_grad_(trained)
+        changed = plain_attributes(self.module) != plain_attributes(as_built)
+        if self.observed.remembers or changed:
+            self.module = self._with_vector(as_built)
+            return
+        for one, two in zip(self.module.buffers(), as_built.buffers(), strict=True):
+            if one is not two:
+                one.copy_(two)
+
+    def _with_vector(self, module: nn.Module) -> nn.Module:
+        """Return a copy of a network whose parameters and statistics are the same."""
+        frozen = self.observed.frozen
+        named = module.named_parameters()
+        parameters = [each for name, each in named if name not in frozen]
+        kept = {id(each): each for each in [*parameters, *self._statistics.values()]}
+        values = [each for layer in module.modules() for each in vars(layer).values()]
+        for value in filter(torch.is_tensor, values):
+            if value.grad_fn:
+                # torch copies no tensor that an operation made: a normalised weight.
+                kept[id(value)] = value.detach().clone()
+        return deepcopy(module, kept)
 
     def travelling(self) -> dict[str, Tensor]:
         """Return the parts of the vector by their names."""
-        named = [*self.module.named_parameters(), *self.module.named_buffers()]
-        moving = self.observed.statistics
-        return {n: each for n, each in named if each.requires_grad or n in moving}
+        named = self.module.named_parameters()
+        return {n: each for n, each in named if each.requires_grad} | self._statistics
 
     def lost_parameters(self) -> list[str]:
         """Return the names of parameters that are no longer parts of the vector."""
@@ -234,11 +266,12 @@ class FlatModel:
 
     def to_vector(self) -> Vector:
         """Return a copy of the d floats."""
-        for layer, key, tensor in self._statistics:
-            found = getattr(layer, key)
-            if found is not tensor:
-                # A network may put new statistics in the place of the old ones.
-                tensor.copy_(found.detach())
+        if self.observed.remembers:
+            # A network may put new statistics in the place of the old ones.
+            found = dict(self.module.named_buffers())
+            for name, tensor in self._statistics.items():
+                if found[name] is not tensor:
+                    tensor.copy_(found[name].detach())
         array: Vector = self.vector.cpu().numpy().copy()
         return array
 
@@ -246,12 +279,6 @@ class FlatModel:
 def trainable(module: nn.Module) -> list[nn.Parameter]:
     """Return the parameters that training changes, in their order."""
     return [each for each in module.parameters() if each.requires_grad]
-
-
-def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """Return the layer of a tensor, and the tensor's name there."""
-    layer, _, key = name.rpartition(".")
-    return module.get_submodule(layer), key
 
 
 def _count(tensors: Iterable[Tensor]) -> int:

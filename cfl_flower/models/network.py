@@ -18,7 +18,6 @@ from cfl_flower.models.own_state import (
     example_batch,
     needs_observing,
     observe,
-    outside,
     same,
     train_twice,
 )
@@ -209,11 +208,9 @@ def check_network(
         # compiler.
         network = build_network(settings, shape, classes, 0)
         sums = _parameter_sums(network)
-        drawn = _pass(network, x, classes)
+        _pass(network, x, classes)
         other = build_network(settings, shape, classes, 0)
         _require_alike(network, other, sums)
-        if needs_observing(other):
-            _require_no_first(type(other).__name__, drawn, _pass(other, x, classes))
         model = build_model(settings, shape, classes, 0)
         _require_float32(network, model)
         _require_equal_steps(model, x)
@@ -225,27 +222,6 @@ def check_network(
             "evaluation mode; let it draw and remember only in training",
         )
     return model
-
-
-def lacks_statistics(
-    settings: ModelSettings, shape: tuple[int, ...], classes: int
-) -> bool:
-    """Return whether tests lack something that training changes.
-
-    That is: its outputs in evaluation mode are others after two steps of training than
-    after what no vector has is put back, as it is before a test.
-    """
-    x = example_batch(shape)
-    with torch.random.fork_rng(devices=[]), one_torch_thread():
-        model = build_model(settings, shape, classes, 0)
-        if not needs_observing(model.module):
-            return False
-        train_twice(model.module, x)
-        with torch.no_grad():
-            trained = model.module.eval()(x)
-            model.own.put_back()
-            tested = model.module.eval()(x)
-    return not same(trained, tested)
 
 
 @contextmanager
@@ -270,15 +246,13 @@ def _require(holds: bool, fault: str) -> None:
         raise ConfigError(f"model: {fault}")
 
 
-def _pass(network: nn.Module, x: Tensor, classes: int) -> Tensor:
-    """Pass two inputs through a network, and return torch's generator after it."""
-    torch.manual_seed(0)
+def _pass(network: nn.Module, x: Tensor, classes: int) -> None:
+    """Pass two inputs through a network; require outputs, and something to train."""
     with torch.no_grad():
         _require_outputs(network, network.eval()(x), classes, "")
     why = "has no trainable parameters; leave requires_grad true for some of them"
     _require(bool(trainable(network)), f"{type(network).__name__} {why}")
     _require_outputs(network, network.train()(x), classes, " in training")
-    return torch.get_rng_state()
 
 
 def _require_outputs(network: nn.Module, found: Any, classes: int, when: str) -> None:
@@ -295,9 +269,6 @@ def _parameter_sums(network: nn.Module) -> list[float]:
     return [float(each.detach().abs().sum()) for each in network.parameters()]
 
 
-DRAW_IT = "draw it with torch, in each network, into a buffer or parameter"
-
-
 def _require_alike(one: nn.Module, other: nn.Module, sums: list[float]) -> None:
     """Require that two networks of a seed are equal, and have nothing in common.
 
@@ -312,16 +283,8 @@ def _require_alike(one: nn.Module, other: nn.Module, sums: list[float]) -> None:
     )
     _require(
         np.array_equal(sums, _parameter_sums(other), equal_nan=True),
-        f"two networks {name} of the same seed begin with other weights; {DRAW_IT}",
-    )
-
-
-def _require_no_first(name: str, drawn: Tensor, again: Tensor) -> None:
-    """Require that a second network draws as the first did; generators after that."""
-    _require(
-        torch.equal(drawn, again),
-        f"the first network {name} of a process draws something that later ones find, "
-        f"so that each worker would have its own; {DRAW_IT}",
+        f"two networks {name} of the same seed begin with other weights; draw them "
+        "with torch",
     )
 
 
@@ -348,7 +311,6 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
     start = model.to_vector()
     found = []
     drawn = []
-    beside = []
     # Between the two, a task with other data.
     for inputs in (x, 1 - x / 2, x):
         before = random.getstate(), str(np.random.get_state())
@@ -360,7 +322,6 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
         train_twice(model.module, inputs)
         trained = torch.from_numpy(model.to_vector())
         found.append((model.gradient.clone(), trained, torch.get_rng_state()))
-        beside.append(outside(model.module))
         drawn.append(before != (random.getstate(), str(np.random.get_state())))
     name = type(model.module).__name__
     # A thread beside this one, such as one of Ray's, may draw during one of them.
@@ -380,13 +341,4 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
         f"{name} trained differently from the same model and seed, so that a client's "
         "result would depend on the client before it; keep what it remembers in "
         "buffers or attributes of its layers, and draw with torch",
-    )
-    # What the first task has filled for good, such as a table, is no trace of a client.
-    first, _, last = beside
-    changed = [key for key in last if first.get(key) != last[key]]
-    _require(
-        not changed,
-        f"{name} changes {', '.join(changed)}, outside of the network, while it is "
-        "trained, which would pass from client to client; keep it in buffers or "
-        "attributes of its layers",
     )

@@ -3,20 +3,17 @@
 One network serves all clients of a worker. Counters, caches and buffers that are not
 saved would take traces of one client's data to the next, and make results depend on who
 came before. They are put back, before each task, to what they were when the network was
-built.
+built: a copy of it, but for its weights, is kept for that (`FlatModel.load`).
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import dataclass
-from inspect import getclosurevars
 from io import BytesIO
 from itertools import product
-from types import FunctionType, ModuleType
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +24,6 @@ from cfl_flower.errors import ConfigError
 
 STATELESS = {"cfl_flower", "torch", "torchvision"}
 """Packages whose layers keep nothing but buffers."""
-
-GENERATORS = {"random", "numpy"}
-"""Packages with generators of their own, whose draws `check_network` refuses."""
 
 OF_TORCH = vars(nn.Module()).keys() | {"grad"}
 """Attributes that every module has, for torch's own use."""
@@ -47,10 +41,10 @@ class Observed:
 
     statistics: frozenset[str]
     """Names of buffers that travel: saved, of floats, and changed by training."""
-    attributes: tuple[str, ...] = ()
-    """Names of other attributes of its layers that are not what they were."""
     frozen: frozenset[str] = frozenset()
     """Names of frozen parameters that were changed all the same."""
+    remembers: bool = False
+    """Whether anything else changed but numbers of buffers, such as an attribute."""
 
 
 def saved_floats(module: nn.Module) -> frozenset[str]:
@@ -68,7 +62,7 @@ def needs_observing(module: nn.Module) -> bool:
     layers = list(module.named_modules())
     norms = {name for name, layer in layers if isinstance(layer, _NormBase)}
     floats = {name.rpartition(".")[0] for name in saved_floats(module)}
-    return not floats <= norms or any(_is_own(layer) for _, layer in layers)
+    return not floats <= norms or has_own_layers(module)
 
 
 def example_batch(shape: tuple[int, ...]) -> Tensor:
@@ -97,6 +91,7 @@ def observe(module: nn.Module, shape: tuple[int, ...]) -> Observed:
     before = _tensors(module)
     own = _attributes(module)
     parameters = dict(module.named_parameters())
+    buffers = dict(module.named_buffers())
     trained = {n for n, each in parameters.items() if each.requires_grad}
     beside = {n: [each] for n, each in before.items()} | {n: own[n][1] for n in own}
     copies = {
@@ -129,12 +124,33 @@ def observe(module: nn.Module, shape: tuple[int, ...]) -> Observed:
             "average into register_buffer, or make it in a task's first forward pass"
         )
     frozen = frozenset(changed.intersection(parameters) - trained)
-    return Observed(statistics, tuple(names), frozen)
+    found = dict(module.named_buffers())
+    replaced = [n for n, each in buffers.items() if found.get(n) is not each]
+    return Observed(statistics, frozen, bool(names or frozen or replaced))
+
+
+def has_own_layers(module: nn.Module) -> bool:
+    """Return whether any of a network's layers is of a class of its author's."""
+    return any(map(_is_own, module.modules()))
 
 
 def _is_own(layer: nn.Module) -> bool:
-    """Return whether a layer's class is its author's."""
     return type(layer).__module__.partition(".")[0] not in STATELESS
+
+
+def plain_attributes(module: nn.Module) -> list[dict[str, Any]]:
+    """Return the attributes of the layers of its author's, if they are plain values.
+
+    None stands for any other value. That a later step than two changed them shows here.
+    """
+    return [
+        {
+            name: value if isinstance(value, PLAIN) else None
+            for name, value in vars(layer).items()
+            if name not in OF_TORCH
+        }
+        for layer in filter(_is_own, module.modules())
+    ]
 
 
 def _is_trained(tensor: Tensor) -> bool:
@@ -160,18 +176,14 @@ def _attributes(module: nn.Module) -> dict[str, tuple[bytes | None, list[Tensor]
 
     As a text, and with the tensors in it that are no parts of the network.
     """
-    parts = {id(part): place for place, part in enumerate(_parts(module))}
+    tensors = [*module.parameters(), *module.buffers()]
+    parts = {id(part): n for n, part in enumerate([*module.modules(), *tensors])}
     return {
         f"{name}.{key}".lstrip("."): _written(value, parts)
         for name, layer in module.named_modules()
         for key, value in vars(layer).items()
         if key not in OF_TORCH
     }
-
-
-def _parts(module: nn.Module) -> list[Any]:
-    """Return what a network consists of; an attribute may refer to it."""
-    return [*module.modules(), *module.parameters(), *module.buffers()]
 
 
 class _Writer(pickle.Pickler):
@@ -198,143 +210,3 @@ def _written(value: Any, parts: Mapping[int, int]) -> tuple[bytes | None, list[T
     except Exception:  # noqa: BLE001 - any; what has no text tells by what it does
         return LACKS
     return file.getvalue(), writer.tensors
-
-
-def outside(module: nn.Module) -> dict[str, bytes | None]:
-    """Return what the code of a network's layers keeps outside of them, as texts.
-
-    That is: attributes of their classes, and variables of modules and functions that
-    methods refer to, or functions which these call. None is what has no text.
-    """
-    found: dict[str, Any] = {}
-    functions: list[FunctionType] = []
-    kinds = {
-        kind for it in module.modules() if _is_own(it) for kind in type(it).__mro__
-    }
-    for kind in sorted(kinds, key=str):
-        if kind.__module__.partition(".")[0] in {*STATELESS, "builtins"}:
-            continue
-        values = {f"{kind.__name__}.{n}": it for n, it in vars(kind).items()}
-        functions += filter(None, map(_code_of, values.values()))
-        found |= {n: it for n, it in values.items() if ".__" not in n}
-    known = set[int]()
-    while functions:
-        function = functions.pop()
-        if id(function) in known or "torch" in function.__module__:
-            continue
-        known.add(id(function))
-        values = _referred(function)
-        functions += filter(None, map(_code_of, values.values()))
-        found |= values
-    skipped = (ModuleType, FunctionType, type)
-    kept = {n: it for n, it in found.items() if not isinstance(it, skipped)}
-    return {name: _written(value, {})[0] for name, value in kept.items()}
-
-
-def _code_of(value: object) -> FunctionType | None:
-    """Return a function, or that of a decorator or property; None for anything else."""
-    called = value.fget if isinstance(value, property) else value
-    called = getattr(called, "__wrapped__", called)
-    return called if isinstance(called, FunctionType) else None
-
-
-def _referred(function: FunctionType) -> dict[str, Any]:
-    """Return the variables of modules and functions that a function refers to."""
-    try:
-        named = getclosurevars(function)
-    except ValueError:  # A variable of the function around it has no value yet.
-        return {}
-    inner = {f"{function.__qualname__}.{n}": it for n, it in named.nonlocals.items()}
-    found = {f"{function.__module__}.{n}": it for n, it in named.globals.items()}
-    for module in filter(_may_keep, named.globals.values()):
-        # Of a module, what the function names: `module.attribute`.
-        names = [n for n in function.__code__.co_names if hasattr(module, n)]
-        found |= {f"{module.__name__}.{n}": getattr(module, n) for n in names}
-    return inner | found
-
-
-def _may_keep(value: object) -> TypeGuard[ModuleType]:
-    """Return whether a value is a module whose variables may change."""
-    if not isinstance(value, ModuleType):
-        return False
-    return value.__name__.partition(".")[0] not in {*STATELESS, *GENERATORS}
-
-
-class OwnState:
-    """What a network keeps besides what travels, to be put back as it was built.
-
-    Attributes
-    ----------
-    names : list of str
-        Of buffers that do not travel, and of all that two steps of training changed.
-
-    A copy of a network is made together with its state, which refers to it.
-    """
-
-    def __init__(self, module: nn.Module, observed: Observed) -> None:
-        self._parts = _parts(module)
-        layers = dict(module.named_modules())
-        tensors = dict(module.named_buffers())
-        still = sorted(tensors.keys() - observed.statistics | observed.frozen)
-        self.names = [*still, *observed.attributes]
-        tensors |= dict(module.named_parameters())
-        self._tensors: list[tuple[nn.Module, str, Tensor, Tensor]] = []
-        for name in still:
-            layer, _, key = name.rpartition(".")
-            value = tensors[name].detach().clone()
-            self._tensors.append((layers[layer], key, tensors[name], value))
-        changed: dict[str, list[str]] = {name: [] for name in layers}
-        for name in observed.attributes:
-            layer, _, key = name.rpartition(".")
-            changed[layer].append(key)
-        own = [name for name, each in layers.items() if _is_own(each) or changed[name]]
-        self._attributes = [
-            (layers[name], *self._as_built(layers[name], changed[name])) for name in own
-        ]
-        # Switching the mode may count, too: each task begins in the same one.
-        self._modes = list(layers.values()) if observed.attributes else []
-        self._training = [each.training for each in self._modes]
-        parameters = [*module.parameters()] if own else []
-        self._trained = [(each, each.requires_grad) for each in parameters]
-
-    def put_back(self) -> None:
-        """Make all of it what it was when the network was built."""
-        for layer, key, tensor, value in self._tensors:
-            rebind(layer, key, tensor)
-            tensor.copy_(value)
-        for parameter, trained in self._trained:
-            parameter.requires_grad_(trained)
-        for layer, names, plain, changed in self._attributes:
-            for key in vars(layer).keys() - names - OF_TORCH:
-                del layer.__dict__[key]
-            layer.__dict__.update(plain)
-            for key, value in changed.items():
-                layer.__dict__[key] = self._copied(value)
-        for layer, mode in zip(self._modes, self._training, strict=True):
-            layer.training = mode
-
-    def _as_built(
-        self, layer: nn.Module, changed: list[str]
-    ) -> tuple[set[str], dict[str, Any], dict[str, Any]]:
-        """Return the names of a layer's attributes, and values that are put back.
-
-        Those are numbers and texts, which a later step than two may change, and copies
-        of what two steps changed.
-        """
-        values = {key: it for key, it in vars(layer).items() if key not in OF_TORCH}
-        plain = {key: it for key, it in values.items() if isinstance(it, PLAIN)}
-        others = values.keys() & changed - plain.keys()
-        return {*values}, plain, {key: self._copied(values[key]) for key in others}
-
-    def _copied(self, value: Any) -> Any:
-        """Return a copy of a value; what it has of the network stays what it is."""
-        if torch.is_tensor(value) and value.grad_fn:
-            # torch copies no tensor that an operation made: a normalised weight.
-            return value.detach().clone()
-        return deepcopy(value, {id(part): part for part in self._parts})
-
-
-def rebind(layer: nn.Module, key: str, tensor: Tensor) -> None:
-    """Give a layer its tensor again if it took another one by this name."""
-    if getattr(layer, key) is not tensor:
-        setattr(layer, key, tensor)
