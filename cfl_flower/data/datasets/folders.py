@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from cfl_flower.data.reading.inferred import InferredDataset
+from cfl_flower.data.reading.pictures import Crop, images
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts
-from cfl_flower.data.reading.samples import Crop, images
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, settings
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from cfl_flower.data.reading.files import blank, find, intact
 from cfl_flower.data.reading.pool import PARTS
-from cfl_flower.data.reading.samples import Sample, SampleTable
+from cfl_flower.data.reading.samples import SampleTable
 from cfl_flower.settings import settings
 
 LETTERS = range(36, 46)
@@ -26,6 +27,9 @@ LETTERS = range(36, 46)
 
 TOKENS = 25
 VECTOR = 300
+
+Labelled: TypeAlias = tuple[Any, int]
+"""What a sample's input is made of, and its label."""
 
 
 class LeafDataset(SampleTable):
@@ -36,22 +40,23 @@ class LeafDataset(SampleTable):
         return tuple(f"{self.name}/data/{part}/*.json" for part in PARTS)
 
     @abstractmethod
-    def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterable[Sample]:
+    def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterable[Labelled]:
         """Return one user's samples, or raise ValueError if LEAF writes others."""
 
-    def samples(self, data_dir: str) -> dict[str, list[Sample]]:
+    def samples(self, data_dir: str) -> pd.DataFrame:
         """Return the samples of all users."""
-        found: dict[str, list[Sample]] = {part: [] for part in PARTS}
+        found: list[tuple[Any, ...]] = []
         for part, pattern in zip(PARTS, self.files(), strict=False):
             for path in find(data_dir, pattern):
                 with intact(path):
                     content = json.loads(path.read_text(encoding="utf-8"))
                     for name in content["users"]:
                         user = content["user_data"][name]
-                        found[part] += self._checked(name, user["x"], user["y"])
-        return found
+                        samples = self._checked(name, user["x"], user["y"])
+                        found += ((*sample, name, part) for sample in samples)
+        return pd.DataFrame(found, columns=["content", "label", "owner", "part"])
 
-    def _checked(self, name: str, x: list[Any], y: list[Any]) -> Iterable[Sample]:
+    def _checked(self, name: str, x: list[Any], y: list[Any]) -> Iterable[Labelled]:
         """Return one user's samples, each of which has an integer as its label."""
         if len(x) != len(y):
             raise ValueError(f"user {name} has {len(x)} inputs and {len(y)} labels")
@@ -75,7 +80,7 @@ class Femnist(LeafDataset):
         """Number of labels, L."""
         return len(LETTERS) if self.letters else 62
 
-    def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterator[Sample]:
+    def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterator[Labelled]:
         """Return one writer's samples; pixels stay as LEAF gives them, in [0, 1]."""
         # What is too large for float32 becomes infinite.
         with np.errstate(over="ignore"):
@@ -85,26 +90,20 @@ class Femnist(LeafDataset):
         for image, label in zip(pixels, map(int, y), strict=True):
             if not 0 <= label < 62:
                 raise ValueError(f"user {name} has a label outside of 0 to 61")
-            yield Sample(image, label, name)
+            yield image, label
 
-    def samples(self, data_dir: str) -> dict[str, list[Sample]]:
+    def samples(self, data_dir: str) -> pd.DataFrame:
         """Return the samples of all writers, or the letters if only these are kept."""
-        everyone = super().samples(data_dir)
-        labels = (sample.label for samples in everyone.values() for sample in samples)
-        if not self.letters or max(labels, default=0) < len(LETTERS):
-            return everyone
-        return {
-            part: [
-                sample._replace(label=sample.label - LETTERS.start)
-                for sample in samples
-                if sample.label in LETTERS
-            ]
-            for part, samples in everyone.items()
-        }
+        rows = super().samples(data_dir)
+        if not self.letters or rows["label"].max() < len(LETTERS):
+            return rows
+        letters = rows[rows["label"].isin(LETTERS)]
+        return letters.assign(label=letters["label"] - LETTERS.start)
 
-    def inputs(self, contents: Sequence[Any], data_dir: str) -> NDArray[np.float32]:
+    def inputs(self, rows: pd.DataFrame, data_dir: str) -> NDArray[np.float32]:
         """Return the pixels, shape (n, 1, 28, 28)."""
         del data_dir
+        contents = rows["content"].tolist()
         return np.stack(contents, out=blank((len(contents), *self.shape), np.float32))
 
 
@@ -125,16 +124,17 @@ class Sent140(LeafDataset):
         """Return LEAF's json files and the word vectors."""
         return (*super().files(), self.vectors)
 
-    def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterator[Sample]:
+    def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterator[Labelled]:
         """Return one user's tweets as lists of tokens."""
         for tweet, label in zip(x, map(int, y), strict=True):
             if label not in (0, 1, 4):
                 raise ValueError("a label is none of 0, 1 and 4")
             # 0 is negative; positive is 1, or 4 in the raw tweets.
-            yield Sample(tokens(tweet[4]), min(label, 1), name)
+            yield tokens(tweet[4]), min(label, 1)
 
-    def inputs(self, contents: Sequence[Any], data_dir: str) -> NDArray[np.float32]:
+    def inputs(self, rows: pd.DataFrame, data_dir: str) -> NDArray[np.float32]:
         """Return the word vectors, shape (n, 25, 300)."""
+        contents = rows["content"].tolist()
         words = {word for tweet in contents for word in tweet}
         known = glove(Path(data_dir, self.vectors), words)
         x = blank((len(contents), *self.shape), np.float32)

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
+import pandas as pd
 
-from cfl_flower.data.reading.files import (
-    TestFraction,
-    find,
-    inside,
-    intact,
-    numbered,
-    table,
-)
+from cfl_flower.data.reading.files import TestFraction, find, intact, table
 from cfl_flower.data.reading.pool import PARTS
-from cfl_flower.data.reading.samples import Crop, ImageTable, Sample, split
+from cfl_flower.data.reading.samples import BOX, ImageTable
 from cfl_flower.settings import Count, settings
 
 FMOW_CLASSES = """
@@ -53,23 +45,20 @@ class Fmow(ImageTable):
     classes: ClassVar[int] = len(FMOW_CLASSES)
     patterns: ClassVar[tuple[str, ...]] = ("fmow_v1.1/rgb_metadata.csv",)
 
-    def samples(self, data_dir: str) -> dict[str, list[Sample]]:
-        """Return the samples of the two parts."""
+    def samples(self, data_dir: str) -> pd.DataFrame:
+        """Return the images from 2015 on."""
         (path,) = find(data_dir, *self.patterns)
-        rows = table(path, ("split", "timestamp", "utm", "category"))
-        labels = numbered(FMOW_CLASSES)
-        listed: dict[str, list[Sample]] = {part: [] for part in PARTS}
+        rows = listing(path, ["split", "timestamp", "utm", "category"], [])
+        names = {name: number for number, name in enumerate(FMOW_CLASSES)}
+        # Images are numbered by line; those of the part "seq" are not handed out.
+        rows["content"] = [f"fmow_v1.1/images/rgb_img_{n}.png" for n in rows.index]
+        rows["part"] = rows["split"].map(FMOW_PARTS)
+        rows = rows.dropna().rename(columns={"utm": "owner"})
         with intact(path):
-            for number, row in enumerate(rows):
-                # The images of the fourth part, "seq", are not handed out.
-                part = FMOW_PARTS.get(row["split"])
-                day = np.datetime64(row["timestamp"][:10], "D")
-                if part and day >= np.datetime64("2015-01-01"):
-                    crop = Crop(path.parent / "images" / f"rgb_img_{number}.png")
-                    label = labels[row["category"]]
-                    time = int(day.astype(np.int64))
-                    listed[part].append(Sample(crop, label, row["utm"], time))
-        return listed
+            days = rows["timestamp"].str[:10].to_numpy().astype("datetime64[D]")
+            labels = [names[name] for name in rows["category"]]
+        rows = rows.assign(label=labels, time=days.astype(np.int64))
+        return rows[days >= np.datetime64("2015-01-01")]
 
 
 @settings("dataset")
@@ -97,36 +86,27 @@ class OpenImages(ImageTable):
         used = PARTS[:1] if self.test_fraction else PARTS
         return tuple(f"open_images/client_data_mapping/{part}.csv" for part in used)
 
-    def samples(self, data_dir: str) -> dict[str, list[Sample]]:
-        """Return the samples of the two parts."""
-        paths = [Path(data_dir, file) for file in self.files()]
-        listed = {path.stem: _listed(path) for path in paths}
-        counts = Counter(sample.label for sample in listed["train"])
+    def samples(self, data_dir: str) -> pd.DataFrame:
+        """Return the images of the classes and clients that are kept."""
+        columns = {"client_id": "owner", "sample_path": "content", "label_id": "label"}
+        found = []
+        for file in self.files():
+            path = Path(data_dir, file)
+            rows = listing(path, [*columns], ["label_id"])
+            rows = rows.rename(columns=columns).assign(part=path.stem)
+            rows["content"] = f"open_images/{path.stem}/" + rows["content"]
+            found.append(rows)
+        train = found[0]
+        counts = train["label"].value_counts().sort_index()
         # Ties go to the lower number.
-        top = sorted(counts, key=lambda label: (-counts[label], label))[: self.classes]
-        label = {old: new for new, old in enumerate(sorted(top))}
-        held = {(sample.owner, sample.label) for sample in listed["train"]}
-        variety = Counter(owner for owner, old in held if old in label)
-        kept = {
-            part: [
-                sample._replace(label=label[sample.label])
-                for sample in samples
-                if variety[sample.owner] >= self.client_classes
-                and sample.label in label
-            ]
-            for part, samples in listed.items()
-        }
-        return split(kept["train"], self.test_fraction) if self.test_fraction else kept
-
-
-def _listed(path: Path) -> list[Sample]:
-    folder = path.parent.with_name(path.stem)
-    samples = []
-    with intact(path):
-        for row in table(path, ("client_id", "sample_path", "label_id")):
-            crop = Crop(inside(folder, row["sample_path"]))
-            samples.append(Sample(crop, int(row["label_id"]), row["client_id"]))
-    return samples
+        top = counts.sort_values(ascending=False, kind="stable").index[: self.classes]
+        train = train[train["label"].isin(top)]
+        variety = train.groupby("owner")["label"].nunique()
+        owners = variety.index[variety >= self.client_classes]
+        rows = pd.concat(found, ignore_index=True)
+        rows = rows[rows["label"].isin(top) & rows["owner"].isin(owners)]
+        rows = rows.assign(label=np.searchsorted(np.sort(top), rows["label"]))
+        return rows.drop(columns="part") if self.test_fraction else rows
 
 
 @settings("dataset")
@@ -137,19 +117,16 @@ class EkyaImages(ImageTable):
     """Share of each owner's samples held out for testing; the lists have no split."""
 
     @abstractmethod
-    def listed(self, path: Path, root: Path) -> Iterable[Sample]:
+    def listed(self, path: Path) -> pd.DataFrame:
         """Return the samples of one list, in the order of the frames."""
 
-    def samples(self, data_dir: str) -> dict[str, list[Sample]]:
-        """Return the samples of the two parts."""
-        (lists,) = self.patterns
-        root = Path(data_dir, Path(lists).parts[0])
-        found = list[Sample]()
-        for path in find(data_dir, lists):
+    def samples(self, data_dir: str) -> pd.DataFrame:
+        """Return the samples of all lists, some of which repeat a part of others."""
+        found = []
+        for path in find(data_dir, *self.patterns):
             with intact(path):
-                found.extend(self.listed(path, root))
-        # Some lists repeat a part of others.
-        return split(list(dict.fromkeys(found)), self.test_fraction)
+                found.append(self.listed(path))
+        return pd.concat(found).drop_duplicates(ignore_index=True)
 
 
 @settings("dataset")
@@ -169,21 +146,20 @@ class Cityscapes(EkyaImages):
     classes: ClassVar[int] = 6
     patterns = ("cityscapes/sample_lists/citywise/*_fine.csv",)
 
-    def listed(self, path: Path, root: Path) -> Iterator[Sample]:
-        """Yield the samples of one city, in the order of the frames."""
-        columns = ("idx", "imgpath", "class", "x0", "y0", "x1", "y1")
-        rows = table(path, columns, header=False)
+    def listed(self, path: Path) -> pd.DataFrame:
+        """Return the samples of one city, in the order of the frames."""
+        integers = ["idx", "class", *BOX]
+        columns = ["idx", "imgpath", "class", *BOX]
+        rows = listing(path, columns, integers, header=False)
         # Ekya's list may hold other objects too, and drops them when it is read.
-        rows = [row for row in rows if 0 <= int(row["class"]) < self.classes]
-        rows.sort(key=lambda row: (row["imgpath"], int(row["idx"])))
-        frame = numbered(row["imgpath"] for row in rows)
+        rows = rows[rows["class"].between(0, self.classes - 1)]
+        rows = rows.sort_values(["imgpath", "idx"], kind="stable")
         city = path.stem.removesuffix("_fine")
-        for place, row in enumerate(rows):
-            image = row["imgpath"]
-            owner = f"{city}/{place // self.block:06d}"
-            box = int(row["x0"]), int(row["y0"]), int(row["x1"]), int(row["y1"])
-            crop = Crop(inside(root / "leftImg8bit", image), box)
-            yield Sample(crop, int(row["class"]), owner, frame[image])
+        blocks = np.arange(len(rows)) // self.block
+        rows["owner"] = [f"{city}/{block:06d}" for block in blocks]
+        rows["time"] = pd.factorize(rows["imgpath"], sort=True)[0]
+        rows["content"] = "cityscapes/leftImg8bit/" + rows.pop("imgpath")
+        return rows.drop(columns="idx").rename(columns={"class": "label"})
 
 
 @settings("dataset")
@@ -199,15 +175,24 @@ class Waymo(EkyaImages):
     classes: ClassVar[int] = 4
     patterns = ("waymo_classification_images/sample_lists/citywise/*_labels.csv",)
 
-    def listed(self, path: Path, root: Path) -> list[Sample]:
+    def listed(self, path: Path) -> pd.DataFrame:
         """Return the samples of one list, in the order of the frames."""
-        columns = ("image name", "class", "segment", "frame index", "camera name")
-        samples = []
-        for row in table(path, columns):
-            owner = f"{row['segment']}/{row['camera name']}"
-            label = int(row["class"])
-            if not 0 <= label < self.classes:
-                raise ValueError(f"a class is outside of 0 to {self.classes - 1}")
-            crop = Crop(inside(root, f"{owner}/{row['image name']}"))
-            samples.append(Sample(crop, label, owner, int(row["frame index"])))
-        return sorted(samples, key=lambda sample: (sample.owner, sample.time))
+        texts = ["image name", "segment", "camera name"]
+        integers = ["class", "frame index"]
+        rows = listing(path, [*texts, *integers], integers)
+        if not rows["class"].between(0, self.classes - 1).all():
+            raise ValueError(f"a class is outside of 0 to {self.classes - 1}")
+        rows["owner"] = rows["segment"] + "/" + rows["camera name"]
+        folder = "waymo_classification_images/" + rows["owner"]
+        rows["content"] = folder + "/" + rows["image name"]
+        rows = rows.rename(columns={"class": "label", "frame index": "time"})
+        return rows.drop(columns=texts).sort_values(["owner", "time"], kind="stable")
+
+
+def listing(
+    path: Path, columns: list[str], integers: list[str], header: bool = True
+) -> pd.DataFrame:
+    """Return columns of a csv, some of which are integers, or raise `ConfigError`."""
+    with intact(path):
+        rows = pd.DataFrame(table(path, columns, header), columns=columns)
+        return rows.astype(dict.fromkeys(integers, int))

@@ -21,8 +21,8 @@ from cfl_flower.data.reading.files import (
     of_one_type,
     open_npz,
 )
+from cfl_flower.data.reading.pictures import pixels
 from cfl_flower.data.reading.pool import PARTS, Pool, divide, pools
-from cfl_flower.data.reading.samples import pixels
 from cfl_flower.data.reading.scaling import refuse_two_scales
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import key

@@ -22,8 +22,8 @@ from cfl_flower.data.datasets.columns import (
 from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent
 from cfl_flower.data.reading.files import find, inside, intact
 from cfl_flower.data.reading.inferred import OWN_FILE
+from cfl_flower.data.reading.pictures import Crop, images
 from cfl_flower.data.reading.pool import PARTS, Parts
-from cfl_flower.data.reading.samples import Crop, images
 from cfl_flower.data.reading.scaling import standardised_by_training
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, require, require_package, settings

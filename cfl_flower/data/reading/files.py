@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path, PurePath
@@ -244,12 +244,6 @@ def blank(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     cache_dir().mkdir(parents=True, exist_ok=True)
     with TemporaryFile(dir=cache_dir()) as file:
         return np.memmap(file, dtype, "w+", shape=shape)
-
-
-def numbered(names: Iterable[str | None]) -> dict[str | None, int]:
-    """Give distinct names numbers in their order; None gets none."""
-    distinct = {name for name in names if name is not None}
-    return {name: number for number, name in enumerate(sorted(distinct))}
 
 
 def held_out(owners: IntArray, fraction: float) -> NDArray[np.bool_]:

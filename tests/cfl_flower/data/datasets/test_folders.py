@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from cfl_flower.data.datasets.folders import SUFFIXES, ImageFolder
-from cfl_flower.data.reading.samples import FORMATS
+from cfl_flower.data.reading.pictures import FORMATS
 from cfl_flower.errors import ConfigError
 from tests.cfl_flower.data.pools import picture
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfl_flower.data.reading.samples import Crop, images
+from cfl_flower.data.reading.pictures import Crop, images
 from cfl_flower.errors import ConfigError
 
 
@@ -34,7 +34,7 @@ def test_pixels_of_16_bits_are_refused_rather_than_white(tmp_path: Path) -> None
 def test_many_images_keep_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    samples = importlib.import_module("cfl_flower.data.reading.samples")
+    samples = importlib.import_module("cfl_flower.data.reading.pictures")
     monkeypatch.setattr(samples, "TAKEN_AT_ONCE", 4)
     for value in range(10):
         Image.new("L", (3, 3), value).save(tmp_path / f"{value}.png")
