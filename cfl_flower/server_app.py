@@ -20,7 +20,7 @@ from cfl_flower.config.compose import compose_run_config
 from cfl_flower.config.warnings import find_warnings
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.reading.inferred import InferredDataset
-from cfl_flower.data.worlds.stream import HALF, Stream, say_share
+from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.environment.machine import keep_free_memory, rare_collections
 from cfl_flower.errors import CflError, FailedRunsError, one_line
@@ -100,9 +100,8 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
         fleet = Fleet(grid, config, directory.token, failures)
         fleet.discover()
         stream = open_stream(config) if fleet.simulated else None
-        share = stream.arriving() if stream else None
         if stream:
-            say_data(config, stream, share, console)
+            say_data(config, stream, console)
         checkpoint = Checkpoint(Path(config.output_dir) / "checkpoint", config.resolved)
         strategy_class = locate(config.resolved["strategy"]["_target_"])
         if stream and not issubclass(strategy_class, AsynchronousStrategy):
@@ -136,15 +135,13 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
             strategy.engine.run(state, done)
         warn_of_divergence(config, strategy.run.record.loss, warn)
         data = stream.fingerprint() if stream else None
-        directory.write_summary(data, arriving=share)
+        directory.write_summary(data)
         if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
 
 
-def say_data(
-    config: RunConfig, stream: Stream, share: float | None, console: Console
-) -> None:
-    """Say what is special about the clients' data, a ``share`` of which arrives."""
+def say_data(config: RunConfig, stream: Stream, console: Console) -> None:
+    """Say what is special about the clients' data."""
     say = partial(console.print, soft_wrap=True, markup=False)
     for warning in find_warnings(config):
         say(warning, style="yellow")
@@ -152,9 +149,6 @@ def say_data(
         say(config.dataset.described)
     for note in stream.notes():
         say(note, style="yellow")
-    if share is not None:
-        style = "yellow" if share < HALF else None
-        say(say_share(share, config.rounds), style=style)
 
 
 def warn_of_divergence(

@@ -165,9 +165,6 @@ def preview(stream: Stream, total: int) -> Preview:
 
 def notes(stream: Stream, total: int) -> list[str]:
     """Return what a user should know of a run's data, a line each."""
-    # torch, which it needs, is there with the first stream.
-    from cfl_flower.data.worlds.stream import say_share  # noqa: PLC0415
-
     lines = []
     if late := [str(each) for each in stream.timeline.changes if each > total]:
         more = ", …" if len(late) > MOST_LATE else ""
@@ -175,9 +172,6 @@ def notes(stream: Stream, total: int) -> list[str]:
         lines.append(f"After the last round, so without effect: changes at {rounds}")
     if len(stream.timeline.shown(total)) == 1:
         lines.append("Nothing changes in this run")
-    arriving = stream.arriving()
-    if arriving is not None:
-        lines.append(say_share(arriving, total))
     return lines + stream.notes()
 
 

@@ -30,7 +30,6 @@ from cfl_flower.analysis.scorecards import (
     score_table,
 )
 from cfl_flower.analysis.sweeps import name_methods, name_settings, sweep_tables
-from cfl_flower.data.worlds.stream import say_share
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import fitting
@@ -171,7 +170,7 @@ def make_tables(
     changes = {tuple(run.drifts) for seeds in runs.values() for run in seeds}
     when = _when(next(iter(changes), ())) if len(changes) < 2 else OWN_ROUNDS
     failures = find_failures(scores)
-    caption = "\n".join([*find_share(runs), *failures, *failed])
+    caption = "\n".join([*failures, *failed])
     title = f"{heading}{when}, accuracy in %"
     columns = (*ACCURACIES, *FAILURES) if failures else ACCURACIES
     found = [
@@ -186,14 +185,6 @@ def make_tables(
     found.append(score_table("cost", scores, COSTS, TARGET if aims else ""))
     what = "clusters; churn: clients that change theirs in a round, in %"
     return [*found, score_table(what, scores, CLUSTERS)]
-
-
-def find_share(runs: Runs) -> list[str]:
-    """Say what share of the samples these runs are of, if it is not all of them."""
-    every = [run for seeds in runs.values() for run in seeds]
-    shares = [run.arriving for run in every if run.arriving is not None]
-    smallest = min(shares, default=1.0)
-    return [say_share(smallest, len(every[0].rounds))] if smallest < 1 else []
 
 
 def find_failures(scores: Scores) -> list[str]:

@@ -65,11 +65,6 @@ class SavedRun:
         return self.summary.get("data")
 
     @property
-    def arriving(self) -> float | None:
-        """The share of the training samples that ever arrived, if all need not."""
-        return self.summary.get("arriving")
-
-    @property
     def strategy(self) -> str:
         """The method's name."""
         return printable(str(self.resolved["strategy"]["name"]))

@@ -8,9 +8,6 @@ from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.models import has_extractor
 from cfl_flower.run_config import RunConfig
 
-MOST_ROUNDS = 5
-"""Rounds of an event that are named in a warning."""
-
 
 def find_warnings(config: RunConfig) -> list[str]:
     """Return what makes the run probably not what was meant, a line each."""
@@ -21,8 +18,6 @@ def _warnings(config: RunConfig) -> Iterator[str]:
     drift = config.names["drift"]
     if why := _why_nothing_changes(config):
         yield f"nothing changes with drift={drift}: {why}"
-    else:
-        yield from _idle_events(config)
     shape = config.dataset.shape
     classes = config.dataset.classes
     needs = getattr(config.strategy, "needs_extractor", False)
@@ -64,25 +59,3 @@ def _why_nothing_changes(config: RunConfig) -> str:
             "the run"
         )
     return ""
-
-
-def _idle_events(config: RunConfig) -> Iterator[str]:
-    """Yield which events do nothing, or less than a setting of them says."""
-    idle = config.timeline.idle
-    for place, event in config.drift.events.items():
-        if place in idle:
-            when = ", ".join(map(str, idle[place][:MOST_ROUNDS]))
-            yield (
-                f"nothing changes by {place}, a {type(event).__name__}, in round "
-                f"{when}: no client, or a strength without effect"
-            )
-            continue
-        values = vars(event)
-        named = [f"{k}={values[k]}" for k in ("ids", "modulo") if values[k]]
-        named += [f"fraction={event.fraction:g}"] if event.fraction < 1 else []
-        if len(named) > 1:
-            able = event.candidates(config.clients).sum()
-            yield (
-                f"{place} changes {round(event.fraction * able)} of {config.clients} "
-                f"clients at a time, by its {' and '.join(named)} together"
-            )

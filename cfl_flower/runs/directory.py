@@ -158,14 +158,10 @@ class RunDirectory:
             lines = "".join(json.dumps(row) + "\n" for row in kept)
             write_atomically(path, lines.encode())
 
-    def write_summary(
-        self, data: str | None = None, arriving: float | None = None
-    ) -> dict[str, Json]:
+    def write_summary(self, data: str | None = None) -> dict[str, Json]:
         """Write `summary.json` from the rounds on disk, and return it.
 
         ``data`` is the `Stream.fingerprint` of all clients' data, if known.
-        ``arriving`` is the share of the training samples that ever arrive, if not all
-        do.
         """
         config = self._config
         rounds = read_lines(self.path / "rounds.jsonl")
@@ -198,8 +194,6 @@ class RunDirectory:
         # Only where it was measured, with `privacy=`.
         if rounds and "epsilon" in rounds[-1]:
             summary["epsilon"] = rounds[-1]["epsilon"]
-        if arriving is not None:
-            summary["arriving"] = arriving
         text = json.dumps(summary, indent=2) + "\n"
         write_atomically(self.path / "summary.json", text.encode())
         return summary

@@ -185,9 +185,6 @@ def read_summary(folder: Path) -> dict[str, Json]:
         raise broken(path, "no summary of a run")
     if not isinstance(summary.get("data"), str | None):
         raise broken(path, "data is no text")
-    share = summary.get("arriving")
-    if not (share is None or (isinstance(share, float) and 0 <= share <= 1)):
-        raise broken(path, "arriving is no share")
     return summary
 
 

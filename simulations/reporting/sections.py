@@ -18,7 +18,6 @@ from cfl_flower.analysis.comparison import (
     by_stream,
     describe,
     find_failures,
-    find_share,
     group_seeds,
     make_tables,
     score_runs,
@@ -179,7 +178,7 @@ class Stream:
     @property
     def failures(self) -> list[str]:
         """How little of the samples there was, and how much of each method failed."""
-        return find_share(self.runs) + find_failures(self.scores)
+        return find_failures(self.scores)
 
     @cached_property
     def finding(self) -> str:

@@ -5,10 +5,6 @@ Each is a `torch.nn.Module` that a configuration names by itself.
 
 from __future__ import annotations
 
-import random
-from collections import deque
-from copy import deepcopy
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 WARMUP = 50
-SEEN = {"steps": 0}
 
 
 class Net(nn.Module):
@@ -69,31 +64,12 @@ class Attribute(Warm):
         return self.steps
 
 
-class InnerAttribute(Warm):
-    def set_up(self) -> None:
-        self.body.calls = 0
-
-    def step(self) -> float:
-        self.body.calls += self.training
-        return self.body.calls
-
-
 class LateAttribute(Warm):
     """Its counter is not there before the first step."""
 
     def step(self) -> float:
         self.steps = getattr(self, "steps", 0) + self.training
         return self.steps
-
-
-class History(Warm):
-    def set_up(self) -> None:
-        self.seen: deque[int] = deque(maxlen=WARMUP)
-
-    def step(self) -> float:
-        if self.training:
-            self.seen.append(1)
-        return len(self.seen)
 
 
 class TensorAttribute(Warm):
@@ -222,11 +198,6 @@ class Cache(Net):
         return self.last
 
 
-class EmptyParameter(Net):
-    def set_up(self) -> None:
-        self.nothing = nn.Parameter(torch.zeros(0))
-
-
 class Dropout(Net):
     def hidden(self, x: Tensor) -> Tensor:
         return nn.functional.dropout(super().hidden(x), 0.5, self.training)
@@ -315,16 +286,6 @@ class LateAverage(Averaged):
         return self.ema
 
 
-class Anchor(Averaged):
-    """It keeps its first weights, and never changes them."""
-
-    def set_up(self) -> None:
-        self.first = {"weight": self.body.weight.detach().clone()}
-
-    def average(self) -> Tensor:
-        return self.first["weight"].clone()
-
-
 class ListedLayers(Net):
     """A list names layers that are its own."""
 
@@ -341,207 +302,6 @@ class ListedWithState(ListedLayers):
     def hidden(self, x: Tensor) -> Tensor:
         self.layers.append((self.body, self.body.weight))
         return super().hidden(x)
-
-
-class PlainAverage(Averaged):
-    refused = "PlainAverage has weights in ema that are neither"
-
-    def set_up(self) -> None:
-        self.ema = {"weight": self.body.weight.detach().clone()}
-
-    def average(self) -> Tensor:
-        return self.ema["weight"]
-
-
-class InnerAverage(Averaged):
-    """The average is an attribute of a layer, in an object."""
-
-    refused = r"has weights in body\.shadow that are neither"
-
-    def set_up(self) -> None:
-        self.body.shadow = (deque([self.body.weight.data.clone()]),)
-
-    def average(self) -> Tensor:
-        return self.body.shadow[0][0]
-
-
-class FrozenTeacher(Averaged):
-    refused = r"has weights in teacher\.weight that are"
-
-    def set_up(self) -> None:
-        self.teacher = deepcopy(self.body).requires_grad_(False)
-
-    def average(self) -> Tensor:
-        return self.teacher.weight
-
-
-class UnsavedAverage(Averaged):
-    refused = "has weights in ema that are neither trained"
-
-    def set_up(self) -> None:
-        start = self.body.weight.detach().clone()
-        self.register_buffer("ema", start, persistent=False)
-
-    def average(self) -> Tensor:
-        return self.ema
-
-
-class ForgottenLayers(Net):
-    """Its layers are in a list, where torch does not find their weights."""
-
-    refused = "has weights in layers that are neither"
-
-    def set_up(self) -> None:
-        self.layers = [nn.Linear(8, 8)]
-
-    def hidden(self, x: Tensor) -> Tensor:
-        return self.layers[0](super().hidden(x))
-
-
-class Global(Warm):
-    """Its counter belongs to no network."""
-
-    refused = "Global trained differently from the same model and seed"
-
-    def step(self) -> float:
-        SEEN["steps"] += self.training
-        return SEEN["steps"]
-
-
-class RarelyRandom(Net):
-    refused = "draws from Python's or NumPy's own generator"
-
-    def hidden(self, x: Tensor) -> Tensor:
-        kept = super().hidden(x)
-        return kept * 2 if self.training and random.random() < 1e-3 else kept
-
-
-class NumpysRandom(Net):
-    refused = "draws from Python's or NumPy's own generator"
-
-    def hidden(self, x: Tensor) -> Tensor:
-        kept = super().hidden(x)
-        return kept * np.random.rand() if self.training else kept
-
-
-class Hook(Net):
-    """A hook that remembers what it saw, where nobody finds it."""
-
-    refused = "Hook trained differently from the same model and seed"
-
-    def set_up(self) -> None:
-        seen: list[float] = []
-
-        def centre(_: Any, __: Any, output: Tensor) -> Tensor:
-            if self.training:
-                seen.append(float(output.detach().mean()))
-            return output - sum(seen) / max(len(seen), 1) * torch.arange(10)
-
-        self.head.register_forward_hook(centre)
-
-
-class DropoutInTests(Net):
-    refused = "different outputs for the same inputs in evaluation"
-
-    def hidden(self, x: Tensor) -> Tensor:
-        return nn.functional.dropout(super().hidden(x), 0.5)
-
-
-class CountsTests(Warm):
-    refused = "different outputs for the same inputs in evaluation"
-    steps = 0
-
-    def step(self) -> float:
-        self.steps += 1
-        return self.steps
-
-
-class PreciseParameter(Net):
-    refused = r"scale holds torch\.float64 numbers"
-
-    def set_up(self) -> None:
-        self.scale = nn.Parameter(torch.ones(1, dtype=torch.float64))
-
-    def forward(self, x: Tensor) -> Any:
-        return super().forward(x) * self.scale.float()
-
-
-class PreciseNet(Net):
-    refused = r"body\.weight holds torch\.float64 numbers"
-
-    def set_up(self) -> None:
-        self.double()
-
-    def hidden(self, x: Tensor) -> Tensor:
-        return super().hidden(x.double())
-
-
-class ComplexParameter(Net):
-    refused = r"turn holds torch\.complex64 numbers"
-
-    def set_up(self) -> None:
-        self.turn = nn.Parameter(torch.ones(8, dtype=torch.cfloat))
-
-    def hidden(self, x: Tensor) -> Tensor:
-        return (super().hidden(x) * self.turn).abs()
-
-
-class RunningMinimum(Net):
-    """A statistic that is infinite before the first batch."""
-
-    refused = "least holds numbers that are not finite"
-
-    def set_up(self) -> None:
-        self.register_buffer("least", torch.tensor(torch.inf))
-
-    def hidden(self, x: Tensor) -> Tensor:
-        if self.training:
-            self.least.copy_(torch.minimum(self.least, x.min()))
-        return super().hidden(x)
-
-
-class ReplacedParameter(Net):
-    """It keeps its weights short by new ones."""
-
-    refused = r"in the place of body\.weight"
-
-    def hidden(self, x: Tensor) -> Tensor:
-        self.body.weight.data = self.body.weight.data.clamp(-0.1, 0.1)
-        return super().hidden(x)
-
-
-class AuxiliaryOutput(Net):
-    refused = "returns a tuple for 2 inputs in training"
-
-    def forward(self, x: Tensor) -> Any:
-        found = super().forward(x)
-        return (found, found) if self.training else found
-
-
-class AuxiliaryMapping(Net):
-    refused = "returns a dict for 2 inputs"
-
-    def forward(self, x: Tensor) -> Any:
-        return {"logits": super().forward(x)}
-
-
-class OneSampleAtATime(Net):
-    refused = r"returns \(1, 10\) for 2 inputs"
-
-    def forward(self, x: Tensor) -> Any:
-        return super().forward(x[:1])
-
-
-SHARED = nn.Linear(8, 10)
-
-
-class SharedHead(Net):
-    """All of its networks have one head."""
-
-    refused = "share parameters"
-
-    def set_up(self) -> None:
-        self.head = SHARED
 
 
 # What two steps do not show -----------------------------------------------------------
@@ -587,53 +347,6 @@ class LateName(Late):
 
     def scale(self) -> float:
         return getattr(self, "cold", 1.0)
-
-
-class LateLoss(Late):
-    """It loses an attribute."""
-
-    def in_third_step(self) -> None:
-        del self.hot
-
-    def scale(self) -> float:
-        return 1.0 if hasattr(self, "hot") else 1.5
-
-
-TABLES: dict[int, Tensor] = {}
-
-
-class Table(Net):
-    """It computes a table once for all networks, always the same."""
-
-    def hidden(self, x: Tensor) -> Tensor:
-        kept = super().hidden(x)
-        width = kept.shape[1]
-        if width not in TABLES:
-            TABLES[width] = torch.linspace(0.5, 1, width)
-        return kept * TABLES[width]
-
-
-class FirstMaskOfMethod(Net):
-    refused = "FirstMaskOfMethod trained differently from the"
-
-    @cache  # noqa: B019 - as somebody may write it
-    def mask(self, width: int) -> Tensor:
-        return torch.rand(width)
-
-    def hidden(self, x: Tensor) -> Tensor:
-        kept = super().hidden(x)
-        return kept * self.mask(kept.shape[1])
-
-
-class UnseededWeights(Net):
-    refused = "UnseededWeights of the same seed begin with other"
-
-    def set_up(self) -> None:
-        drawn = torch.from_numpy(np.random.default_rng().random(8, np.float32))
-        self.scale = nn.Parameter(drawn)
-
-    def hidden(self, x: Tensor) -> Tensor:
-        return super().hidden(x) * self.scale.mean()
 
 
 BASES = {Warm, Averaged, Late}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,18 +28,20 @@ from cfl_flower.models import (
 from cfl_flower.types import Vector
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner
-from tests.contract import odd_networks
+from tests.contract import odd_networks, refused_networks
 
 SHAPE = (1, 8, 8)
 RUN = ["strategy=fedavg", "clients=8", "participants=4", "rounds=2", "drift=none"]
 
-ALL = [
-    kind
-    for kind in vars(odd_networks).values()
-    if isinstance(kind, type) and kind.__module__ == odd_networks.__name__
-]
-KEPT = [kind for kind in ALL if not kind.refused and kind not in odd_networks.BASES]
-REFUSED = [kind for kind in ALL if kind.refused]
+
+def kinds(of: ModuleType) -> list[Any]:
+    """Return the networks of a module."""
+    found = [each for each in vars(of).values() if isinstance(each, type)]
+    return [each for each in found if each.__module__ == of.__name__]
+
+
+KEPT = [kind for kind in kinds(odd_networks) if kind not in odd_networks.BASES]
+REFUSED = kinds(refused_networks)
 
 
 def named(kind: type[nn.Module]) -> str:

@@ -99,7 +99,7 @@ def encode(frame: pd.DataFrame, where: object, commas: bool = False) -> FloatArr
     Examples
     --------
     >>> frame = pd.DataFrame({"age": ["3", "4.5"], "kind": ["cat", "ant"]})
-    >>> encode(pd.concat([frame], keys=["pets.csv"]), "pets.csv")
+    >>> encode(pd.concat([frame], keys=[("train", "pets.csv")]), "pets.csv")
     array([[3. , 0. , 1. ],
            [4.5, 1. , 0. ]])
     """

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfl_flower.data.reading.inferred import SHOWN, InferredDataset
-from cfl_flower.data.reading.pool import Parts
-from cfl_flower.data.reading.scaling import filled
+from cfl_flower.data.reading.inferred import SHOWN
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import settings
 
 NA_VALUES = (
     *("?", "-", "--", ".", "NA", "N/A", "na", "n/a", "#N/A", "#NA", "<NA>", "NaN"),
@@ -23,49 +20,31 @@ NA_VALUES = (
 """What databases, spreadsheets and libraries write for no value."""
 
 
-@settings("dataset")
-class IncompleteDataset(InferredDataset):
-    """A dataset of one's own of which some samples may lack a value."""
+Missing: TypeAlias = Literal["refuse", "drop", "mean"]
+"""What is done about missing values."""
 
-    missing: Literal["refuse", "drop", "mean"] = "refuse"
-    """What is done about missing values: refuse says where they are and ends, drop
-    leaves their rows out, mean takes the training set's mean of an input in numbers;
-    labels, owners, times and categories have none."""
-    na_values: tuple[str, ...] | None = None
-    """What stands for a missing value, as an empty cell does; null for ?, -, NA, nan,
-    None, null and their like. With [], a class may be called None."""
 
-    @property
-    def signs(self) -> tuple[str, ...]:
-        """Return what stands for a missing value, beside nothing."""
-        return NA_VALUES if self.na_values is None else self.na_values
+def choose_rows(
+    absent: pd.DataFrame, means: Collection[str], missing: Missing, called: str
+) -> tuple[NDArray[np.bool_], list[str]]:
+    """Return which rows stay, and what to say about it, or raise `ConfigError`.
 
-    def divided(self, parts: Parts) -> Parts:
-        """Return the samples of both parts, with means for what they lack."""
-        parts = super().divided(parts)
-        return filled(parts, self.called) if self.missing == "mean" else parts
-
-    def kept(
-        self, absent: pd.DataFrame, means: Collection[str]
-    ) -> tuple[NDArray[np.bool_], list[str]]:
-        """Return which rows stay, and what to say about it, or raise `ConfigError`.
-
-        ``absent`` marks what is missing of each column; its index has each row's file
-        and place. The columns ``means`` have a mean.
-        """
-        lacking = absent.loc[:, absent.any()]
-        meant = list(means) if self.missing == "mean" else []
-        rest = lacking.drop(columns=meant, errors="ignore")
-        lost = rest.any(axis=1).to_numpy(bool)
-        told = f"{self.called} lacks values: {_counted(lacking)}"
-        if lost.any() and (self.missing != "drop" or lost.all()):
-            mean = " or mean for inputs in numbers" if self.missing == "refuse" else ""
-            drop = f"set dataset.missing=drop to leave rows out{mean}"
-            remedy = "leave columns out: no row has all" if lost.all() else drop
-            why = f"{told}; fill them, or {remedy}"
-            raise ConfigError(f"{why}; dataset.na_values says what is missing")
-        done = f"rows left out: {lost.sum():,}" if lost.any() else "means fill them"
-        return ~lost, [f"{told}; {done}"] if len(lacking.columns) else []
+    ``absent`` marks what is missing of each column; its index has each row's file and
+    place. The columns ``means`` have a mean; errors call the dataset ``called``.
+    """
+    lacking = absent.loc[:, absent.any()]
+    meant = list(means) if missing == "mean" else []
+    rest = lacking.drop(columns=meant, errors="ignore")
+    lost = rest.any(axis=1).to_numpy(bool)
+    told = f"{called} lacks values: {_counted(lacking)}"
+    if lost.any() and (missing != "drop" or lost.all()):
+        mean = " or mean for inputs in numbers" if missing == "refuse" else ""
+        drop = f"set dataset.missing=drop to leave rows out{mean}"
+        remedy = "leave columns out: no row has all" if lost.all() else drop
+        why = f"{told}; fill them, or {remedy}"
+        raise ConfigError(f"{why}; dataset.na_values says what is missing")
+    done = f"rows left out: {lost.sum():,}" if lost.any() else "means fill them"
+    return ~lost, [f"{told}; {done}"] if len(lacking.columns) else []
 
 
 def _counted(absent: pd.DataFrame) -> str:
@@ -80,7 +59,7 @@ def _counted(absent: pd.DataFrame) -> str:
 
 def place(marked: pd.Series) -> str:
     """Return the file and the number, from 1, of the first row that is marked."""
-    file, row = marked.index[int(np.argmax(marked.to_numpy(bool)))]
+    _, file, row = marked.index[int(np.argmax(marked.to_numpy(bool)))]
     return f"{file}: row {row + 1}"
 
 

@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 
-from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent
 from cfl_flower.data.reading.files import as_float32, channels_first, open_npz
-from cfl_flower.data.reading.inferred import OWN_FILE
-from cfl_flower.data.reading.pool import PARTS, Arrays, Parts
+from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
+from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
 
 
 @settings("dataset")
-class Npz(IncompleteDataset):
+class Npz(InferredDataset):
     """Arrays ``x_train``, ``y_train``, ``x_test`` and ``y_test``, or ``x`` and ``y``.
 
     ``train_images``, ``train_labels`` and so on will do too. Bytes are images of shape
@@ -69,29 +67,14 @@ class Npz(IncompleteDataset):
                 found[part] = _part(stored, x, y, f"_{part}")
             return found
 
-    def present(self, part: str, arrays: Arrays) -> Arrays:
-        """Return the samples that have all values, or raise `ConfigError`."""
-        x = arrays["x"]
-        absent = {
-            name: is_absent(pd.Series(array), self.signs)
-            for name, array in arrays.items()
-            if name != "x"
-        }
-        absent["x"] = np.logical_not(np.isfinite(x).reshape(len(x), -1).all(axis=1))
-        places = pd.MultiIndex.from_product([[f"its {part} part"], range(len(x))])
-        keep, notes = self.kept(pd.DataFrame(absent, places), ["x"])
-        rows = slice(None) if keep.all() else keep
-        kept = {name: array[rows] for name, array in arrays.items()}
-        if "time" in kept:
-            kept["time"] = kept["time"].astype(np.int64)
-        return kept | {"notes": np.asarray(notes, str)}
-
 
 def _times(times: NDArray[Any]) -> NDArray[Any]:
     """Return integers, or dates in seconds."""
     if times.dtype.kind not in "iuM":
         raise ValueError(f"times are {times.dtype}, neither integers nor datetime64")
-    return times.astype("datetime64[s]" if times.dtype.kind == "M" else np.int64)
+    _require_known(times, "times")
+    whole = times.astype("datetime64[s]") if times.dtype.kind == "M" else times
+    return whole.astype(np.int64)
 
 
 def _part(
@@ -117,15 +100,25 @@ def _labels(y: NDArray[Any]) -> NDArray[Any]:
     """Return labels as numbers or text, shape (n,)."""
     if y.dtype.kind not in "iufbSU":
         raise ValueError(f"labels are {y.dtype}, neither numbers nor names")
+    _require_known(y, "labels or owners")
     y = np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y
     # Some have a label in a row of its own.
     return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+
+
+def _require_known(array: NDArray[Any], what: str) -> None:
+    """Raise `ValueError` for a value that is missing or not finite."""
+    numbers = array.dtype.kind in "fM"
+    if numbers and not np.isfinite(array).all():
+        place = np.argwhere(~np.isfinite(array))[0, 0]
+        raise ValueError(f"{what}: row {place + 1} has no finite number; leave it out")
 
 
 def _inputs(x: NDArray[Any]) -> NDArray[Any]:
     """Return images with channels first, bytes as such, and the rest as float32."""
     if x.dtype.kind not in "iufb":
         raise ValueError(f"inputs are {x.dtype}, not numbers")
+    _require_known(x, "inputs")
     first, last = (x.ndim == 4 and x.shape[axis] in (1, 3) for axis in (1, 3))
     if x.dtype != np.uint8:
         x = as_float32(x)

@@ -19,12 +19,17 @@ from cfl_flower.data.datasets.columns import (
     require_columns,
     seconds,
 )
-from cfl_flower.data.datasets.missing import IncompleteDataset, is_absent
+from cfl_flower.data.datasets.missing import (
+    NA_VALUES,
+    Missing,
+    choose_rows,
+    is_absent,
+)
 from cfl_flower.data.reading.files import find, inside, intact
-from cfl_flower.data.reading.inferred import OWN_FILE
+from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
 from cfl_flower.data.reading.pictures import Crop, images
 from cfl_flower.data.reading.pool import PARTS, Parts
-from cfl_flower.data.reading.scaling import standardised_by_training
+from cfl_flower.data.reading.scaling import filled, standardised_by_training
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, require, require_package, settings
 
@@ -36,9 +41,16 @@ ROW = "row"
 
 
 @settings("dataset")
-class TableDataset(IncompleteDataset):
+class TableDataset(InferredDataset):
     """A dataset in one or two tables, for training and testing."""
 
+    missing: Missing = "refuse"
+    """What is done about missing values: refuse says where they are and ends, drop
+    leaves their rows out, mean takes the training set's mean of an input in numbers;
+    labels, owners, times and categories have none."""
+    na_values: tuple[str, ...] | None = None
+    """What stands for a missing value, as an empty cell does; null for ?, -, NA, nan,
+    None, null and their like. With [], a class may be called None."""
     label: str = "label"
     """Column of the classes, by number or name."""
     features: tuple[str, ...] = ()
@@ -72,6 +84,11 @@ class TableDataset(IncompleteDataset):
         ok = self.periods == 1 or self.time is not None
         require(ok, "dataset.periods", self.periods, "1 without dataset.time")
 
+    @property
+    def signs(self) -> tuple[str, ...]:
+        """Return what stands for a missing value, beside nothing."""
+        return NA_VALUES if self.na_values is None else self.na_values
+
     @abstractmethod
     def frames(self, data_dir: str) -> Frames:
         """Return tables for training and perhaps testing, or raise `ConfigError`."""
@@ -79,34 +96,35 @@ class TableDataset(IncompleteDataset):
     def read(self, data_dir: str) -> Parts:
         """Read the tables."""
         frames = self.frames(data_dir)
-        table, part_of = self.stacked(frames)
+        table = self.stacked(frames)
         keep, notes = self._known(table)
-        there = {*part_of, *(part for part, _, _ in frames)}
-        parts = [part for part in PARTS if part in there]
-        rows = [np.flatnonzero(keep & (part_of == part)) for part in parts]
-        for part, own in zip(parts, rows, strict=True):
-            if not own.size:
+        table = table[keep]
+        sizes = {part: sum(table.index.get_level_values(0) == part) for part in PARTS}
+        there = dict.fromkeys(part for part, _, _ in frames)
+        for part in there:
+            if not sizes[part]:
                 where = f"{self.called} for the {part} part"
                 raise ConfigError(f"{where} has no row; add samples")
-        both = table.iloc[np.concatenate(rows)]
-        columns = {"x": self.inputs(both), "y": _plain(both[self.label])}
+        columns = {"x": self.inputs(table), "y": _plain(table[self.label])}
         if self.owner:
-            columns["owner"] = _plain(both[self.owner])
+            columns["owner"] = _plain(table[self.owner])
         if self.time:
-            columns["time"] = seconds(both[self.time], self.time_format)
-        limits = np.cumsum([len(own) for own in rows])[:-1]
-        cut = {key: np.split(column, limits) for key, column in columns.items()}
-        cut["notes"] = [np.asarray(notes, str)] * len(parts)
+            columns["time"] = seconds(table[self.time], self.time_format)
+        first = sizes["train"]
+        rows = {"train": slice(first), "test": slice(first, None)}
         return {
-            part: {key: pieces[place] for key, pieces in cut.items()}
-            for place, part in enumerate(parts)
+            part: {
+                **{key: column[rows[part]] for key, column in columns.items()},
+                "notes": np.asarray(notes, str),
+            }
+            for part in there
         }
 
-    def stacked(self, frames: Frames) -> tuple[pd.DataFrame, NDArray[np.str_]]:
-        """Return the columns that are used, of all rows, and the part of each row.
+    def stacked(self, frames: Frames) -> pd.DataFrame:
+        """Return the columns that are used, of all rows, those for training first.
 
-        The index has a row's table and its place there. Raises `ConfigError` if a table
-        lacks a column.
+        The index has a row's part, its table and its place there. Raises `ConfigError`
+        if a table lacks a column.
         """
         train = [(where, frame) for part, where, frame in frames if part == "train"]
         first, frame = train[0]
@@ -128,17 +146,17 @@ class TableDataset(IncompleteDataset):
             require_columns(frame, dict.fromkeys(inputs, kind), where)
         named = list(dict.fromkeys([*inputs, *keys]))
         chosen = [frame[named] for _, _, frame in frames]
-        table = pd.concat(chosen, keys=[where for _, where, _ in frames])
-        part_of = np.repeat([part for part, _, _ in frames], [*map(len, chosen)])
+        table = pd.concat(chosen, keys=[(part, where) for part, where, _ in frames])
         if numbered:
-            table[ROW] = table.groupby(part_of).cumcount()
-        return table, part_of
+            table[ROW] = table.groupby(level=0).cumcount()
+        return table
 
     def _known(self, table: pd.DataFrame) -> tuple[NDArray[np.bool_], list[str]]:
         """Return which rows lack nothing but numbers that have a mean, now NaN."""
         found = {name: is_absent(table[name], self.signs) for name in table}
         absent = pd.DataFrame(found, table.index)
-        keep, notes = self.kept(absent, [] if self.image else self.input_columns(table))
+        means = [] if self.image else self.input_columns(table)
+        keep, notes = choose_rows(absent, means, self.missing, self.called)
         for name in absent.columns[absent.any()]:
             table[name] = table[name].mask(absent[name])
         return keep, notes
@@ -156,7 +174,9 @@ class TableDataset(IncompleteDataset):
         return Crop(Path(cell))
 
     def scaled(self, parts: Parts) -> Parts:
-        """Return the parts with their inputs shifted and scaled."""
+        """Return the parts with means for what they lack, shifted and scaled."""
+        if self.missing == "mean":
+            parts = filled(parts, self.called)
         if self.standardise:
             return standardised_by_training(parts, self.periods)
         return super().scaled(parts)

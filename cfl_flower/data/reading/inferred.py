@@ -151,7 +151,6 @@ class InferredDataset(FileDataset):
         read = dict(self.read(data_dir))
         for part, arrays in read.items():
             self._require_samples(part, arrays)
-            read[part] = self.present(part, arrays)
         inputs = [arrays["x"] for arrays in read.values()]
         named = {f"its {part} part": x for part, x in zip(read, inputs, strict=True)}
         refuse_two_scales(self.called, named)
@@ -191,11 +190,6 @@ class InferredDataset(FileDataset):
                     f"{self.called} has {name} of shape {found} and labels of shape "
                     f"{y.shape} for its {part} part; each sample needs one"
                 )
-
-    def present(self, part: str, arrays: Arrays) -> Arrays:
-        """Return the samples of a part that lack no value, or raise `ConfigError`."""
-        del part
-        return arrays
 
     def _require_common_class(self, parts: Parts) -> None:
         """Raise `ConfigError` if no class is in both parts."""

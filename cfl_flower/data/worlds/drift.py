@@ -103,9 +103,7 @@ class Change(ABC):
     """It also happens every so many rounds, from round ``first`` on; a number between 0
     and 1 is a share of the run, as in `rounds`."""
     first: Count = 2
-    """The round from which `every` and `chance` count."""
-    chance: Fraction = 0.0
-    """It also happens in each round, from ``first`` on, with this probability."""
+    """The round from which `every` counts."""
     width: Count = 1
     """Rounds in which it takes place: gradually, one share of the samples after the
     other, which are the same for all clients and times. A number between 0 and 1 is a
@@ -134,14 +132,10 @@ class Change(ABC):
         """What happens: one event."""
         return {"drift": self}
 
-    def times(self, total: int, seed: int, number: int) -> list[int]:
+    def times(self, total: int) -> list[int]:
         """Return the rounds at whose start it happens, of ``total`` rounds."""
         regular = range(self.first, total + 1, self.every) if self.every else ()
-        # One number for each round: a longer run has the same events at first.
-        points = generator(seed, f"when/{number}").random(total)
-        drawn = 1 + np.flatnonzero(points < self.chance)
-        drawn = drawn[drawn >= self.first]
-        return sorted({*self.rounds, *regular, *drawn.tolist()})
+        return sorted({*self.rounds, *regular})
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise `ConfigError` if it does not fit inputs of a shape: most fit any."""
@@ -380,7 +374,7 @@ class Release(Arrival):
     """
 
     first: Count = 1
-    """The round from which `every` and `chance` count."""
+    """The round from which `every` counts."""
     periods: Count = 4
     """Number of the parts."""
     order: Literal["random", "own", "time"] = "random"
@@ -392,9 +386,9 @@ class Release(Arrival):
         super().__post_init__()
         require(self.fraction == 1, "drift.fraction", self.fraction, "1, ids or modulo")
 
-    def times(self, total: int, seed: int, number: int) -> list[int]:
+    def times(self, total: int) -> list[int]:
         """Return the rounds at whose start it happens, the first of them included."""
-        return sorted({1, *super().times(total, seed, number)})
+        return sorted({1, *super().times(total)})
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import Any
 from weakref import WeakMethod
 
 import numpy as np
@@ -20,33 +19,11 @@ from cfl_flower.data.worlds.world import (
     BY_RANK,
     BY_TIME,
     World,
-    alter,
-    differs,
     traits,
 )
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, IntArray
-
-EVERYTHING: dict[str, Any] = {"since": 0.0, "until": 1.0, "visible": True}
-"""The traits of clients of whom everything has arrived, and nothing is forgotten."""
-
-HALF = 0.5
-"""The share of the samples below which a run warns."""
-
-
-def say_share(share: float, rounds: int) -> str:
-    """Say what share of the training samples a run shows, and what to do for more.
-
-    Examples
-    --------
-    >>> say_share(0.9, 36)
-    '90% of the training samples ever arrive in the 36 rounds'
-    """
-    said = f"{share:.0%} of the training samples ever arrive in the {rounds:,} rounds"
-    if share < HALF:
-        said += "; take fewer drift.periods, a smaller drift.every or a longer window"
-    return said
 
 
 def say_empty(empty: int, clients: int) -> str:
@@ -118,31 +95,6 @@ class Stream:
             kept = ~self._held_out
             hands = (hand[kept[hand % len(kept)]] for hand in hands)
         return 0 if len(self._shared) else sum(not len(hand) for hand in hands)
-
-    def arriving(self) -> float | None:
-        """Return the share of the clients' training samples that the run ever shows.
-
-        Of what clients hold at first; None where nothing has yet to arrive.
-        """
-        first = self.timeline.world(1)
-        whole = alter(first, np.ones(first.clients, bool), **EVERYTHING)
-        since = first.since
-        until = first.until
-        visible = first.visible
-        for server_round in self.timeline.shown(self.rounds):
-            world = self.timeline.world(server_round)
-            since = np.minimum(since, world.since)
-            until = np.maximum(until, world.until)
-            visible = visible | world.visible
-        if not differs(first, whole):
-            return None
-        # What is shown of a stream has no gaps.
-        shown = replace(first, since=since, until=until, visible=visible)
-        ever, held = (
-            sum(len(self._indices(each, client, 0)) for client in range(first.clients))
-            for each in (shown, whole)
-        )
-        return ever / held if held else None
 
     def idle(self) -> str:
         """Say how many periods of a stream in time bring no sample, if any do."""

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
@@ -49,10 +49,7 @@ class Timeline:
         self._labels = labels
         self._start = (clients, classes)
         self._events = events
-        self._times = {
-            place: event.times(total, seed, number)
-            for number, (place, event) in enumerate(events.items())
-        }
+        self._times = {place: event.times(total) for place, event in events.items()}
         self.rounds = sorted(
             {
                 time + step
@@ -64,7 +61,6 @@ class Timeline:
         self._numbers: dict[bytes, int] = {}
         # By period: whether its world is another than that of the period before.
         self._changed: dict[int, bool] = {}
-        self._effective = set[str]()
         self._periods: OrderedDict[int, tuple[World, IntArray]] = OrderedDict()
 
     @cached_property
@@ -80,17 +76,6 @@ class Timeline:
             if server_round > 1 and self._changed[period]:
                 found.append(server_round)
         return found
-
-    @property
-    def idle(self) -> dict[str, list[int]]:
-        """The rounds of the run's events that change nothing in it, by their keys."""
-        self.world(self._total)  # by which they all have happened
-        due = {
-            place: [time for time in times if time <= self._total]
-            for place, times in self._times.items()
-            if place not in self._effective
-        }
-        return {place: times for place, times in due.items() if times}
 
     @cached_property
     def has_concepts(self) -> bool:
@@ -148,8 +133,7 @@ class Timeline:
         for number, (place, event) in enumerate(self._events.items()):
             times = self._times[place]
             if server_round in times:
-                make_occasion = partial(
-                    Occasion,
+                occasion = Occasion(
                     self._partition,
                     self._seed,
                     server_round,
@@ -158,10 +142,7 @@ class Timeline:
                     self._labels,
                 )
                 with located(place):
-                    after = _apply(event, world, make_occasion)
-                if place not in self._effective and differs(world, after):
-                    self._effective.add(place)
-                world = after
+                    world = _apply(event, world, occasion)
         return world
 
     def _number(self, world: World) -> IntArray:
@@ -175,26 +156,19 @@ class Timeline:
         return np.array(numbers, np.int64)
 
 
-def _apply(event: Change, world: World, make_occasion: Callable[[], Occasion]) -> World:
+def _apply(event: Change, world: World, occasion: Occasion) -> World:
     """Return the world after an event, which a transition may be on the way to."""
-    occasion = make_occasion()
-    after = event.apply(world, occasion)
     now = world.transition
+    if now is not None:
+        ok = (now.began, now.width) == (occasion.round, event.width)
+        over = now.began + now.width - 1
+        allowed = f"rounds after {over}: a gradual change takes until then"
+        require(ok, "drift.rounds", f"[{occasion.round}]", allowed)
+    after = event.apply(world, occasion)
     if event.width > 1 and now is None and differs(world, after):
         started = Transition(world, occasion.round, event.width, 1 / event.width)
         return replace(after, transition=started)
-    if now is None:
-        return after
-    if event.width > 1:
-        ok = (now.began, now.width) == (occasion.round, event.width)
-        over = now.began + now.width - 1
-        allowed = f"1 in round {occasion.round}: another takes until round {over}"
-        require(ok, "drift.width", event.width, allowed)
-        return after
-    # What else happens meanwhile happens to all samples, by the same numbers.
-    before = replace(now.before, shown=after.shown, allocations=world.allocations)
-    before = event.apply(before, make_occasion())
-    return replace(after, shown=before.shown, transition=now._replace(before=before))
+    return after
 
 
 class Holdings:

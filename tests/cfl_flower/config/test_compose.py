@@ -158,12 +158,6 @@ def test_an_event_concerns_the_clients_that_are_named(overrides, place, clients)
     assert (None if some else able) == clients
 
 
-def test_a_user_who_sets_a_share_of_named_clients_is_told():
-    (said,) = warned("drift=rotate drift.ids=[3,7] drift.fraction=0.5 drift.rounds=[3]")
-    assert "drift changes 1 of 40 clients at a time" in said
-    assert "ids=[3, 7] and fraction=0.5" in said
-
-
 IDLE = [
     *((kind, "strength=0") for kind in ("noise", "brightness")),
     ("feature_shift", "strength=0"),
@@ -178,10 +172,3 @@ IDLE = [
 def test_an_event_that_changes_nothing_is_told(drift, setting):
     (said,) = warned(f"drift={drift} drift.rounds=[4] drift.{setting}")
     assert said.startswith(f"nothing changes with drift={drift}: ")
-
-
-def test_an_event_that_changes_nothing_beside_another_is_told():
-    noise = "_target_:cfl_flower.data.worlds.appearance.Corrupt,kind:noise"
-    more = f"+drift.steps.more={{{noise},rounds:[4],strength:0}}"
-    (said,) = warned(f"drift=sudden drift.rounds=[3] {more}")
-    assert said.startswith("nothing changes by drift.steps.more, ")

@@ -60,7 +60,7 @@ REFUSED: dict[type, list[dict[str, Any]]] = {
     ],
     Regroup: [
         *({"rounds": [0]}, {"rounds": [5, 3]}, {"rounds": [3, 3]}, {"fraction": 1.5}),
-        *({"chance": -0.1}, {"every": 0}, {"first": 0}, {"modulo": 0, "residues": [0]}),
+        *({"every": 0}, {"first": 0}, {"modulo": 0, "residues": [0]}),
         *({"residues": [3], "modulo": 3}, {"residues": [3]}, {"ids": []}),
         {"residues": [], "modulo": 3},
     ],

@@ -276,22 +276,6 @@ def test_clients_that_there_are_not_cannot_change() -> None:
         timeline(Rotate([2], ids=[20])).world(2)
 
 
-def test_a_chance_in_each_round_is_drawn_from_the_seed() -> None:
-    change = Rotate([50], chance=0.3, first=11)
-    times = change.times(1000, 1, 0)
-    assert times == change.times(1000, 1, 0)
-    assert min(times) >= 11
-    assert 50 in times
-    assert len(times) == pytest.approx(0.3 * 990, abs=60)
-    # A longer run has the same events at first; other seeds and events have others.
-    assert change.times(200, 1, 0) == [round for round in times if round <= 200]
-    assert times != change.times(1000, 2, 0) != change.times(1000, 1, 1)
-    line = timeline(Rotate(chance=0.5), total=20)
-    assert line.rounds == Rotate(chance=0.5).times(20, 0, 0)
-    assert Rotate(chance=1.0).times(5, 0, 0) == [2, 3, 4, 5]
-    assert Rotate().times(99, 0, 0) == []
-
-
 # The papers' presets
 
 
