@@ -206,10 +206,9 @@ def check_network(
     ):
         # Not a hollow one: what torch maps to other operations there imports its
         # compiler.
-        network = build_network(settings, shape, classes, 0)
-        _pass(network, x, classes)
-        other = build_network(settings, shape, classes, 0)
+        network, other = (build_network(settings, shape, classes, 0) for _ in range(2))
         _require_alike(network, other)
+        _pass(network, x, classes)
         model = build_model(settings, shape, classes, 0)
         _require_float32(network, model)
         _require_equal_steps(model, x)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -314,7 +315,7 @@ class OfOnesOwn:
 def test_a_network_that_does_not_fit_is_refused(
     module: nn.Module, message: str
 ) -> None:
-    own = OfOnesOwn(lambda shape, classes: module)
+    own = OfOnesOwn(lambda shape, classes: deepcopy(module))
     with pytest.raises(ConfigError, match=message):
         check_network(own, (8,), 5)
 
