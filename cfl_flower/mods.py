@@ -142,15 +142,13 @@ def embedding(embed: Callable[[ArrayRecord, Context], ArrayLike]) -> Mod:
 def read_labels(found: ArrayLike, classes: int) -> IntArray:
     """Return labels as an array, shape (n,).
 
-    Raises `ValueError` unless they are whole numbers from 0 to ``classes`` - 1.
+    Raises `ConfigError` unless they are whole numbers from 0 to ``classes`` - 1.
     """
     own = np.asarray(found)
-    whole = own.size == 0 or own.dtype.kind in "iu"
-    if not whole or own.ndim != 1 or not ((own >= 0) & (own < classes)).all():
-        raise ValueError(
-            f"labels={own.ravel()[:3].tolist()} are not allowed; return a list of "
-            f"whole numbers from 0 to {classes - 1}"
-        )
+    whole = own.ndim == 1 and (own.dtype.kind in "iu" or own.size == 0)
+    ok = whole and bool(((own >= 0) & (own < classes)).all())
+    allowed = f"a list of whole numbers from 0 to {classes - 1}"
+    require(ok, "labels", own.ravel()[:3].tolist(), allowed)
     return own.astype(np.int64)
 
 
@@ -194,8 +192,8 @@ def label_shares(labels: Labels, classes: int, bias: str) -> Mod:
         require(ok, "label_shares: bias", before.shape, f"an array of ({classes},)")
         own = read_labels(labels(context), classes)
         counts = np.bincount(own, minlength=classes)
-        shares = (counts + 1) / (len(own) + classes)
-        shifted = (before + np.log(shares)).astype(before.dtype)
+        shares = np.log((counts + 1) / (len(own) + classes))
+        shifted = (before + shares).astype(before.dtype)
         changed = ArrayRecord({**arrays, bias: Array(shifted)})
         message.content = RecordDict({**message.content, name: changed})
         return call_next(message, context)
@@ -287,7 +285,11 @@ def numpy_client(message: Message, context: Context, call_next: Call) -> Message
             f"{verb}ins.config": config,
         }
     )
-    reply = call_next(message, context)
+    try:
+        reply = call_next(message, context)
+    except Exception as error:
+        # Flower says in many lines what a client has to return.
+        raise ValueError(" ".join([f"{verb}:", *str(error).split()])) from error
     result: Any = {key.split(".")[1]: each for key, each in reply.content.items()}
     if result["status"]["code"]:
         raise ValueError(f"{verb} failed: {result['status']['message']}")
@@ -307,9 +309,7 @@ def numpy_client(message: Message, context: Context, call_next: Call) -> Message
 
 def _test(reply: Message, loss: str, weight: str) -> tuple[Any, Any]:
     """Return the loss and the samples of a test."""
-    metrics = {
-        k: v for r in reply.content.metric_records.values() for k, v in r.items()
-    }
+    metrics: dict[str, Any] = dict(*reply.content.metric_records.values())
     if not isinstance(metrics.get(loss), int | float) or weight not in metrics:
         raise ValueError(
             f"choose_by_loss: evaluate returned {sorted(metrics)}, without {loss} or "

@@ -19,7 +19,7 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_058,
+    "cfl_flower": 1_057,
     "cfl_flower/analysis": 902,
     "cfl_flower/client": 1_044,
     "cfl_flower/clustering": 419,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 58
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 38_387
+TESTS = 38_433
 """Lines of all tests."""
 
 

@@ -39,6 +39,12 @@ answers: FlexCFL's first groups, and the choice of one; StoCFL's directions."""
 MODS = {REPORT: "label_histogram or embedding", "choose": "choose_by_loss"}
 """The mods that answer a method's question before a round, by the question."""
 
+HINTS = {
+    "No evaluate function": "add @app.evaluate(), or give fraction_evaluate=0",
+    "ins.parameters'": "an app of a client_fn has the mod numpy_client, as the last",
+}
+"""What helps against the errors of some apps, by words that Flower has for them."""
+
 
 class Carrier:
     """Brings tasks to plain ClientApps. Stands where the engine has its `Fleet`."""
@@ -75,7 +81,6 @@ class Carrier:
         self._counters: list[Others] = []
         self._silent: set[ClientId] = set()
         self._sent: dict[ClientId, tuple[Plan, Task]] = {}
-        self._round = 1
 
     # What the engine asks of a fleet -------------------------------------------------
 
@@ -362,9 +367,11 @@ def content_of(reply: Message | None) -> RecordDict:
     """Return what a node replied, or raise `InvalidResultError`."""
     if reply is None:
         raise InvalidResultError("node", "it has left, or did not answer in time")
-    if reply.has_error():
-        raise InvalidResultError("node", last_sentence(reply))
-    return reply.content
+    if not reply.has_error():
+        return reply.content
+    said = last_sentence(reply)
+    hints = [f": {hint}" for words, hint in HINTS.items() if words in said]
+    raise InvalidResultError("node", "".join([said, *hints]))
 
 
 def metric_form(content: RecordDict) -> frozenset[tuple[str, int]]:

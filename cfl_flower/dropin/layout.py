@@ -48,8 +48,8 @@ class Layout:
         Raises `InvalidResultError` unless it has this layout, and is finite.
         """
         if record.keys() != self.templates.keys():
-            odd = sorted(record.keys() ^ self.templates.keys())
-            detail = f"arrays: {odd[0]} is not in both, the initial arrays and these"
+            odd = sorted(record.keys() ^ self.templates.keys())[:4]
+            detail = f"arrays: {odd} are in the initial arrays or in these, not in both"
             raise InvalidResultError("shape", detail)
         parts = []
         others = {}
@@ -82,7 +82,8 @@ def _decode(name: str, array: Array, template: NDArray[Any]) -> NDArray[Any]:
     # NumPy would first take the memory that a forged header asks for.
     most = template.size * max(template.itemsize, 8) + HEADER_BYTES
     if len(array.data) > most:
-        detail = f"arrays: {name} has {len(array.data)} bytes, of at most {most}"
+        size = f"{len(array.data)} bytes, of at most {most}"
+        detail = f"arrays: {name} is {array.dtype}{array.shape} of {size}"
         raise InvalidResultError("shape", detail)
     try:
         found = array.numpy()

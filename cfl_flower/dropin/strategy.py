@@ -181,10 +181,7 @@ class DropIn(Terms):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take in the trained models; return their mean over nodes, and the metrics."""
         self.engine.aggregate_train(replies)
-        of_clusters = self.found.cluster_train_metrics
-        trained = self.engine.clusters()
-        metrics = self._metrics(self.train_metrics_aggr_fn, of_clusters, trained)
-        return self.mean_arrays(), metrics
+        return self.mean_arrays(), self._metrics("train", self.engine.clusters())
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -203,15 +200,9 @@ class DropIn(Terms):
         self.found.failures[engine.context.number] = self.carrier.failures
         if self.checkpoint is not None:
             self.save(self.checkpoint)
-        of_clusters = self.found.cluster_evaluate_metrics
-        return self._metrics(self.evaluate_metrics_aggr_fn, of_clusters, before)
+        return self._metrics("evaluate", before)
 
-    def _metrics(
-        self,
-        mean: Callable[[list[RecordDict], str], MetricRecord],
-        of_clusters: ByCluster,
-        clusters: Mapping[int, int],
-    ) -> MetricRecord | None:
+    def _metrics(self, verb: str, clusters: Mapping[int, int]) -> MetricRecord | None:
         """Note the mean metrics of each cluster, and return those of all."""
         replied = self.carrier.replied
         if not replied:
@@ -219,10 +210,13 @@ class DropIn(Terms):
         members: dict[int, list[RecordDict]] = {}
         for client, content in replied:
             members.setdefault(clusters[int(client)], []).append(content)
+        mean = getattr(self, f"{verb}_metrics_aggr_fn")
         key = self.weighted_by_key
-        number = self.engine.context.number
-        of_clusters[number] = {k: mean(own, key) for k, own in sorted(members.items())}
-        return mean([content for _, content in replied], key)
+        found = {k: mean(own, key) for k, own in sorted(members.items())}
+        getattr(self.found, f"cluster_{verb}_metrics")[self.engine.context.number] = (
+            found
+        )
+        return cast(MetricRecord, mean([content for _, content in replied], key))
 
     # The result ----------------------------------------------------------------------
 

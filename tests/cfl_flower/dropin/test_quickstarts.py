@@ -14,6 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 from cfl_flower.dropin.strategy import ClusteredResult
+from cfl_flower.errors import CflError
 from cfl_flower.mods import numpy_client
 from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.dropin import quickstarts
@@ -88,6 +89,51 @@ def test_a_numpy_client_that_returns_other_arrays_costs_itself_alone() -> None:
     found = plain.FedAvg().start(grid=grid, initial_arrays=seeded(0), num_rounds=1)
     assert [each.client for each in found.failures[1]] == [1000]
     assert "9 arrays came, 8 left" in str(found.failures[1][0])
+
+
+class Words(quickstarts.DigitsClient):
+    """A client that does not return what Flower asks for."""
+
+    def fit(self, parameters: Any, config: Any) -> Any:
+        """Train a network."""
+        arrays, size, _ = super().fit(parameters, config)
+        return arrays, float(size), {}
+
+
+def client_of(kind: Any, *mods: Any) -> ClientApp:
+    return ClientApp(client_fn=lambda context: kind(context).to_client(), mods=[*mods])
+
+
+def without_evaluate() -> ClientApp:
+    app = ClientApp()
+    app.train()(quickstarts.train_net)
+    return app
+
+
+HELP = {
+    "client_fn": (client_of(quickstarts.DigitsClient), "has the mod numpy_client, as"),
+    "types": (client_of(Words, numpy_client), "fit did not return a tuple with 3 el"),
+    "evaluate": (without_evaluate(), "add @app.evaluate\\(\\), or give fraction_eval"),
+}
+
+
+@pytest.mark.parametrize("wrong", HELP)
+def test_what_flower_says_of_an_app_is_one_line_with_what_helps(wrong: str) -> None:
+    app, words = HELP[wrong]
+    grid = InProcessGrid([{"partition-id": node} for node in range(2)], app)
+    with pytest.raises(CflError, match=words) as found:
+        plain.Fielding().start(grid=grid, initial_arrays=seeded(0), num_rounds=1)
+    assert "\n" not in str(found.value)
+
+
+def test_an_app_without_tests_is_trained_with_its_reports() -> None:
+    app = ClientApp(mods=quickstarts.pytorch._mods)
+    app.train()(quickstarts.train_net)
+    grid = InProcessGrid([{"partition-id": node} for node in range(4)], app)
+    strategy = plain.Fielding(fraction_evaluate=0.0)
+    found = strategy.start(grid=grid, initial_arrays=seeded(0), num_rounds=2)
+    assert list(found.clusters.values()) == [0, 0, 1, 1]
+    assert found.failures == {1: [], 2: []}
 
 
 def seeded(seed: int) -> ArrayRecord:
