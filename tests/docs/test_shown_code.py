@@ -1,9 +1,9 @@
 """Scripts, notebooks and baselines of the documentation run as they are shown."""
 
 import re
+import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import nbformat
@@ -13,7 +13,8 @@ from flwr.cli.build import build_fab_from_disk
 from nbclient import NotebookClient
 
 import cfl_flower as cfl
-from cfl_flower.config.compose import compose_run_config
+from simulations.engines.flower_cli import COMPLETED, wait_for_end
+from simulations.engines.superlink import private_superlink
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "how-to" / "own-parts.md").read_text(encoding="utf-8")
@@ -85,6 +86,9 @@ def test_a_notebook_runs_and_shows_what_it_shows_on_the_page(path, tmp_path):
 FILES = ("client_app", "dataset", "model", "server_app", "strategy", "utils")
 """Of `baselines/dev/test-baseline-structure.sh` in Flower's repository."""
 
+LINES = 400
+"""Of Python, so that a method is seen in it."""
+
 SECTIONS = [
     *("About this baseline", "Experimental Setup", "Environment Setup"),
     *("Running the Experiments", "Expected Results"),
@@ -104,10 +108,28 @@ def test_a_baseline_is_one_that_flower_knows(folder):
     modules = [f"import {folder.name}.{file}" for file in FILES]
     subprocess.run([sys.executable, "-c", "\n".join(modules)], cwd=folder, check=True)
     assert build_fab_from_disk(folder)
-    project = tomllib.loads((folder / "pyproject.toml").read_text())
-    defaults = project["tool"]["flwr"]["app"]["config"]
-    for preset in folder.glob("conf/*.toml"):
-        assert compose_run_config(defaults | tomllib.loads(preset.read_text()))
-    assert [folder.name] == [
-        config.names["strategy"] for config in compose_run_config(defaults)
-    ]
+    lines = [path.read_text().splitlines() for path in folder.rglob("*.py")]
+    assert sum(map(len, lines)) <= LINES
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_the_baseline_runs_elsewhere_and_prints_its_table(tmp_path):
+    copy = shutil.copytree(DOCS / "baselines/fielding", tmp_path / "fielding")
+    (tmp_path / "home").mkdir()
+    names = "FedAvg,IFCA,StoCFL,Fielding"
+    asked = f"strategy='{names}' num-clients=6 fraction-train=0.5 num-server-rounds=2"
+    size = ["--federation-config", "num-supernodes=6 client-resources-num-cpus=1"]
+    command = ["flwr", "run", ".", "--stream", *size, "--run-config"]
+    with private_superlink(tmp_path / "home") as variables:
+        done = subprocess.run(
+            [*command, f"{asked} drift-rounds='2'"],
+            cwd=copy,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert wait_for_end(variables=variables, patience=60) == COMPLETED, done.stdout
+    rows = re.findall(r"^\| (\w+) \| \d \|(?: [\d.]+ \|){4}$", done.stdout, re.M)
+    assert rows == names.split(",")
