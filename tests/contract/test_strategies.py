@@ -157,11 +157,8 @@ def test_what_a_client_adapts_is_for_the_test_alone(
 def kept_files(run: Run) -> dict[str, bytes]:
     """Return what the clients of a run keep, by paths."""
     root = Path(run.folder, "clients")
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in sorted(root.rglob("*"))
-        if path.is_file()
-    }
+    files = (path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
 def test_learning_happens(strategy, run_small):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfl_flower.communication.records import (
@@ -44,7 +44,8 @@ def answer(**changes: Any) -> Answer:
     return Answer(**{**values, **changes})
 
 
-@given(st.recursive(st.none() | st.booleans() | st.text(), st.lists))
+@given(st.sampled_from([*SAID]) | st.recursive(st.none() | st.text(), st.lists))
+@settings(max_examples=30)
 def test_a_failure_is_called_by_a_word_of_the_list(word):
     content = pack_answers([answer(arrays=[])])
     content["answers"]["rows"] = json.dumps([[3, 0, None, {}, [word, "why"], []]])
