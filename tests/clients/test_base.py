@@ -114,18 +114,9 @@ def test_flipping_client_trains_on_other_labels_and_is_tested_on_its_own(make_co
     assert tests[0] == tests[1]
 
 
-# Running means and variances
-
-
-@pytest.fixture
-def normalised() -> FlatModel:
-    """A network of 778 parameters with 128 running statistics behind them."""
-    torch.manual_seed(0)
+def test_averaged_statistics_travel_with_the_model(make_context):
     layers = nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10)
-    return FlatModel(nn.Sequential(*layers))
-
-
-def test_averaged_statistics_travel_with_the_model(make_context, normalised):
+    normalised = FlatModel(nn.Sequential(*layers))
     received, weights = normalised.to_vector(), len(normalised.weights)
     settings = StrategySettings(local=LocalTraining(epochs=1))
     context = replace(make_context(1), model=normalised, settings=settings)

@@ -1,5 +1,6 @@
 """Networks of which a part is trained, in whole runs: LoRA and parameters by name."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,19 +113,11 @@ class Attention(nn.Module):
         return logits
 
 
-class Attentive:
-    """Settings of a network that is not divided."""
-
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Build the network."""
-        return Attention()
-
-
 def test_queries_keys_and_values_have_an_adapter():
     lora = Lora(2, ["inner", "inner.out_proj"])
-    model = FlatModel(
-        Adapted(None, ["*lora*", "head.*"], lora, Attentive()).build((), 0)
-    )
+    attentive: Any = SimpleNamespace(build=lambda *_: Attention())
+    adapted = Adapted(None, ["*lora*", "head.*"], lora, attentive)
+    model = FlatModel(adapted.build((), 0))
     assert len(model.vector) == 2 * (24 + 8) + 2 * (8 + 8) + 90
     x = torch.randn(3, 1, 8, 8)
     before = model.module(x)

@@ -51,8 +51,31 @@ METHODS = {
     "fielding metrics=[f2]": "metrics=f2 is not allowed; use a list of balanced_acc",
     "fielding metrics=[auc]": "auc, which is of two labels: dataset=digits has 10",
     f"fielding {COUNTED} privacy=local strategy/privacy=client": "with privacy",
+    "fedavg privacy=local system.checkpoint_every=3": "checkpoint_every=3 is not",
     f"fedavg {COUNTED} privacy.secure_sums=true": "with privacy",
 }
+
+SUMS = {
+    "auxo": "whose server clusters single participants' updates; of methods",
+    "cfl": "whose server splits clusters by single clients' updates",
+    "fedccfa": "whose server clusters single participants' classifiers",
+    "fedgroup": "whose server groups single clients' updates",
+    "flexcfl": "whose server groups single clients' updates",
+    "feddrift": "form=original is not allowed; use eager with",
+    "fesem privacy=local": "the cluster that they chose, which no",
+    "scaffold strategy.weighting=samples": "use plain with privacy",
+    "ccfl": "does not say (`discloses`) that each cluster's sum",
+    "fedavg server_optimizer=qfedavg": "sums, which covers no losses",
+    "fedavg selection=oort": "sums, which covers no losses",
+    "fedavg participants=2": "at most participants=2",
+    "stocfl strategy.omega=sequential": "use parallel with",
+    "fedavg privacy.least_members=1": "least_members",
+    **{
+        f"fedavg system.checkpoint_every={every}": f"checkpoint_every={every} is not"
+        for every in (2, 10)
+    },
+}
+"""Of secure sums, which single results have no part in."""
 
 LOCAL = {
     "optimizer=lbfgs": "optimizer=lbfgs",
@@ -94,6 +117,7 @@ MODELS = {
 
 ALL = {
     **{f"strategy={options}": words for options, words in METHODS.items()},
+    **{f"privacy.secure_sums=true strategy={o}": words for o, words in SUMS.items()},
     **{f"strategy=fedavg strategy.local.{o}": words for o, words in LOCAL.items()},
     **{f"model=mlp {options}": words for options, words in MODELS.items()},
 }

@@ -2,7 +2,6 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
@@ -31,9 +30,19 @@ PUBLIC = ("ccfl", "fedsoft", "local_async")
 
 RUNS = [
     *([f"strategy={name}"] for name in list_options("strategy") if name != "oracle"),
-    ["strategy=fielding", "strategy/representation=gradient"],
+    *(
+        ["strategy=fielding", f"strategy/representation={kind}"]
+        for kind in ("embedding", "gradient")
+    ),
     ["strategy=fielding", "strategy/privacy=laplace"],
-    ["strategy=stocfl", "strategy.refresh=on_drift"],
+    [
+        *("strategy=fielding", "strategy/representation=gradient"),
+        "strategy.representation.sketch=10",
+    ],
+    *(
+        ["strategy=stocfl", f"strategy.{option}"]
+        for option in ("refresh=on_drift", "sketch=10", "omega=sequential")
+    ),
     ["strategy=ifca", "strategy.migration=true"],
     ["strategy=flexcfl", "strategy.migration=true"],
     ["strategy=fedavg", "partition.validation=0.2"],
@@ -44,12 +53,23 @@ RUNS = [
     ["strategy=fedavg", "server_optimizer=qfedavg"],
     ["strategy=fedavg", "privacy=local"],
     ["strategy=fedavg", *CENTRAL],
-    *([f"strategy={name}", SECURE] for name in ("fedavg", "fielding", "ifca")),
-    ["strategy=fedavg", SECURE, "strategy.robust=clip"],
+    *(
+        [f"strategy={name}", SECURE]
+        for name in ("fedavg", "fielding", "ifca", "stocfl")
+    ),
+    *(
+        ["strategy=fedavg", SECURE, f"strategy.{option}"]
+        for option in ("robust=clip", "fine_tuning=1", "label_shares=true")
+    ),
     ["strategy=fedavg", "faults.raises=1"],
 ]
 
 FIELDS = re.compile(r"`([a-z_]+)`")
+
+
+def by_shared_model(options: list[str]) -> bool:
+    """Return whether devices report by a shared model, which is then in a file."""
+    return any(each.startswith("strategy/representation=") for each in options)
 
 
 def listed() -> set[str]:
@@ -98,7 +118,7 @@ def sent() -> dict[str, set[str]]:
 def test_devices_send_no_field_that_is_not_listed(options, sent, run_small, tmp_path):
     grid = Listening(tmp_path, 2 if "dataset.classes=2" in options else 10)
     more = ["model=mlp", "rounds=8" if "strategy=feroma" in options else "rounds=3"]
-    if "strategy/representation=gradient" in options:
+    if by_shared_model(options):
         np.save(tmp_path / "shared.npy", np.zeros(90, np.float32))
         more[0] = f"strategy.representation.shared.path={tmp_path}/shared.npy"
     if options[0].removeprefix("strategy=") in PUBLIC:
@@ -112,21 +132,14 @@ def test_devices_send_no_field_that_is_not_listed(options, sent, run_small, tmp_
         run_small(*more, "drift=none", "partition.groups=2", *options, grid=grid)
     assert grid.left
     for content in grid.left:
-        for name, value in texts(content):
-            assert "Sentinel" not in str(value), f"{name} names a file or folder"
+        for name, record in content.config_records.items():
+            assert "Sentinel" not in str(record), f"{name} names a file or folder"
         if "answers" not in content:
             continue
         for answer in unpack_answers(content):
             for name in answer.metrics:
                 sent[name].add(" ".join(options))
             assert answer.metrics.keys() <= listed()
-
-
-def texts(content: RecordDict) -> Iterator[tuple[str, object]]:
-    """Yield whatever in a reply is no array, by its name."""
-    for name, record in content.config_records.items():
-        for key, value in record.items():
-            yield f"{name}.{key}", value
 
 
 RARE = {"empty", "lost"}

@@ -4,6 +4,7 @@ import io
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,26 +156,36 @@ def test_tensorboard_gets_every_measured_number(tmp_path):
     assert found.Histograms("client accuracy")[0].histogram_value.num == 2
 
 
-def test_mlflow_goes_on_with_a_run(tmp_path, monkeypatch):
-    mlflow = pytest.importorskip("mlflow", reason="needs mlflow-skinny")
+@pytest.fixture
+def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client of MLflow, whose runs are in a folder of the test."""
+    library = pytest.importorskip("mlflow", reason="needs mlflow-skinny")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    uri = f"file://{tmp_path}/mlruns"
-    config = composed(tmp_path / "run", "mlflow", f"logger.uri={uri}", "seed=7")
+    return library.MlflowClient(tracking_uri=f"file://{tmp_path}/mlruns")
+
+
+def run_of(client: Any) -> Any:
+    experiment = client.get_experiment_by_name("cfl-flower")
+    (run,) = client.search_runs([experiment.experiment_id])
+    return run
+
+
+def test_mlflow_goes_on_with_a_run(mlflow, tmp_path):
+    uri = f"logger.uri={mlflow.tracking_uri}"
+    config = composed(tmp_path / "run", "mlflow", uri, "seed=7")
     with open_logger(config, 0, print) as write:
         write(FIRST, ROWS, STATE)
     with open_logger(config, 1, print) as write:
         write(SECOND, [], STATE)
-    client = mlflow.MlflowClient(tracking_uri=uri)
-    experiment = client.get_experiment_by_name("cfl-flower")
-    (run,) = client.search_runs([experiment.experiment_id])
+    run = run_of(mlflow)
     assert run.data.params["seed"] == "7"
     assert run.data.params["strategy.name"] == "fielding"
     assert run.info.status == "FINISHED"
-    history = client.get_metric_history(run.info.run_id, "accuracy")
+    history = mlflow.get_metric_history(run.info.run_id, "accuracy")
     assert [(each.step, each.value) for each in history] == [(1, 0.5), (2, 0.75)]
     with pytest.raises(ZeroDivisionError), open_logger(config, 2, print):
         raise ZeroDivisionError
-    assert client.get_run(run.info.run_id).info.status == "FAILED"
+    assert mlflow.get_run(run.info.run_id).info.status == "FAILED"
 
 
 def test_wandb_writes_files_that_can_be_sent_later(tmp_path):
@@ -192,17 +203,11 @@ def test_wandb_writes_files_that_can_be_sent_later(tmp_path):
         assert text in record.read_bytes()
 
 
-def test_a_logger_that_fails_costs_no_run(tmp_path, monkeypatch):
-    mlflow = pytest.importorskip("mlflow", reason="needs mlflow-skinny")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    uri = f"file://{tmp_path}/mlruns"
-    config = composed(tmp_path / "run", "mlflow", f"logger.uri={uri}")
+def test_a_logger_that_fails_costs_no_run(mlflow, tmp_path):
+    config = composed(tmp_path / "run", "mlflow", f"logger.uri={mlflow.tracking_uri}")
     messages: list[str] = []
     with open_logger(config, 0, messages.append) as write:
-        client = mlflow.MlflowClient(tracking_uri=uri)
-        experiment = client.get_experiment_by_name("cfl-flower")
-        (run,) = client.search_runs([experiment.experiment_id])
-        client.delete_run(run.info.run_id)
+        mlflow.delete_run(run_of(mlflow).info.run_id)
         write(FIRST, ROWS, STATE)
         write(SECOND, [], STATE)
     # In the first round, not again in the second, and when the run is closed.

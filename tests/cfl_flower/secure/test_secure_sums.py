@@ -17,13 +17,13 @@ from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS
 from cfl_flower.communication.partial_sums import add_result, groups_of
 from cfl_flower.communication.records import unpack_answers, unpack_sums, unpack_tasks
 from cfl_flower.communication.results import Results
-from cfl_flower.config.compose import compose_config
-from cfl_flower.config.options import list_options
-from cfl_flower.errors import ConfigError, NoValidResultError
+from cfl_flower.errors import NoValidResultError
 from cfl_flower.secure.groups import REVEAL, SIGNED, Groups
 from cfl_flower.secure.server import large_enough, open_sums
 from cfl_flower.types import LEFT_OUT, OUTCOMES, Plan, Result, SumSpec, Task
 from simulations.engines.inprocess import InProcessGrid
+from tests.docs.test_security import RUNS as RUNS_OF_SECURITY
+from tests.docs.test_security import by_shared_model
 
 MANY = ["clients=30", "participants=24"]
 SECURE = "privacy.secure_sums=true"
@@ -342,30 +342,9 @@ def test_a_device_with_another_secret_costs_the_others_nothing(run_small, tmp_pa
 
 
 STRICT = [
-    *(
-        [f"strategy={name}", "model=mlp"]
-        for name in list_options("strategy")
-        if name != "oracle"
-    ),
-    *(
-        ["strategy=fielding", f"strategy/representation={kind}"]
-        for kind in ("embedding", "gradient")
-    ),
-    [
-        "strategy=fielding",
-        "strategy/representation=gradient",
-        "strategy.representation.sketch=10",
-    ],
-    ["strategy=fielding", "strategy/privacy=laplace"],
-    ["strategy=stocfl", "strategy.sketch=10"],
-    ["strategy=stocfl", "strategy.omega=sequential"],
-    ["strategy=ifca", "strategy.migration=true"],
-    ["strategy=fedavg", "selection=oort"],
-    ["strategy=fedavg", "metrics=[macro_f1]", "partition.validation=0.2"],
-    *([f"strategy={name}", SECURE] for name in ("fedavg", "fielding", "ifca")),
-    ["strategy=stocfl", SECURE],
-    ["strategy=fedavg", SECURE, "strategy.fine_tuning=1"],
-    ["strategy=fedavg", SECURE, "strategy.label_shares=true"],
+    options
+    for options in RUNS_OF_SECURITY
+    if not any(each.startswith(("privacy=", "dataset.")) for each in options)
 ]
 ALLOWED = {
     *("correct", "own_correct", "own_tested", "empty"),
@@ -378,12 +357,12 @@ ALLOWED = {
 @pytest.mark.parametrize("options", STRICT, ids=" ".join)
 def test_strict_devices_send_nothing_else_to_any_server(options, run_small, tmp_path):
     grid = Devices(tmp_path, **{SECURE_SUMS: True})
-    shared = []
-    if any("embedding" in each or "gradient" in each for each in options):
+    more = ["model=mlp", "rounds=2"]
+    if by_shared_model(options):
         np.save(tmp_path / "shared.npy", np.zeros(650, np.float32))
-        shared = [f"strategy.representation.shared.path={tmp_path}/shared.npy"]
+        more[0] = f"strategy.representation.shared.path={tmp_path}/shared.npy"
     with suppress(NoValidResultError):
-        run_small(*options, *shared, "rounds=2", grid=grid)
+        run_small(*more, *options, grid=grid)
     assert grid.left
     for content in grid.left:
         for answer in unpack_answers(content):
@@ -485,30 +464,6 @@ def test_a_bad_or_copied_key_leaves_out_who_told_it_alone(key, run_small, tmp_pa
     assert trained == set(range(12)) - {7}
 
 
-REFUSED = {
-    "strategy=auxo": "whose server clusters single participants' updates; of methods",
-    "strategy=cfl": "whose server splits clusters by single clients' updates",
-    "strategy=fedccfa": "whose server clusters single participants' classifiers",
-    "strategy=fedgroup": "whose server groups single clients' updates",
-    "strategy=flexcfl": "whose server groups single clients' updates",
-    "strategy=feddrift": "form=original is not allowed; use eager with",
-    "strategy=fesem privacy=local": "the cluster that they chose, which no",
-    "strategy=scaffold strategy.weighting=samples": "use plain with privacy",
-    "strategy=ccfl": r"does not say \(`discloses`\) that each cluster's sum",
-    "strategy=fedavg server_optimizer=qfedavg": "sums, which covers no losses",
-    "strategy=fedavg selection=oort": "sums, which covers no losses",
-    "strategy=fedavg participants=2": "at most participants=2",
-    "strategy=stocfl strategy.omega=sequential": "use parallel with",
-    "strategy=fedavg privacy.least_members=1": "least_members",
-}
-
-
-@pytest.mark.parametrize("overrides", REFUSED)
-def test_what_needs_single_results_is_refused(overrides):
-    with pytest.raises(ConfigError, match=REFUSED[overrides]):
-        compose_config([*overrides.split(), SECURE])
-
-
 OPTIONS = [
     *("strategy=fedavg", "privacy.secure_sums=true", "drift=none", "rounds=4"),
     *("clients=6", "participants=6"),
@@ -567,14 +522,3 @@ def test_no_device_is_in_two_sums_of_a_round(away, run_small, tmp_path):
         assert len({each.salt for each in groups}) == len(groups)
     # The same devices are asked again, and other ones refuse.
     assert (max(map(len, grid.sent.values())) > 1) != away
-
-
-@pytest.mark.parametrize("every", [2, 3, 10])
-@pytest.mark.parametrize("hidden", ["secure_sums=true", "secure_sums=false"])
-def test_a_checkpoint_of_fewer_rounds_is_refused(every, hidden):
-    options = [f"privacy.{hidden}", f"system.checkpoint_every={every}"]
-    if hidden.endswith("false"):
-        pytest.importorskip("dp_accounting")
-        options += ["privacy=local"]
-    with pytest.raises(ConfigError, match=f"checkpoint_every={every} .* use 1 with"):
-        compose_config(["strategy=fedavg", *options])
