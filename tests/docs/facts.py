@@ -3,7 +3,7 @@
     python -m tests.docs.facts
 
 rewrites what is between ``<!--=NAME-->`` and ``<!--/-->`` on every page. A name can
-have words behind it, such as ``<!--=mean concept fedavg-->``. Markdown takes a line
+have words behind it, such as ``<!--=rank fedavg-->``. Markdown takes a line
 that begins with a comment for HTML: a fact within a sentence must not begin one.
 """
 
@@ -22,7 +22,7 @@ from cfl_flower.config.options import list_options
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.environment.plugins import CONF
-from simulations.papers.published import RESULTS, STATES, load_tables
+from simulations.papers.published import RESULTS, load_tables
 from simulations.track import ROWS
 from simulations.tracking.rows import TrackRow, load_protocol, read_rows
 from simulations.tracking.table import leads_on, ranks_of
@@ -187,7 +187,6 @@ FACTS: dict[str, Callable[..., str]] = {
     "drifts": lambda: str(len(list_options("drift")) - 1),
     "clustered": lambda: str(len(CLUSTERED) - 1),
     "results": lambda: str(sum(states()[each] for each in RESULTS)),
-    "lines": lambda: str(sum(states()[each] for each in STATES)),
     "state": lambda *words: str(states()[" ".join(words)]),
     "whole": lambda: word(whole()),
     "supporting": lambda option: str(len(supporting(option))),
@@ -197,13 +196,10 @@ FACTS: dict[str, Callable[..., str]] = {
         len(set(supporting("local")) - set(supporting("central")))
     ),
     "support table": support_table,
-    "streams": lambda: str(len(load_protocol().streams)),
     "drifting": lambda: word(len(load_protocol().ranked)),
-    "rivals": lambda: str(len(ranks())),
     "rank": lambda name: f"{ranks()[name]:.1f}",
     "best clustered": best_clustered,
     "best rank": lambda: f"{ranks()[best_clustered()]:.1f}",
-    "mean": lambda stream, name: f"{100 * rows()[name].streams[stream].mean:.1f}",
     "behind": lambda name: word(len(behind(name))),
 }
 """By name. ``no result`` counts as a state."""
