@@ -218,5 +218,6 @@ def test_the_server_goes_its_rate_of_the_way(run_small):
     for rate in (0.5, 1):
         run = run_small(*options, f"strategy.global_rate={rate}", folder=str(rate))
         found.append(run.state.models[0])
+        assert run.rounds[0]["loss"] < np.log(10), "along the update, not against it"
     start = initial_vector(run.config.model, (1, 8, 8), 10, 0)
     assert found[0] == pytest.approx((start + found[1]) / 2, abs=1e-6)
