@@ -6,7 +6,6 @@ from safetensors.torch import save_file
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import Mlp
 
-SHARED = "strategy.representation.shared"
 COUNTED = "metrics=[balanced_accuracy]"
 
 METHODS = {
@@ -30,9 +29,6 @@ METHODS = {
     "pfedme strategy.tested=global": "tested=global is not allowed; use personal or",
     "scaffold strategy.local.momentum=0.9": "local.momentum=0.9 is not allowed; use 0",
     "stocfl server_optimizer=qfedavg": "the loss of one received",
-    f"fielding strategy/representation=gradient {SHARED}.samples=0": (
-        f"{SHARED}.samples=0 is not allowed; use at least 1, or give a shared model"
-    ),
     "fielding strategy/representation=gradient strategy.distance=js": "l1 or l2 or co",
     "fielding strategy/representation=combined strategy.distance=cosine": "l1 or l2 w",
     "fielding strategy/representation=pixels": "embedding, gradient, label_histogram",
