@@ -16,7 +16,8 @@ from rich.console import Console
 from cfl_flower.analysis.comparison import compare
 from cfl_flower.building import locate
 from cfl_flower.communication.fleet import Fleet
-from cfl_flower.config.compose import compose_run_config
+from cfl_flower.config.compose import compose_sweep
+from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.config.warnings import find_warnings
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.reading.inferred import InferredDataset
@@ -49,7 +50,7 @@ def main(grid: Grid, context: Context) -> None:
     """Run every run that the run-config describes; compare them if they are many."""
     console = make_console()
     try:
-        configs = compose_run_config(context.run_config)
+        configs = compose_sweep(str(context.run_config.get(OVERRIDES, "")))
         if len(configs) == 1:
             execute(grid, configs[0], console)
         else:

@@ -20,7 +20,7 @@ from cfl_flower.config.composition import (
     compose_plain_sweep,
 )
 from cfl_flower.config.options import GROUPS, list_options
-from cfl_flower.config.overrides import in_flat_keys, parse, read_run_config
+from cfl_flower.config.overrides import parse
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.reading.pool import Dataset
 from cfl_flower.data.worlds.timeline import Holdings, Timeline
@@ -53,24 +53,12 @@ def compose_sweep(text: str) -> list[RunConfig]:
     return [check_settings(run) for run in compose_plain_sweep(text)]
 
 
-def compose_run_config(run_config: Mapping[str, object]) -> list[RunConfig]:
-    """Compose and check every run that Flower's run-config describes.
-
-    A `ConfigError` names the keys as they are there.
-    """
-    try:
-        return compose_sweep(read_run_config(run_config))
-    except ConfigError as error:
-        raise ConfigError(in_flat_keys(str(error), run_config)) from error
-
-
 def check_settings(composition: Composition) -> RunConfig:
     """Build the typed settings of one run, or raise a `ConfigError`."""
     plain, basics, groups = build_settings(composition)
     names = {group: composition.choices[group] for group in GROUPS}
     paths = _paths(basics, names)
     groups["dataset"] = _known_dataset(groups["dataset"], paths["data_dir"], plain)
-    groups["devices"].check(paths["data_dir"])
     groups["logger"].check()
     timeline = _timeline(basics, groups, paths["data_dir"])
     dataset = groups["dataset"]

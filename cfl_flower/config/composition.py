@@ -27,7 +27,6 @@ from cfl_flower.config.options import (
     GROUPS,
     check_options,
     list_options,
-    options_with,
     refuse_doubles,
     refuse_options,
 )
@@ -281,9 +280,7 @@ def _unknown_key(
     if deeper:
         return f"{key} is not a setting; did you mean {' or '.join(deeper[:3])}?"
     if option := choices.get(parent):
-        others = [f"{parent}={each}" for each in options_with(parent, name)]
-        also = f"it belongs to {' and '.join(others)}; " if others else ""
-        return f"{key} is not a setting of {parent}={option}; {also}{hint}"
+        return f"{key} is not a setting of {parent}={option}; {hint}"
     return f"{key} is not a setting; {hint}"
 
 

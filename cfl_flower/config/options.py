@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import yaml
 from hydra.core.override_parser.types import Override
 
-from cfl_flower.building import with_defaults
 from cfl_flower.environment.plugins import CONF, CONFIGURATION, conf_folders
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import known_names, require
@@ -58,16 +56,6 @@ def option_files(
             ours = conf == CONF or group == "experiment"
             if ours or re.search("^(_target_|defaults):", text, re.MULTILINE):
                 found.append(path)
-    return found
-
-
-def options_with(group: str, name: str) -> list[str]:
-    """Return the options of a group whose own file, or its class, has a setting."""
-    found = []
-    for path in option_files(group, "*"):
-        node = with_defaults(yaml.safe_load(path.read_text(encoding="utf-8")))
-        if isinstance(node, Mapping) and name in node:
-            found.append(path.stem)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
@@ -29,19 +29,6 @@ FOLDER = "output_dir"
 OVERRIDES = "overrides"
 """The key of Flower's run-config that carries overrides."""
 
-FLAT = {
-    "strategy": "strategy",
-    "num-server-rounds": "rounds",
-    "num-clients": "clients",
-    "participants": "participants",
-    "dataset": "dataset",
-    "drift": "drift",
-    "seed": "seed",
-    "local-epochs": "strategy.local.epochs",
-    "learning-rate": "strategy.local.learning_rate",
-}
-"""Its other keys, named as in Flower's own apps, and the settings they stand for."""
-
 COMPOSING = RLock()
 """Held by the one thread that uses Hydra, whose state is that of the process."""
 
@@ -60,47 +47,6 @@ def hydra_here() -> Iterator[None]:
                 yield
         finally:
             GlobalHydra.instance().hydra = outer
-
-
-def read_run_config(run_config: Mapping[str, object]) -> str:
-    """Return the lines of overrides that Flower's run-config stands for.
-
-    An empty key says nothing. A strategy replaces that of the line. Raises
-    `ConfigError` for any other setting that has a key and is in the line, too.
-
-    Examples
-    --------
-    >>> read_run_config({"overrides": "strategy=ifca seed=1", "num-server-rounds": 5})
-    'rounds=5 strategy=ifca seed=1'
-    """
-    text = str(run_config.get(OVERRIDES, ""))
-    asked = {key: run_config[key] for key in FLAT if run_config.get(key, "") != ""}
-    if not asked:
-        return text
-    own = [f"{FLAT[key]}={value}" for key, value in asked.items()]
-    lines = []
-    for line in text.splitlines() or [""]:
-        kept = []
-        for word in split(line):
-            (item,) = parse([word])
-            key = next((key for key in asked if FLAT[key] == item.key_or_group), None)
-            if key not in (None, "strategy"):
-                raise ConfigError(
-                    f"{key}={asked[key]} is not allowed beside {word} in {OVERRIDES}; "
-                    "leave one of them out"
-                )
-            if key is None:
-                kept.append(word)
-        lines.append(shlex.join([*own, *kept]))
-    return "\n".join(lines)
-
-
-def in_flat_keys(said: str, run_config: Mapping[str, object]) -> str:
-    """Return what is wrong with a setting under the name that the user gave to it."""
-    for key, setting in FLAT.items():
-        if run_config.get(key, "") != "" and said.startswith(f"{setting}="):
-            return said.replace(setting, key, 1)
-    return said
 
 
 def split(text: str) -> list[str]:

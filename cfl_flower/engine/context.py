@@ -27,7 +27,7 @@ class RoundContext:
         self.fleet = fleet
         self.timeline = timeline
         """The true concept of every client, where the data are simulated."""
-        self.clock = VirtualClock(config.devices.open(config.seed, config.data_dir))
+        self.clock = VirtualClock(config.devices.open(config.seed))
         self.done = 0
         """Rounds of an earlier process that this one went on from."""
         self.begin(0)

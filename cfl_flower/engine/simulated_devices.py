@@ -12,21 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache, partial
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
-from cfl_flower.data.reading.files import intact, table
-from cfl_flower.seeding import generator, key
+from cfl_flower.seeding import generator
 from cfl_flower.settings import Fraction, Positive, require, settings
 from cfl_flower.types import PASSES, BoolArray, ClientId, FloatArray, IntArray, Result
-
-COLUMNS = ("computation", "communication")
-"""Of a file of devices: milliseconds per sample, kbit/s."""
 
 Z95 = 1.6449
 """The standard normal's 95th percentile."""
@@ -75,7 +70,7 @@ DeviceOf = Callable[[ClientId], Device]
 
 @settings("devices")
 class Devices:
-    """The simulated devices, drawn from the run's seed or read from a file."""
+    """The simulated devices, drawn from the run's seed."""
 
     milliseconds: Positive = 40.0
     """Median over devices, of a forward pass over a sample. FedScale measured one
@@ -86,10 +81,6 @@ class Devices:
     """Median bandwidth, kbit/s."""
     narrowest: Annotated[float, Field(ge=1)] = 100.0
     """Bandwidth at the 95th percentile over that at the 5th."""
-    path: str | None = None
-    """A file of devices, absolute or below `data_dir`: a csv with
-    ``computation`` (ms) and ``communication`` (kbit/s). Client i has device i, modulo
-    their number."""
     joins: list[int] = field(default_factory=list)
     """The rounds in which clients join, in groups of the same size."""
     joining: Fraction = 0.25
@@ -141,21 +132,10 @@ class Devices:
             require(bool(found.there(number).any()), key, shares, allowed)
         return found
 
-    def check(self, data_dir: str = "") -> None:
-        """Raise `ConfigError` if the file cannot be read."""
-        if self.path is not None:
-            path = Path(data_dir, self.path).expanduser()
-            allowed = "a file that is there, absolute or below data_dir"
-            require(path.is_file(), "devices.path", path, allowed)
-            read_devices(path)
-
-    def open(self, seed: int, data_dir: str = "") -> DeviceOf:
-        """Return the device of each client, or raise `ConfigError`."""
-        if self.path is None:
-            # Each is asked for in every phase: drawing it takes as long as its task.
-            return cache(partial(self.draw, seed))
-        found = read_devices(Path(data_dir, self.path).expanduser())
-        return lambda client: found[key(client) % len(found)]
+    def open(self, seed: int) -> DeviceOf:
+        """Return the device of each client."""
+        # Each is asked for in every phase: drawing it takes as long as its task.
+        return cache(partial(self.draw, seed))
 
     def draw(self, seed: int, client: ClientId) -> Device:
         """Draw a client's device: both numbers log-normal, and independent."""
@@ -172,25 +152,6 @@ def _divide(
     moving = order[: round(share * len(order))]
     parts = np.array_split(moving, max(len(rounds), 1))
     yield from zip(sorted(rounds), parts, strict=False)
-
-
-@cache
-def read_devices(path: Path) -> tuple[Device, ...]:
-    """Read a csv of devices.
-
-    Raises `ConfigError` if it cannot be read, lacks a column, or a number is not above
-    0.
-    """
-    wanted = f"write {COLUMNS[0]} (ms) and {COLUMNS[1]} (kbit/s) of each device"
-    with intact(f"devices.path={path}", wanted):
-        rows = table(path, COLUMNS)
-        devices = tuple(Device(*(float(row[name]) for name in COLUMNS)) for row in rows)
-        if not devices:
-            raise ValueError("there is no device")
-        for place, device in enumerate(devices):
-            if not all(0 < number < math.inf for number in astuple(device)):
-                raise ValueError(f"a number of device {place} is not above 0")
-    return devices
 
 
 class VirtualClock:

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import pytest
 from flwr.common.config import parse_config_args
 
-from cfl_flower.config.compose import compose_config, compose_run_config
+from cfl_flower.config.compose import compose_config, compose_sweep
 from cfl_flower.config.overrides import expand
 from cfl_flower.errors import ConfigError, NoConceptsError
 from simulations import assign, compare, preview, report, reproduce, run
@@ -85,7 +85,7 @@ def test_every_command_is_one_that_is_checked():
         elif words[:2] == ["python", "-m"]:
             assert shlex.join(words) in OURS
         elif words[:2] == ["flwr", "run"]:
-            assert compose_run_config(run_config(ROOT / page, words))
+            assert compose_sweep(run_config(ROOT / page, words).get("overrides", ""))
         elif words[0] == "flwr":
             assert " ".join(words[1:]).startswith(("list", "supernode list"))
 

@@ -86,14 +86,13 @@ VALUES = [
     ("strategy.local.learning_rate=fast", "learning_rate=fast … a number"),
     ("data_dir=/no/such/folder", "data_dir=/no/such/folder … existing folder"),
     ("output_dir=/proc/none/run", "output_dir=/proc/none/run cannot be written"),
-    ("devices.path=none.csv", "devices.path= … none.csv … a file that is there"),
 ]
 
 TOGETHER = [
     ("participants=50", "participants=50 … at most the 40 clients, or raise clients"),
     ("partition.groups=11", "partition.groups=11 … at most the 10 labels"),
-    ("partition.alpha=0.1", "partition=label_groups; … belongs to partition=dirichlet"),
-    ("strategy=fedavg strategy.threshold=1", "=fedavg; … belongs to strategy=fielding"),
+    ("partition.alpha=0.1", "alpha is not a setting of partition=label_groups"),
+    ("strategy=fedavg strategy.threshold=1", "is not a setting of strategy=fedavg"),
     ("strategy=fedavg strategy/trigger=pairwise", "strategy/trigger … leave it out"),
     ("partition=natural", "partition=natural … drift=regroup; use drift=none"),
     ("partition=natural drift=none", "partition=natural … use another partition"),

@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 
 from cfl_flower.building import build
-from cfl_flower.config.compose import compose_config, compose_run_config, compose_sweep
+from cfl_flower.config.compose import (
+    compose_config,
+    compose_sweep,
+)
 from cfl_flower.config.options import GROUPS
 from cfl_flower.config.overrides import CONF
 from cfl_flower.config.warnings import find_warnings
@@ -107,20 +110,6 @@ def test_every_option_of_every_group_composes():
                 assert re.search(refusals[group.name], str(error))
             else:
                 assert config.names[group.name] == option.stem
-
-
-def test_the_run_config_of_flower_is_checked_as_it_is_typed():
-    asked = {"overrides": "", "strategy": "ifca", "num-server-rounds": 5, "seed": "1,2"}
-    configs = compose_run_config(asked)
-    assert [config.seed for config in configs] == [1, 2]
-    assert {(each.names["strategy"], each.rounds) for each in configs} == {("ifca", 5)}
-    for key, value, said in (
-        ("num-server-rounds", 0, "num-server-rounds=0 is not allowed"),
-        ("local-epochs", "many", "local-epochs=many is not allowed"),
-        ("drift", "suden", "drift=suden is not allowed"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            compose_run_config({"overrides": "", key: value})
 
 
 FIRST = "drift.steps.first"

@@ -13,7 +13,6 @@ from cfl_flower.config.overrides import (
     own_folder,
     parse,
     quoted,
-    read_run_config,
     split,
     swept_keys,
     with_folder,
@@ -99,30 +98,6 @@ def test_only_a_sweep_without_a_folder_gets_one():
     *asked, folder = with_folder(["seed=1,2"], "compare")
     assert asked == ["seed=1,2"]
     assert folder.endswith("-compare")
-
-
-NOISY = "clients=9 'drift=my own'"
-
-
-@pytest.mark.parametrize(
-    ("asked", "lines"),
-    [
-        ({"num-clients": ""}, "strategy=a,b\nstrategy=c seed=1"),
-        ({"strategy": "d"}, "strategy=d\nstrategy=d seed=1"),
-        (
-            {"num-clients": 9, "drift": "my own"},
-            f"{NOISY} strategy=a,b\n{NOISY} strategy=c seed=1",
-        ),
-    ],
-)
-def test_flat_keys_go_to_every_line_of_overrides(asked, lines):
-    overrides = "strategy=a,b\nstrategy=c seed=1"
-    assert read_run_config({"overrides": overrides, **asked}) == lines
-
-
-def test_a_setting_with_a_key_and_in_the_line_is_refused():
-    with pytest.raises(ConfigError, match="num-server-rounds=5 is not allowed beside"):
-        read_run_config({"overrides": "rounds=8", "num-server-rounds": 5})
 
 
 ROOT = Path(__file__).parents[3]

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import pickle
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -44,39 +42,6 @@ def test_devices_are_as_wide_as_the_settings_say() -> None:
         low, middle, high = np.percentile(numbers, [5, 50, 95])
         assert middle == pytest.approx(median, rel=0.1)
         assert high / low == pytest.approx(width, rel=0.25)
-
-
-def test_files_of_devices_are_read(tmp_path: Path) -> None:
-    rows = "computation,communication,model\n40,1000,x\n8,8,y\n"
-    (tmp_path / "a.csv").write_text(rows)
-    of = Devices(path="a.csv").open(seed=0, data_dir=str(tmp_path))
-    assert of(0) == of(2) == Device(40.0, 1000.0)
-    assert of(1) == Device(8.0, 8.0)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "part"),
-    [
-        ("a.csv", b"computation\n40\n", "no column communication"),
-        ("b.csv", b"computation,communication\n", "of each device"),
-        ("c.csv", b"computation,communication\n40,0\n", "device 0"),
-        ("d.csv", b"computation,communication\n40,fast\n", "could not convert"),
-        # FedScale's own file is a pickle, which is not opened as one.
-        (
-            "client_device_capacity",
-            pickle.dumps([{"computation": 40.0}]),
-            "cannot be read",
-        ),
-    ],
-)
-def test_a_bad_file_is_one_line(
-    tmp_path: Path, name: str, content: bytes, part: str
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ConfigError) as error:
-        Devices(path=str(tmp_path / name)).check()
-    assert part in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_a_clock_waits_for_the_slowest_and_begins_anew() -> None:
