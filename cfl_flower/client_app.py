@@ -26,7 +26,7 @@ from cfl_flower.communication.identity import (
     public_key,
 )
 from cfl_flower.communication.partial_sums import PartialSumBuilder
-from cfl_flower.communication.records import mark, pack_answers, unpack_tasks
+from cfl_flower.communication.records import mark, unpack_tasks
 from cfl_flower.data.reading.files import nothing_fetched
 from cfl_flower.errors import DeviceFailedError
 from cfl_flower.secure.device import DeviceRunner
@@ -102,8 +102,7 @@ def work(message: Message, context: Context) -> Message:
         for task, answer in runner.run():
             left = builder.take(task, answer)
             if left is not None:
-                answers.append(runner.finish(task, left))
-    sums, shares = runner.hide(builder.sums)
-    content = pack_answers(answers, sums, shares)
+                answers.append(left)
+    content = runner.pack(answers, builder.sums)
     mark(content, resources.settings["run"], batch.phase, batch.round)
     return Message(content, reply_to=message)

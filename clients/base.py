@@ -23,7 +23,7 @@ from torch import Tensor
 
 from cfl_flower.client.attacks import spoil_labels, spoil_report
 from cfl_flower.client.context import ClientContext
-from cfl_flower.client.drift_report import DriftReporter, ReportRequest
+from cfl_flower.client.drift_report import ReportRequest, report_drift
 from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.clustering.representations import label_histogram, log_label_shares
 from cfl_flower.communication.validation import asks_for_losses
@@ -439,14 +439,14 @@ class ClusteredClient(NumPyClient):
         dict
             Metrics of a `DriftReport`; empty if there is nothing new.
         """
-        request = ReportRequest.from_config(config)
+        request = ReportRequest.of(config)
         samples = len(self.data(server_round).labels)
-        if request is None or (samples == 0 and request.held is not None):
+        if request is None or (samples == 0 and request.held):
             return {}
         representation = self.represent(config, server_round)
-        reporter = DriftReporter(self.context, self.changed)
-        report = reporter.report(request, representation, samples)
-        return {} if report is None else report.to_metrics()
+        return report_drift(
+            self.context, request, representation, samples, self.changed
+        )
 
     def represent(self, config: Config, server_round: int) -> Vector:
         """Return the label histogram to report; a malicious client falsifies it."""
@@ -454,8 +454,10 @@ class ClusteredClient(NumPyClient):
         labels = self.data(server_round).labels
         classes = context.stream.classes
         attack = context.attack
-        honest = label_histogram(spoil_labels(attack, labels, classes), classes)
-        return spoil_report(attack, honest, context.seed, context.client)
+        if not attack:
+            return label_histogram(labels, classes)
+        spoilt = label_histogram(spoil_labels(attack, labels, classes), classes)
+        return spoil_report(attack, spoilt, context.seed, context.client)
 
     def changed(self, last: Vector, now: Vector, tolerance: float) -> bool:
         """Return whether a histogram changed by more than is tolerated, in L1."""

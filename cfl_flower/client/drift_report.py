@@ -7,56 +7,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.model_privacy import noise_generator
+from cfl_flower.client.requests import Request
 from cfl_flower.clustering.representations import (
     digest,
     label_histogram,
     parse_vector,
 )
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.types import FloatArray, IntArray, Result, Scalar, Vector
+from cfl_flower.types import REPORT, FloatArray, IntArray, Result, Scalar, Vector
 
 HELD = "held"
 """Key of a task's config: the digest of the representation that the server holds."""
 
 
 @dataclass(frozen=True)
-class ReportRequest:
+class ReportRequest(Request):
     """A request to report the representation of a client's data if it changed."""
 
     representation: str
-    """Its kind, such as ``label_histogram``."""
+    """Its kind, such as ``label_histogram``; empty for no report."""
     tolerance: float = 0.0
     """The change up to which a client keeps silent."""
     shared_model: str = ""
     """The digest of the model that represents data, if the kind needs one."""
-    held: str | None = None
-    """The digest of the representation that the server holds; None if it has none."""
-
-    def to_config(self) -> dict[str, Scalar]:
-        """Return the request as entries of a plan's config; `HELD` is each task's."""
-        return {
-            "representation": self.representation,
-            "tolerance": self.tolerance,
-            "shared_model": self.shared_model,
-        }
+    held: str = ""
+    """The digest of the representation that the server holds; empty if it has none. A
+    plan's config has none, and each task's its own, under `HELD`."""
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> ReportRequest | None:
-        """Return the request of a task's config; None if it has none."""
-        if not config.get("representation"):
-            return None
-        return cls(
-            str(config["representation"]),
-            float(config.get("tolerance", 0.0)),
-            str(config.get("shared_model", "")),
-            config.get(HELD),
-        )
+    def of(cls, config: Mapping[str, Any]) -> Self | None:
+        """Return the request of a task's config; None if nothing is to be reported."""
+        return cls.from_config(config) if config.get(REPORT) else None
 
 
 @dataclass(frozen=True)
@@ -95,44 +82,34 @@ class DriftReport:
         return points, np.array([report.num_examples for report in reports], np.int64)
 
 
-@dataclass(frozen=True)
-class DriftReporter:
-    """Reports a client's representation unless the server holds it."""
+def report_drift(
+    context: ClientContext,
+    request: ReportRequest,
+    seen: Vector,
+    samples: int,
+    changed: Callable[[Vector, Vector, float], bool],
+) -> dict[str, Scalar]:
+    """Return the report of what a client saw, as metrics; empty if nothing is new.
 
-    context: ClientContext
-    changed: Callable[[Vector, Vector, float], bool]
-    """Tells whether a representation differs from an earlier one by more than is
-    tolerated: ``changed(last, now, tolerance)``."""
-
-    def report(
-        self, request: ReportRequest, representation: Vector, samples: int
-    ) -> DriftReport | None:
-        """Return the report on the present data, or None if there is nothing new."""
-        protected = protect(self.context, representation, samples)
-        if digest(protected) == request.held:
-            return None
-        if request.tolerance and self._tolerated(request, representation, protected):
-            return None
-        return DriftReport(protected, samples)
-
-    def _tolerated(
-        self, request: ReportRequest, seen: Vector, protected: Vector
-    ) -> bool:
-        """Compare with the last report if the server has it; else remember this one.
-
-        What is compared is what the client saw, before the noise.
-        """
-        state = self.context.state.part("report")
-        upcoming = self.context.upcoming
+    ``changed(last, now, tolerance)`` tells whether a representation differs from an
+    earlier one by more than is tolerated. What is compared is what the client saw,
+    before the noise. If the server has not the last report, this one is remembered.
+    """
+    protected = protect(context, seen, samples)
+    if digest(protected) == request.held:
+        return {}
+    if request.tolerance:
+        state = context.state.part("report")
+        upcoming = context.upcoming
         remembered = state.load(before=upcoming)
         last = remembered.get("reported")
         known = last is not None and digest(last) == request.held
         before = np.asarray(remembered.get("seen", last))
-        if known and not self.changed(before, seen, request.tolerance):
-            return True
+        if known and not changed(before, seen, request.tolerance):
+            return {}
         noisy = {} if protected is seen else {"seen": seen}
         state.save(upcoming - 1, {"reported": protected, **noisy})
-        return False
+    return DriftReport(protected, samples).to_metrics()
 
 
 def protect(context: ClientContext, histogram: Vector, samples: int) -> Vector:

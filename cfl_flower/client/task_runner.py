@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flwr.app import RecordDict
 
 from cfl_flower.client.attacks import spoil_answer
 from cfl_flower.client.cohort import run_cohort
@@ -26,7 +27,7 @@ from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.client.resources import WorkerResources, open_resources
 from cfl_flower.client.time_limit import time_limit
 from cfl_flower.communication.partial_sums import PartialSums
-from cfl_flower.communication.records import TaskBatch
+from cfl_flower.communication.records import TaskBatch, pack_answers
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.errors import (
     ERROR_MARK,
@@ -76,7 +77,6 @@ class TaskRunner:
             self._state_root = node.remembered(resources.settings["run"])
         sharers = {id(batch.models[i]): n for i, n in batch.sharers.items()}
         self._evaluator = Evaluator(resources.model, sharers)
-        self._kinds = set[str]()
 
     def run(self) -> Iterator[tuple[Task, Answer | None]]:
         """Yield all tasks with their answers; None is a client that sends nothing.
@@ -107,41 +107,30 @@ class TaskRunner:
         )
         try:
             with time_limit(settings["system"].task_timeout):
-                inject_fault_before(fault)
-                if (told := self.before(task)) is not None:
-                    return told
+                if fault:
+                    inject_fault_before(fault)
                 answer = self.call(task, resources)
         except TaskTimeoutError as error:
             return Answer(client, error=("timeout", str(error)))
         except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001
             # Whatever a client raises is its failure; Ctrl-C is not the client's.
             return self.failed(client, server_round, error)
-        return inject_fault_after(fault, answer)
+        return inject_fault_after(fault, answer) if fault else answer
 
     # What a device does otherwise ----------------------------------------------------
 
-    def before(self, task: Task) -> Answer | None:
-        """Return the answer to a task that the client itself does not do."""
-        return None
+    def pack(self, answers: list[Answer], sums: PartialSums) -> RecordDict:
+        """Pack what leaves: answers, with what is left of them beside sums, and these.
 
-    def after(self, answer: Answer, context: ClientContext) -> Answer:
-        """Return a client's answer as its owner lets it leave."""
-        return answer
-
-    def finish(self, task: Task, answer: Answer) -> Answer:
-        """Return what is left of an answer beside sums, with one traceback of a kind.
-
-        A bug raises in every client.
+        A bug raises in every client: of each kind there is one traceback.
         """
-        if answer.trace and answer.trace.kind in self._kinds:
-            answer.trace = None
-        elif answer.trace:
-            self._kinds.add(answer.trace.kind)
-        return answer
-
-    def hide(self, sums: PartialSums) -> tuple[PartialSums, dict[str, list[bytes]]]:
-        """Return what leaves of sums, and of their masks: all, and nothing."""
-        return sums, {}
+        kinds = set[str]()
+        for answer in answers:
+            if answer.trace and answer.trace.kind in kinds:
+                answer.trace = None
+            elif answer.trace:
+                kinds.add(answer.trace.kind)
+        return pack_answers(answers, sums)
 
     def failed(
         self, client: ClientId, server_round: int, error: BaseException
@@ -164,7 +153,7 @@ class TaskRunner:
     def call(self, task: Task, resources: WorkerResources) -> Answer:
         """Call the NumPyClient method of the message's phase."""
         batch = self.batch
-        context = self._make_context(task, resources)
+        context = self.make_context(task, resources)
         config: dict[str, Any] = {**batch.plan.config, **task.config}
         client = resources.client_class(context)
         parameters = [batch.models[index] for index in task.models]
@@ -180,7 +169,7 @@ class TaskRunner:
         if batch.phase == "evaluate":
             loss = plain("loss", result)
         else:
-            arrays = unpack_arrays(result)
+            arrays = unpack_vectors(result)
         training = batch.phase == "train"
         # Here, so that no method's own `fit` forgets what clients are selected by.
         if training and asks_for_losses(config) and START_RMS not in metrics:
@@ -207,7 +196,7 @@ class TaskRunner:
             purpose = f"attack-{batch.phase}"
             rng = generator(context.seed, purpose, context.round, task.client)
             spoil_answer(context.attack, answer, batch.phase, parameters, rng)
-        return self.after(answer, context)
+        return answer
 
     def sends_direction(self, task: Task) -> bool:
         """Return whether the array of an answer represents data, and is no model."""
@@ -215,7 +204,7 @@ class TaskRunner:
         asked = getattr(self.resources.client_class, "directions", ())
         return self.batch.phase == "query" and any(config.get(name) for name in asked)
 
-    def _make_context(self, task: Task, resources: WorkerResources) -> ClientContext:
+    def make_context(self, task: Task, resources: WorkerResources) -> ClientContext:
         """Return what the client of a task may touch."""
         settings = self.settings
         batch = self.batch
@@ -273,14 +262,18 @@ def unpack(returned: Any, client: Client) -> tuple[Any, Any, dict[str, Any]]:
     return result, plain("num_examples", count), numbers
 
 
-def unpack_arrays(result: Any) -> list[Vector]:
+def unpack_vectors(result: Any) -> list[Vector]:
     """Return the arrays that a client returned.
 
-    Raises `TypeError` if they are no list; their kinds are checked where they are sent.
+    Raises `TypeError` if they are no list of flat float32 vectors.
     """
     if not isinstance(result, list | tuple):
         raise TypeError(f"arrays={result!r:.60} are no list of arrays")
-    return [np.asarray(array) for array in result]
+    arrays = [np.asarray(array) for array in result]
+    kinds = [f"{array.dtype}{array.shape}" for array in arrays]
+    if any(array.ndim != 1 or array.dtype != np.float32 for array in arrays):
+        raise TypeError(f"arrays {kinds} are not flat float32 vectors")
+    return arrays
 
 
 def plain(name: str, value: object) -> Any:

@@ -159,7 +159,6 @@ class Fleet(NodeRegistry):
             if trace and self._on_trace:
                 self._on_trace(client, pending.phase, pending.round, trace)
             found.failures.append(self.fail(client, pending.phase, reason))
-        found.note_bytes(pending.phase, pending.plan, pending.tasks)
         results.add(found)
 
     def _why_no_answer(self, pending: PendingMessage, reply: Message | None) -> str:

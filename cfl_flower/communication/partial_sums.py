@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -97,32 +97,20 @@ def remaining_reply(
     return tuple(0 if version in summed else length for version, length in pairs)
 
 
-@dataclass(frozen=True)
-class OpenedSums:
-    """What a node added up, and what its answers still have to contain."""
-
-    sums: PartialSums
-    shares: dict[int, list[bytes]]
-    """What a device encrypted for others of its group, by the array."""
-    lengths: dict[ClientId, tuple[int, ...]]
-    """The length of every array of a client's answer."""
-
-
 def open_sums(
     content: RecordDict,
     pending: PendingMessage,
     answers: Mapping[ClientId, Answer],
     simulated: bool,
-) -> OpenedSums:
-    """Read what a node has added up of its tasks.
+) -> tuple[PartialSums, dict[int, list[bytes]]]:
+    """Read what a node has added up, and by array what it encrypted for its group.
 
     Raises `InvalidResultError` if it cannot be read, or is not what was asked for.
     """
     plan = pending.plan
     summed = pending.summed
-    lengths = {t.client: remaining_reply(t, plan, summed) for t in pending.tasks}
     if not summed:
-        return OpenedSums({}, {}, lengths)
+        return {}, {}
     sums = unpack_sums(content)
     for (array, model), each in sums.items():
         if (array, model) not in summed or each.length != plan.reply[array]:
@@ -130,15 +118,15 @@ def open_sums(
             detail = f"a sum {shape} of array {array} and model {model}"
             raise InvalidResultError("shape", detail)
     if simulated:
-        return OpenedSums(sums, {}, lengths)
+        return sums, {}
     answer = next(iter(answers.values()), None)
     if answer is None or answer.error:
-        return OpenedSums({}, {}, lengths)
+        return {}, {}
     check_single(sums, pending, answer)
     shares = unpack_shares(content) if sums else {}
     if sums:
         check_shares(shares, sums, plan)
-    return OpenedSums(sums, shares, lengths)
+    return sums, shares
 
 
 def check_single(sums: PartialSums, pending: PendingMessage, answer: Answer) -> None:

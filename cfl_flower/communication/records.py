@@ -68,7 +68,7 @@ def encode_models(plan: Plan) -> Encoded:
     for index in used:
         model = plan.models[index]
         if id(model) not in distinct:
-            distinct[id(model)] = str(index), _encode_vectors([model])
+            distinct[id(model)] = str(index), _encode(model.shape, [model])
     return {index: distinct[id(plan.models[index])] for index in used}
 
 
@@ -82,10 +82,6 @@ def _encode(shape: tuple[int, ...], parts: Sequence[Vector | IntArray]) -> Array
     raw = [np.ascontiguousarray(part).data for part in parts]
     data = b"".join([header.getvalue(), *raw])
     return Array(dtype.name, shape, "numpy.ndarray", data)
-
-
-def _encode_vectors(vectors: Sequence[Vector]) -> Array:
-    return _encode((sum(map(len, vectors)),), vectors)
 
 
 def pack_tasks(
@@ -220,7 +216,7 @@ def pack_answers(
     rows = []
     raw = ConfigRecord()
     vectors = list[Vector]()
-    for index, answer in enumerate(map(_without_oddities, answers)):
+    for index, answer in enumerate(answers):
         plain = {}
         for name, value in answer.metrics.items():
             if isinstance(value, bytes):
@@ -233,30 +229,24 @@ def pack_answers(
             row += [answer.trace.kind, answer.trace.text]
         rows.append(row)
         vectors.extend(answer.arrays)
+    added = sums or {}
+    summed = [[*key, each.terms, each.weight] for key, each in added.items()]
+    limbs = {
+        str(place): _encode(each.limbs.shape, [each.limbs])
+        for place, each in enumerate(added.values())
+    }
+    # One array for all: Flower takes 0.1 ms for each, at both ends.
+    together = _encode((sum(map(len, vectors)),), vectors)
     return RecordDict(
         {
             "answers": ConfigRecord({"rows": json.dumps(rows)}),
             "bytes": raw,
-            # One array for all: Flower takes 0.1 ms for each, at both ends.
-            "arrays": ArrayRecord({"all": _encode_vectors(vectors)}),
-            **_pack_sums(sums or {}),
+            "arrays": ArrayRecord({"all": together}),
+            "sums": ArrayRecord(limbs),
+            "summed": ConfigRecord({"rows": json.dumps(summed)}),
             SHARES: ConfigRecord(dict(shares or {})),
         }
     )
-
-
-def _pack_sums(
-    sums: Mapping[tuple[int, int], ExactSum],
-) -> dict[str, ArrayRecord | ConfigRecord]:
-    rows = [[*key, each.terms, each.weight] for key, each in sums.items()]
-    limbs = {
-        str(place): _encode(each.limbs.shape, [each.limbs])
-        for place, each in enumerate(sums.values())
-    }
-    return {
-        "sums": ArrayRecord(limbs),
-        "summed": ConfigRecord({"rows": json.dumps(rows)}),
-    }
 
 
 def unpack_sums(content: RecordDict) -> dict[tuple[int, int], ExactSum]:
@@ -300,15 +290,6 @@ def unpack_shares(content: RecordDict) -> dict[int, list[bytes]]:
     return found
 
 
-def _without_oddities(answer: Answer) -> Answer:
-    """Return the answer, or an error if its arrays are not flat float32 vectors."""
-    if all(array.ndim == 1 and array.dtype == np.float32 for array in answer.arrays):
-        return answer
-    kinds = [f"{array.dtype}{array.shape}" for array in answer.arrays]
-    detail = f"arrays {kinds} are not flat float32 vectors"
-    return Answer(answer.client, error=("shape", detail))
-
-
 def unpack_answers(content: RecordDict) -> list[Answer]:
     """Read what `pack_answers` wrote, trusting nothing but its form.
 
@@ -321,7 +302,21 @@ def unpack_answers(content: RecordDict) -> list[Answer]:
         for key, value in raw.items():
             place, _, name = key.partition(".")
             answers[int(place)].metrics[name] = value  # type: ignore[assignment]
-        _hand_out(_read_vectors(content), [row[5] for row in rows], answers)
+        vectors: Vector = _decode(content.array_records["arrays"]["all"])
+        kind = f"{vectors.dtype}{vectors.shape}"
+        lengths = [row[5] for row in rows]
+        if vectors.dtype != np.float32 or vectors.ndim != 1:
+            raise ValueError(f"an array {kind}, not a float32 vector")
+        if any(length < 0 for row in lengths for length in row):
+            raise ValueError("an array of negative length")
+        if sum(map(sum, lengths)) != len(vectors):
+            raise ValueError(f"{len(vectors)} floats for arrays of {lengths}")
+        # Each answer gets its part of all vectors, as views.
+        start = 0
+        for answer, row in zip(answers, lengths, strict=True):
+            stops = list(accumulate(row, initial=start))
+            answer.arrays = [vectors[a:b] for a, b in pairwise(stops)]
+            start = stops[-1]
     except Exception as error:
         detail = f"the reply cannot be read: {type(error).__name__}: {error}"
         raise InvalidResultError("shape", detail) from error
@@ -347,13 +342,6 @@ def _read_row(row: Json) -> Answer:
     return Answer(client, (), num_examples, loss, metrics, problem, found)
 
 
-def _read_vectors(content: RecordDict) -> Vector:
-    array: Vector = _decode(content.array_records["arrays"]["all"])
-    if array.dtype != np.float32 or array.ndim != 1:
-        raise ValueError(f"an array {array.dtype}{array.shape}, not a float32 vector")
-    return array
-
-
 def _decode(array: Array) -> Any:
     """Return an array as a view of its bytes, which cannot be written into.
 
@@ -370,16 +358,3 @@ def _decode(array: Array) -> Any:
     if by_columns:
         raise ValueError("an array by columns")
     return np.frombuffer(array.data, dtype, offset=stream.tell()).reshape(shape)
-
-
-def _hand_out(vectors: Vector, lengths: list[list[int]], answers: list[Answer]) -> None:
-    """Give each answer its part of all vectors, as views."""
-    if any(length < 0 for row in lengths for length in row):
-        raise ValueError("an array of negative length")
-    if sum(map(sum, lengths)) != len(vectors):
-        raise ValueError(f"{len(vectors)} floats for arrays of {lengths}")
-    start = 0
-    for answer, row in zip(answers, lengths, strict=True):
-        stops = list(accumulate(row, initial=start))
-        answer.arrays = [vectors[a:b] for a, b in pairwise(stops)]
-        start = stops[-1]

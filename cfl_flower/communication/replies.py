@@ -8,7 +8,11 @@ from typing import TypeAlias
 from flwr.app import RecordDict
 
 from cfl_flower.communication.outstanding import PendingMessage
-from cfl_flower.communication.partial_sums import add_result, open_sums
+from cfl_flower.communication.partial_sums import (
+    add_result,
+    open_sums,
+    remaining_reply,
+)
 from cfl_flower.communication.records import HEADER_BYTES, check_reply, unpack_answers
 from cfl_flower.communication.results import LIMB_BYTES, Results
 from cfl_flower.communication.validation import validate
@@ -40,14 +44,14 @@ class ReplyReader:
         """
         plan = pending.plan
         answers = self._unpack(pending, content)
-        opened = open_sums(content, pending, answers, self.simulated)
+        sums, shares = open_sums(content, pending, answers, self.simulated)
         valid: list[tuple[Task, Result]] = []
         refused: Refused = {}
         for task in pending.tasks:
             client = task.client
             answer = answers.get(client) or Answer(client, error=SILENT)
             try:
-                lengths = opened.lengths[client]
+                lengths = remaining_reply(task, plan, pending.summed)
                 result = validate(answer, pending.phase, lengths, plan.config)
                 valid.append((task, result))
             except InvalidResultError as error:
@@ -56,17 +60,18 @@ class ReplyReader:
         if plan.sum_spec is None:
             return Results(result for _, result in valid), refused
         results = Results()
+        results.sums = sums
         for task, result in valid:
             try:
                 add_result(results.sums, task, result, plan.sum_spec)
                 results.append(replace(result, arrays=[]))
             except InvalidResultError as error:
                 refused[task.client] = error, None
-        # What is in no result is in no sum: its group goes on without it.
-        if self.simulated or not refused:
-            results.merge_sums(opened.sums)
-            if plan.sum_spec.masked:
-                results.shares = {each.client: opened.shares for each in results}
+        # A device's sum is of its one result: without that, its group goes on alone.
+        if refused and not self.simulated:
+            results.sums = {}
+        elif plan.sum_spec.masked:
+            results.shares = {each.client: shares for each in results}
         return results, refused
 
     def _unpack(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from copy import copy
 
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.types import (
     ClientId,
     Failure,
-    Plan,
     Result,
     Scalar,
-    Task,
     Vector,
     Version,
     client_order,
@@ -37,11 +35,6 @@ class Results(list[Result]):
         """Whose results are in masked sums, with what real devices encrypted for others
         of their groups, by the array."""
         self.failures: list[Failure] = []
-        self.bytes_up = 0
-        self.bytes_down = 0
-        """Models and representations, as if every client were a device of its own."""
-        self.traffic: dict[ClientId, int] = {}
-        """Bytes of each client, both ways; without the models of a test."""
 
     def with_results(self, results: Iterable[Result]) -> Results:
         """Return others in the place of these, with all else that came back."""
@@ -52,36 +45,13 @@ class Results(list[Result]):
     def add(self, more: Results) -> None:
         """Take in those of another part of the phase, which are not sorted in."""
         self.extend(more)
-        self.merge_sums(more.sums)
         self.shares |= more.shares
         self.failures += more.failures
-        self.bytes_up += more.bytes_up
-        self.bytes_down += more.bytes_down
-        self.traffic |= more.traffic
-
-    def merge_sums(self, sums: Mapping[Version, ExactSum]) -> None:
-        """Add sums to those of the same versions."""
-        for version, each in sums.items():
+        for version, each in more.sums.items():
             if version in self.sums:
                 self.sums[version].merge(each)
             else:
                 self.sums[version] = each
-
-    def note_bytes(self, phase: str, plan: Plan, tasks: Iterable[Task]) -> None:
-        """Count what some of a plan's tasks sent, as if each client were a device."""
-        masked = plan.sum_spec is not None and plan.sum_spec.masked
-        reply = (LIMB_BYTES if masked else 4) * sum(plan.reply)
-        metrics = {result.client: result.metrics for result in self}
-        for task in tasks:
-            models = [plan.models[index] for index in task.models]
-            down = payload_bytes(models, task.config)
-            self.bytes_down += down
-            # A model that is sent only to be tested is part of the measurement.
-            self.traffic[task.client] = down if phase != "evaluate" else 0
-            if task.client in metrics:
-                up = reply + payload_bytes([], metrics[task.client])
-                self.bytes_up += up
-                self.traffic[task.client] += up
 
     def sort_by_client(self) -> None:
         """Sort results and failures."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ from flwr.app import Message
 
 from cfl_flower.clustering.representations import check_length, report_length
 from cfl_flower.communication.partial_sums import add_result, portions
-from cfl_flower.communication.results import Results
+from cfl_flower.communication.results import LIMB_BYTES, Results, payload_bytes
 from cfl_flower.communication.validation import is_bounded
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.environment.machine import return_free_memory
@@ -48,12 +48,14 @@ class Delivery:
 
     def __init__(self, context: RoundContext) -> None:
         self._context = context
+        self._now = Plan([])
+        """The portion that was sent last."""
         self._later: list[Plan] = []
 
     def send(self, phase: str, plan: Plan) -> list[Message]:
         """Return the messages of a plan's first portion; the others wait."""
-        first, *self._later = self._portions(phase, plan)
-        return self._context.fleet.messages(phase, self._context.number, first)
+        self._now, *self._later = self._portions(phase, plan)
+        return self._context.fleet.messages(phase, self._context.number, self._now)
 
     def _portions(self, phase: str, plan: Plan) -> list[Plan]:
         """Return a plan in portions that the server's memory can hold.
@@ -77,16 +79,20 @@ class Delivery:
 
         Those of training are read by the method before any stage sees them.
         """
-        results = self._take_in(phase, replies)
-        if self._later:
-            for later in self._exchange_later(phase):
-                results.add(self._take_in(phase, later))
-            results.sort_by_client()
+        results = self._take_in(phase, self._now, replies)
+        while self._later:
+            # Models of a portion that was sent are let go: they will be replaced.
+            self._now = self._later.pop(0)
+            more = self.query(self._context.number, self._now, phase)
+            results.add(more)
+            return_free_memory()
+        self._now = Plan([])
+        results.sort_by_client()
         return results
 
-    def _take_in(self, phase: str, replies: Iterable[Message]) -> Results:
+    def _take_in(self, phase: str, plan: Plan, replies: Iterable[Message]) -> Results:
         results = self._context.fleet.collect(phase, replies)
-        self.note_traffic(phase, results)
+        self.note_traffic(phase, plan, results)
         if phase == "train":
             results[:] = self.read(phase, results)
         else:
@@ -117,24 +123,15 @@ class Delivery:
                     kept.append(without_report(result))
         return kept
 
-    def _exchange_later(self, phase: str) -> Iterator[Iterable[Message]]:
-        """Yield the replies to each of the later portions of a phase's plan."""
-        context = self._context
-        while self._later:
-            # Models of a portion that was sent are let go: they will be replaced.
-            part = self._later.pop(0)
-            yield self.exchange(context.fleet.messages(phase, context.number, part))
-            return_free_memory()
-
     def exchange(self, messages: list[Message]) -> Iterable[Message]:
         """Send messages and return the replies to them."""
         timeout = self._context.config.system.message_timeout
         return self._context.fleet.grid.send_and_receive(messages, timeout=timeout)
 
-    def query(self, server_round: int, plan: Plan) -> Results:
-        """Send a plan of questions and return the answers, which are not read yet."""
-        messages = self._context.fleet.messages("query", server_round, plan)
-        return self._take_in("query", self.exchange(messages))
+    def query(self, server_round: int, plan: Plan, phase: str = "query") -> Results:
+        """Send a plan, and return the answers; those to questions are not read yet."""
+        messages = self._context.fleet.messages(phase, server_round, plan)
+        return self._take_in(phase, plan, self.exchange(messages))
 
     def read(
         self, phase: str, results: Iterable[Result], read: Reader | None = None
@@ -172,18 +169,27 @@ class Delivery:
         fleet = self._context.fleet
         return {c for c in clients if fleet.simulated or fleet.host(c) is not None}
 
-    def note_traffic(self, phase: str, results: Results) -> None:
-        """Note failures, bytes, and the devices' computing and time."""
+    def note_traffic(self, phase: str, plan: Plan, results: Results) -> None:
+        """Note failures, bytes, computing and time, as if each client were a device.
+
+        Models that are sent only to be tested are part of the measurement, and free.
+        """
         context = self._context
         record = context.record
         record.failures.extend(results.failures)
-        record.bytes_up += results.bytes_up
-        # A model sent only to be tested is part of the measurement.
+        masked = plan.sum_spec is not None and plan.sum_spec.masked
+        reply = (LIMB_BYTES if masked else 4) * sum(plan.reply)
+        up = {r.client: reply + payload_bytes([], r.metrics) for r in results}
+        down = dict.fromkeys((task.client for task in plan.tasks), 0)
         if phase != "evaluate":
-            record.bytes_down += results.bytes_down
+            for task in plan.tasks:
+                models = [plan.models[index] for index in task.models]
+                down[task.client] = payload_bytes(models, task.config)
+        record.bytes_up += sum(up.values())
+        record.bytes_down += sum(down.values())
         record.note_epochs(results)
         if context.fleet.simulated:
-            context.clock.note(results, results.traffic)
+            context.clock.note(results, {c: n + down[c] for c, n in up.items()})
 
     def require_any(self, valid: Sequence[object], phase: str) -> None:
         """Raise `NoValidResultError`, which ends the run, if nothing is valid."""

@@ -11,14 +11,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from cfl_flower.client.context import ClientContext
+from flwr.app import RecordDict
+
 from cfl_flower.client.drift_report import DriftReport, count_labels
 from cfl_flower.client.model_privacy import COVERED, REPORTS
 from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.client.resources import WorkerResources
 from cfl_flower.client.task_runner import KEPT, TaskRunner, text_of
 from cfl_flower.communication.partial_sums import PartialSums
-from cfl_flower.communication.records import TaskBatch
+from cfl_flower.communication.records import TaskBatch, pack_answers
 from cfl_flower.errors import SavedStateError
 from cfl_flower.secure.device_sums import DeviceSums, Problem
 from cfl_flower.secure.groups import REVEAL
@@ -48,8 +49,11 @@ class DeviceRunner(TaskRunner):
         self._own = node
         self._sums = DeviceSums(node, resources.settings)
 
-    def before(self, task: Task) -> Answer | None:
-        """Return what opens a sum, or why the device does not do a task."""
+    def call(self, task: Task, resources: WorkerResources) -> Answer:
+        """Return what opens a sum, why the device does not do a task, or its answer.
+
+        Of a device that asks for masks itself, the answer as it may leave.
+        """
         batch = self.batch
         if task.client != self._own.client:
             # It was restarted as another client since it identified itself.
@@ -57,26 +61,22 @@ class DeviceRunner(TaskRunner):
             return Answer(task.client, error=("identity", told))
         if REVEAL in task.config:
             return self._sums.open_sums(batch.round, task)
-        problem = self._sums.refuse(batch, task) or self._refuse_test()
-        return None if problem is None else Answer(task.client, error=problem)
-
-    def after(self, answer: Answer, context: ClientContext) -> Answer:
-        """Return an answer as it may leave a device that asks for masks itself."""
+        if problem := self._sums.refuse(batch, task) or self._refuse_test():
+            return Answer(task.client, error=problem)
+        answer = super().call(task, resources)
         if not self._own.secure_sums:
             return answer
-        counted = partial(count_labels, context)
-        return keep_to_list(self.batch.phase, answer, counted)
+        counted = partial(count_labels, self.make_context(task, resources))
+        return keep_to_list(batch.phase, answer, counted)
 
-    def finish(self, task: Task, answer: Answer) -> Answer:
-        """Return an answer, or a failure in the place of one with a plain result."""
-        return self._sums.keep_in(answer, self.sends_direction(task))
-
-    def hide(self, sums: PartialSums) -> tuple[PartialSums, dict[str, list[bytes]]]:
-        """Return sums with masks, and for each array the shares of its own seed."""
+    def pack(self, answers: list[Answer], sums: PartialSums) -> RecordDict:
+        """Pack what leaves: sums with masks, shares of seeds, and no plain result."""
+        first = self.batch.plan.tasks[0]
+        direction = self.sends_direction(first)
+        kept = [self._sums.keep_in(answer, direction) for answer in answers]
         if not sums:
-            return sums, {}
-        task = self.batch.plan.tasks[0]
-        return self._sums.hide(sums, self.batch.round, task)
+            return pack_answers(kept)
+        return pack_answers(kept, *self._sums.hide(sums, self.batch.round, first))
 
     def failed(
         self, client: ClientId, server_round: int, error: BaseException

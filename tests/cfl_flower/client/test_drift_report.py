@@ -17,13 +17,13 @@ HISTOGRAM = np.float32([0.25, 0.75])
 def test_request_survives_the_config_of_a_task() -> None:
     request = ReportRequest("label_histogram", 0.5, "abc")
     config = {**request.to_config(), HELD: "def"}
-    found = ReportRequest.from_config(config)
+    found = ReportRequest.of(config)
     assert found == ReportRequest("label_histogram", 0.5, "abc", held="def")
 
 
 def test_config_without_a_representation_asks_for_nothing() -> None:
-    assert ReportRequest.from_config({"test": True}) is None
-    assert ReportRequest.from_config({"representation": False}) is None
+    assert ReportRequest.of({"test": True}) is None
+    assert ReportRequest.of({"representation": False}) is None
 
 
 def test_report_survives_the_metrics_of_a_reply() -> None:

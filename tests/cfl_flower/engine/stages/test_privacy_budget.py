@@ -125,7 +125,7 @@ def test_who_cannot_afford_a_report_is_not_asked_for_one(tmp_path: Path) -> None
     plan = Plan([Task(0), Task(1, config={"held": "x"})], [], {"representation": "r"})
     asked = stage.plan(plan).tasks
     assert [task.config for task in asked] == [{}, {"held": "x", "representation": ""}]
-    assert ReportRequest.from_config({**plan.config, **asked[1].config}) is None
+    assert ReportRequest.of({**plan.config, **asked[1].config}) is None
     # Taking part may cost a report, too.
     loss.add([0], 3.5)
     assert stage.within_budget().tolist() == [False, False, True]
