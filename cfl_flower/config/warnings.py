@@ -30,12 +30,6 @@ def _warnings(config: RunConfig) -> Iterator[str]:
         )
     if isinstance(config.dataset, InferredDataset):
         yield from config.dataset.notes(config.data_dir)
-    warmup = config.strategy.local.warmup
-    if warmup >= config.rounds:
-        yield (
-            f"strategy.local.warmup={warmup} does not end before rounds="
-            f"{config.rounds} do: the learning rate is never reached; use fewer"
-        )
 
 
 def _why_nothing_changes(config: RunConfig) -> str:

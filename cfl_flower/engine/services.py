@@ -18,7 +18,7 @@ from cfl_flower.models import FlatModel, build_model, initial_vector
 from cfl_flower.privacy.clipping import capped_losses
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.seeding import generator
-from cfl_flower.types import IntArray, Plan, Result, Vector
+from cfl_flower.types import START_LOSS, IntArray, Plan, Result, Vector
 
 AskInParts: TypeAlias = Callable[[int, Plan], Iterator[Results]]
 """Asks clients what a plan says in a round, and yields answers by portions."""
@@ -109,16 +109,6 @@ class RunServices:
         arrays = [result.arrays[0] for result in results]
         return mean_model(arrays, [self.weight(result) for result in results])
 
-    def _next_model(self, model: Vector, results: Sequence[Result]) -> Vector:
-        """Return a cluster's next model, through the server optimiser."""
-        optimizer = self._context.config.server_optimizer
-        if not isinstance(optimizer, QFedAvg):
-            return self.step(model, self.average(results))
-        arrays = [result.arrays[0] for result in results]
-        losses = np.array([float(r.telemetry["start_loss"]) for r in results])
-        losses = capped_losses(losses, self._context.config.strategy.weight_cap)
-        return optimizer.combine(model, arrays, losses, self.weights)
-
     def step(self, model: Vector, mean: Vector, absent: int = 0) -> Vector:
         """Return the server optimiser's step from a model to its results' mean, (d,).
 
@@ -140,10 +130,19 @@ class RunServices:
 
         ``clusters`` has the cluster of each result, shape (m,).
         """
+        config = self._context.config
+        optimizer = config.server_optimizer
         models = self._context.state.models
         for cluster in np.unique(clusters):
             members = [results[int(i)] for i in np.flatnonzero(clusters == cluster)]
-            models[cluster] = self._next_model(models[cluster], members)
+            model = models[cluster]
+            if isinstance(optimizer, QFedAvg):
+                arrays = [result.arrays[0] for result in members]
+                losses = np.array([float(r.telemetry[START_LOSS]) for r in members])
+                losses = capped_losses(losses, config.strategy.weight_cap)
+                models[cluster] = optimizer.combine(model, arrays, losses, self.weights)
+            else:
+                models[cluster] = self.step(model, self.average(members))
 
     # Around a round's steps, for the engine ------------------------------------------
 

@@ -6,78 +6,31 @@ are checked before they are drawn and counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NotRequired
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NotRequired, get_type_hints
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from cfl_flower.types import Json, is_client_id
-
-MOST_CLUSTERS = 2**20
+from cfl_flower.runs.record import ClientRow, Number, RoundRecord, Stamped
+from cfl_flower.types import Failure, Json, is_client_id
 
 STRICT = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
-LARGEST = 1e30
-"""Bound of all measures: more cannot be drawn."""
-
-Number = Annotated[int | float, Field(ge=-LARGEST, le=LARGEST)] | None
-Whole = Annotated[int, Field(ge=0)]
-
-
-class StampedLine(TypedDict):
-    """Any line."""
-
-    __pydantic_config__ = STRICT  # type: ignore[misc]
-    round: Annotated[int, Field(ge=1)]
+MEASURES = (
+    *("balanced_accuracy", "macro_f1", "auc", "calibration"),
+    *("worst_tenth", "validation_accuracy"),
+)
+"""What pages draw of a round beside the fields of its record."""
 
 
-class FailureLine(TypedDict):
-    """A failure in a line of `rounds.jsonl`."""
-
-    __pydantic_config__ = STRICT  # type: ignore[misc]
-    client: int | str
-    phase: str
-    reason: str
-    detail: str
-
-
-class RoundLine(StampedLine):
-    """A line of `rounds.jsonl`; the method's own measures are among its keys."""
-
-    accuracy: Number
-    cluster_sizes: list[Whole] | None
-    failures: list[FailureLine]
-    bytes_up: Whole
-    bytes_down: Whole
-    accuracy_mean: NotRequired[Number]
-    loss: NotRequired[Number]
-    num_clusters: NotRequired[Whole | None]
-    drifted: NotRequired[Whole | None]
-    moved: NotRequired[Whole | None]
-    reclustered: NotRequired[bool | None]
-    participants: NotRequired[Whole | None]
-    client_epochs: NotRequired[Number]
-    seconds: NotRequired[Number]
-    virtual_seconds: NotRequired[Number]
-    heterogeneity: NotRequired[Number]
-    ari: NotRequired[Number]
-    balanced_accuracy: NotRequired[Number]
-    macro_f1: NotRequired[Number]
-    auc: NotRequired[Number]
-    calibration: NotRequired[Number]
-    worst_tenth: NotRequired[Number]
-    validation_accuracy: NotRequired[Number]
-
-
-class ClientLine(StampedLine):
-    """A line of `clients.jsonl`."""
-
-    client: int | str
-    cluster: Annotated[int, Field(lt=MOST_CLUSTERS)]
-    accuracy: Number
-    num_examples: NotRequired[Whole]
-    personalised: NotRequired[Number]
+def _line_of(kind: type, needed: Collection[str], **more: Any) -> Any:
+    """Return what a line is that has the fields of a class, ``needed`` or not."""
+    hints = get_type_hints(kind, include_extras=True) | more
+    keys = {n: each if n in needed else NotRequired[each] for n, each in hints.items()}
+    line = TypedDict(kind.__name__, keys)  # type: ignore[misc]
+    line.__pydantic_config__ = STRICT  # type: ignore[attr-defined]
+    return line
 
 
 def _checker(line: type[Any]) -> Callable[[Mapping[str, Json]], str]:
@@ -102,6 +55,15 @@ def _checker(line: type[Any]) -> Callable[[Mapping[str, Json]], str]:
     return check
 
 
-check_stamp = _checker(StampedLine)
-check_round = _checker(RoundLine)
-check_client = _checker(ClientLine)
+_FAILURE = _line_of(Failure, ("client", "phase", "reason", "detail"))
+
+check_stamp = _checker(_line_of(Stamped, ["round"]))
+check_round = _checker(
+    _line_of(
+        RoundRecord,
+        ("round", "accuracy", "cluster_sizes", "failures", "bytes_up", "bytes_down"),
+        failures=list[_FAILURE],  # type: ignore[valid-type]
+        **dict.fromkeys(MEASURES, Number),
+    )
+)
+check_client = _checker(_line_of(ClientRow, ("round", "client", "cluster", "accuracy")))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import (
@@ -18,48 +20,64 @@ from cfl_flower.types import (
     Result,
 )
 
+MOST_CLUSTERS = 2**20
+
+LARGEST = 1e30
+"""Bound of all measures: more cannot be drawn."""
+
+Bounded = Annotated[int | float, Field(ge=-LARGEST, le=LARGEST)]
+Number = Bounded | None
+Whole = Annotated[int, Field(ge=0)]
+
+
+@dataclass
+class Stamped:
+    """Any line."""
+
+    round: Annotated[int, Field(ge=1)]
+
 
 @dataclass
 class RoundRecord:
     """One line of `rounds.jsonl`; what was not measured is None, never 0."""
 
-    round: int
-    accuracy: float | None = None
+    round: Annotated[int, Field(ge=1)]
+    accuracy: Number = None
     """Correct / tested over all evaluated clients, each with the model it is served."""
-    accuracy_mean: float | None = None
+    accuracy_mean: Number = None
     """Mean over clients."""
-    loss: float | None = None
+    loss: Number = None
     """Mean cross-entropy over all tested samples."""
-    num_clusters: int | None = None
+    num_clusters: Whole | None = None
     """Clusters with members at the time of the test."""
-    cluster_sizes: list[int] | None = None
+    cluster_sizes: list[Whole] | None = None
     """The size of each model's cluster."""
-    drifted: int | None = None
+    drifted: Whole | None = None
     """Clients that reported a changed representation after the test."""
-    moved: int | None = None
+    moved: Whole | None = None
     """Clients that drift moved to another cluster, effective from the next round on;
     in IFCA those who chose another one in training, effective in this round's test."""
     reclustered: bool | None = None
     """Effective from the next round on; at once if clients that joined before this
     round's training triggered it."""
-    participants: int | None = None
+    participants: Whole | None = None
     """Clients asked to train."""
     failures: list[Failure] = field(default_factory=list)
-    bytes_up: int = 0
+    bytes_up: Whole = 0
     """Models for training and representations."""
-    bytes_down: int = 0
+    bytes_down: Whole = 0
     """Likewise; models sent only for the test, the same for every method, are not
     counted."""
-    client_epochs: float | None = 0.0
+    client_epochs: Number = 0.0
     """What clients computed, their tests apart: a training pass of a client over its
     samples is one, a forward pass a third. None if a client did not tell it."""
-    seconds: float | None = None
+    seconds: Number = None
     """Wall time since the end of the last round."""
-    virtual_seconds: float | None = None
+    virtual_seconds: Number = None
     """Time of the simulated devices: in each phase the slowest that is waited for."""
-    heterogeneity: float | None = None
+    heterogeneity: Number = None
     """Mean client distance within clusters, on the data of the test."""
-    ari: float | None = None
+    ari: Number = None
     """Adjusted Rand index of the clusters against the true concepts."""
     measures: dict[str, Json] = field(default_factory=dict)
     """What the strategy measures in addition."""
@@ -91,12 +109,12 @@ class ClientRow:
     the whole test set (`partition.tests`). ``measures`` has the strategy's additions.
     """
 
-    round: int
+    round: Annotated[int, Field(ge=1)]
     client: ClientId
-    cluster: int
-    accuracy: float
-    num_examples: int
-    personalised: float | None = None
+    cluster: Annotated[int, Field(lt=MOST_CLUSTERS)]
+    accuracy: Bounded
+    num_examples: Whole
+    personalised: Number = None
     measures: dict[str, Json] = field(default_factory=dict)
 
     def row(self) -> dict[str, Json]:
