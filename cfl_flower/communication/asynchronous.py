@@ -106,7 +106,7 @@ class AsyncDispatcher:
         outstanding = self._fleet.outstanding
         unsent = outstanding.unsent()
         ids = outstanding.ids
-        results = fleet.read(fleet.grid.pull_messages(ids) if ids else [])
+        results = fleet.collect(fleet.grid.pull_messages(ids) if ids else [])
         for pending in unsent:
             # The node has left since the dispatcher looked for free ones.
             fleet.read_reply(pending, None, results)

@@ -19,9 +19,14 @@ from cfl_flower.communication.identity import FirstKeys, last_sentence
 from cfl_flower.communication.nodes import NodeRegistry
 from cfl_flower.communication.outstanding import Outstanding, PendingMessage
 from cfl_flower.communication.partial_sums import versions_of_node
-from cfl_flower.communication.records import encode_models, pack_tasks
-from cfl_flower.communication.replies import Refused, ReplyReader
-from cfl_flower.communication.results import Results
+from cfl_flower.communication.records import (
+    HEADER_BYTES,
+    check_reply,
+    encode_models,
+    pack_tasks,
+)
+from cfl_flower.communication.replies import Refused, read_answers
+from cfl_flower.communication.results import LIMB_BYTES, Results
 from cfl_flower.errors import ClientFailedError, InvalidResultError, WorkerLostError
 from cfl_flower.models import initial_vector
 from cfl_flower.run_config import RunConfig
@@ -65,7 +70,8 @@ class Fleet(NodeRegistry):
         self._settings = json.dumps({**config.resolved, "run": token})
         dataset = config.dataset
         initial = initial_vector(config.model, dataset.shape, dataset.classes, 0)
-        self._reader = ReplyReader(self.simulated, token, len(initial))
+        self._floats = len(initial)
+        self._token = token
 
     @property
     def summing_nodes(self) -> int:
@@ -108,27 +114,19 @@ class Fleet(NodeRegistry):
             found.append(Message(content, host, phase, group_id=str(server_round)))
         return found
 
-    def collect(self, phase: str, replies: Iterable[Message]) -> Results:
-        """Turn the replies of a phase into results and failures, trusting nothing.
+    def collect(self, replies: Iterable[Message], phase: str = "") -> Results:
+        """Turn replies into results and failures, trusting nothing.
 
-        Whatever is outstanding of the phase and has no reply is a failure. Raises
+        Whatever is outstanding of a ``phase`` and has no reply is a failure. Raises
         `WorkerLostError` if a simulation worker died or did not answer.
         """
-        results = self.read(replies)
-        given_up = self.outstanding.give_up(lambda pending: pending.phase == phase)
-        lost = [*self.outstanding.unsent([phase]), *given_up]
-        for pending in lost:
-            self.read_reply(pending, None, results)
-        if lost:
-            results.sort_by_client()
-        return results
-
-    def read(self, replies: Iterable[Message]) -> Results:
-        """Turn replies to what is outstanding into results and failures."""
         results = Results()
         for reply in replies:
             if pending := self.outstanding.answered(reply):
                 self.read_reply(pending, reply, results)
+        given_up = self.outstanding.give_up(lambda pending: pending.phase == phase)
+        for pending in (*self.outstanding.unsent([phase]), *given_up):
+            self.read_reply(pending, None, results)
         results.sort_by_client()
         return results
 
@@ -142,7 +140,10 @@ class Fleet(NodeRegistry):
         try:
             if reply is None or reply.has_error():
                 raise InvalidResultError("node", self._why_no_answer(pending, reply))
-            found, refused = self._reader.read(pending, reply.content)
+            if not self.simulated:
+                reply_to = self._token, pending.phase, pending.round
+                check_reply(reply.content, *reply_to, self._longest(pending))
+            found, refused = read_answers(pending, reply.content, self.simulated)
             # All of it is read; who sent the messages holds them longer, and a record
             # of Flower's refers to itself.
             for record in reply.content.values():
@@ -160,6 +161,11 @@ class Fleet(NodeRegistry):
                 self._on_trace(client, pending.phase, pending.round, trace)
             found.failures.append(self.fail(client, pending.phase, reason))
         results.add(found)
+
+    def _longest(self, pending: PendingMessage) -> int:
+        """Return the bytes that a device's reply may take."""
+        each = LIMB_BYTES if pending.summed else 4
+        return HEADER_BYTES + each * sum(pending.plan.reply) + 8 * self._floats
 
     def _why_no_answer(self, pending: PendingMessage, reply: Message | None) -> str:
         if reply is not None:

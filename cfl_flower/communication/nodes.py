@@ -11,7 +11,6 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -55,16 +54,6 @@ OTHER_WORKER = (
 )
 
 
-@dataclass
-class IdentityQuery:
-    """A query for its identity that a node has not answered yet."""
-
-    asked: int
-    """How often it was sent."""
-    again: float
-    """When to send it once more, on the monotonic clock."""
-
-
 class NodeRegistry:
     """The clients of a run and the nodes that host them.
 
@@ -93,7 +82,8 @@ class NodeRegistry:
         self._claims: dict[int, ClientId] = {}
         self._hosts: dict[ClientId, int] = {}
         self._refused: dict[int, str] = {}
-        self._asked: dict[int, IdentityQuery] = {}
+        self._asked: dict[int, float] = {}
+        """When nodes were asked who they are, on the monotonic clock."""
         self._queries: dict[str, int] = {}
         self._said = -math.inf
         self.disputes: dict[ClientId, str] = {}
@@ -201,17 +191,14 @@ class NodeRegistry:
             self._settle()
 
     def _ask_identity(self, fresh: Collection[int]) -> None:
-        """Ask new nodes for their identity; ask silent ones again, ever more rarely."""
+        """Ask new nodes for their identity, and silent ones again."""
         now = time.monotonic()
         run = self._first_keys.run if self._first_keys is not None else ""
         content = ask_identity(run)
         # One that is silent may have been restarted with the question.
-        silent = [node for node, each in self._asked.items() if now > each.again]
-        for node in (*fresh, *silent):
-            asked = self._asked[node].asked + 1 if node in self._asked else 1
-            again = now + IDENTIFY_TIMEOUT * 2 ** (asked - 1)
-            self._asked[node] = IdentityQuery(asked, again)
-        nodes = [*fresh, *silent]
+        late = now - IDENTIFY_TIMEOUT
+        nodes = [*fresh, *(node for node, asked in self._asked.items() if asked < late)]
+        self._asked |= dict.fromkeys(nodes, now)
         messages = [Message(content, node, "query.identify") for node in nodes]
         if messages:
             ids = self.grid.push_messages(messages)

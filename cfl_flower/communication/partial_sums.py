@@ -226,14 +226,11 @@ def portions(
         return (task.models if by_model else ()), client_order(task.client)
 
     parts: list[list[Task]] = [[]]
-    load = _Load(plan, adders)
+    load = _Load(plan, adders, most)
     for task in sorted(plan.tasks, key=order):
-        answers, models = load.with_task(task)
-        # What adds nothing needs no part of its own, however much is there.
-        full = most < answers > load.answers or most < models > load.models
-        if parts[-1] and full:
+        if parts[-1] and load.is_full(task):
             parts.append([])
-            load = _Load(plan, adders)
+            load = _Load(plan, adders, most)
         load.add(task)
         parts[-1].append(task)
     return [plan.part(tasks) for tasks in parts]
@@ -248,43 +245,39 @@ def _single_floats(plan: Plan) -> int:
 class _Load:
     """The floats in the answers to some of a plan's tasks, and in their models."""
 
-    def __init__(self, plan: Plan, adders: int) -> None:
+    def __init__(self, plan: Plan, adders: int, most: int) -> None:
         self._plan = plan
-        self._adders = adders
+        self._most = most
+        self._spec = plan.sum_spec if adders else None
+        # A sum is as long as four results, at each of the nodes.
+        self._enough = 4 * adders
         self._versions = Counter[Version]()
         self._sent = set[int]()
-        self.answers = 0
-        self.models = 0
+        self._answers = 0
+        self._models = 0
 
-    def with_task(self, task: Task) -> tuple[int, int]:
-        """Return both with one more task."""
+    def _more(self, task: Task) -> tuple[int, int]:
+        """Return the floats, at most, that a task adds to answers, and to models."""
         plan = self._plan
         fresh = {id(m): len(m) for m in (plan.models[index] for index in task.models)}
-        more = sum(n for name, n in fresh.items() if name not in self._sent)
-        return self.answers + self._answer_floats(task), self.models + more
+        models = sum(n for name, n in fresh.items() if name not in self._sent)
+        if self._spec is None:
+            return _single_floats(plan), models
+        pairs = zip(versions(task, self._spec), plan.reply, strict=True)
+        added = [n for each, n in pairs if self._versions[each] < self._enough]
+        return sum(added), models
+
+    def is_full(self, task: Task) -> bool:
+        """Return whether a task that adds something does not fit."""
+        answers, models = self._more(task)
+        long = answers > 0 and self._answers + answers > self._most
+        return long or (models > 0 and self._models + models > self._most)
 
     def add(self, task: Task) -> None:
         """Add a task."""
-        plan = self._plan
-        self.answers, self.models = self.with_task(task)
-        self._sent.update(id(plan.models[index]) for index in task.models)
-        if plan.sum_spec is not None:
-            self._versions.update(versions(task, plan.sum_spec))
-
-    def _answer_floats(self, task: Task) -> int:
-        """Return by how many floats, at most, a task makes the answers longer."""
-        plan = self._plan
-        if plan.sum_spec is None or not self._adders:
-            return _single_floats(plan)
-        floats = 0
-        for version, length in zip(
-            versions(task, plan.sum_spec), plan.reply, strict=True
-        ):
-            count = self._versions[version]
-            if count == 0:
-                # A result alone is one vector.
-                floats += length
-            elif count <= self._adders:
-                # A sum is as long as four, at each of the nodes.
-                floats += 4 * length
-        return floats
+        answers, models = self._more(task)
+        self._answers += answers
+        self._models += models
+        self._sent.update(id(self._plan.models[index]) for index in task.models)
+        if self._spec is not None:
+            self._versions.update(versions(task, self._spec))

@@ -204,7 +204,7 @@ class Carrier:
 
     # Replies -------------------------------------------------------------------------
 
-    def collect(self, phase: str, replies: Iterable[Message]) -> Results:
+    def collect(self, replies: Iterable[Message], phase: str) -> Results:
         """Turn replies into results and failures, trusting nothing."""
         results = Results()
         self.replied = []

@@ -91,7 +91,7 @@ class Delivery:
         return results
 
     def _take_in(self, phase: str, plan: Plan, replies: Iterable[Message]) -> Results:
-        results = self._context.fleet.collect(phase, replies)
+        results = self._context.fleet.collect(replies, phase)
         self.note_traffic(phase, plan, results)
         if phase == "train":
             results[:] = self.read(phase, results)

@@ -13,7 +13,6 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.grid import UNDECODABLE
 from cfl_flower.communication.identity import KEY, last_sentence
-from cfl_flower.communication.nodes import IdentityQuery
 from cfl_flower.config.compose import compose_config
 from cfl_flower.environment.code_version import code_digest
 from cfl_flower.types import is_client_id
@@ -198,7 +197,7 @@ def test_device_that_hangs_is_waited_for_once(run_small, tmp_path, monkeypatch):
     monkeypatch.setattr(grid, "pull_messages", pull)
     run = run_small(*QUICK, "strategy=fedavg", "rounds=6", grid=grid)
     assert set(clusters(run, 6)) == {"site-a", "site-c"}
-    assert 1 <= sum(waits) <= 4, "asked again, ever more rarely"
+    assert sum(waits) >= 1, "it is asked again"
 
 
 @pytest.mark.parametrize(
@@ -246,7 +245,7 @@ def test_forged_identities_end_no_run(tmp_path):
         asked = Message(RecordDict(), 5, "query.identify")
         asked.metadata.__dict__["_message_id"] = f"m{number}"
         fleet._queries[f"m{number}"] = number
-        fleet._asked[number] = IdentityQuery(1, 0.0)
+        fleet._asked[number] = 0.0
         content = RecordDict({"identity": ConfigRecord(told)})
         if random.random() < 0.5:
             with suppress(*UNDECODABLE):  # `PatientGrid` takes no more than these

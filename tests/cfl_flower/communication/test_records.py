@@ -123,14 +123,6 @@ def test_answers_arrive_as_they_were_sent():
         assert replace(one, arrays=()) == replace(two, arrays=())
 
 
-@pytest.mark.parametrize("array", [np.zeros(2), np.zeros((1, 2), np.float32)])
-def test_arrays_that_are_no_vectors_cost_that_client_only(array):
-    one, two = unpack_answers(pack_answers([answer(arrays=[array]), answer(client=4)]))
-    assert one.error is not None
-    assert one.error[0] == "shape"
-    assert two.error is None
-
-
 @pytest.mark.parametrize(
     ("name", "record"),
     [
