@@ -9,66 +9,43 @@ Keeps: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cached_property, partial
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from flwr.client import NumPyClient
-from numpy.random import Generator
-from torch import Tensor
 
 from cfl_flower.client.attacks import spoil_labels, spoil_report
-from cfl_flower.client.context import ClientContext
 from cfl_flower.client.drift_report import ReportRequest, report_drift
 from cfl_flower.client.requests import EvaluateRequest
-from cfl_flower.clustering.representations import label_histogram, log_label_shares
+from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.validation import asks_for_losses
-from cfl_flower.data.worlds.view import View
 from cfl_flower.errors import SavedStateError
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.learning.testing import Outcomes, evaluate, sample_losses
+from cfl_flower.learning.testing import evaluate, sample_losses
 from cfl_flower.learning.training import train
-from cfl_flower.models import FlatModel
-from cfl_flower.seeding import generator
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import OUTCOMES, START_LOSS, START_RMS, FloatArray, Scalar, Vector
-
-Config: TypeAlias = dict[str, Any]
-"""A task's config, from the server."""
-
-Metrics: TypeAlias = dict[str, Scalar]
-
-Reply: TypeAlias = tuple[list[Vector], int, Metrics]
-"""Arrays, the number of samples, and metrics: what Flower's `fit` returns."""
-
-Evaluated: TypeAlias = tuple[float, int, Metrics]
-"""The loss, the number of tested samples, and metrics: what `evaluate` returns."""
-
-Tested: TypeAlias = tuple[float, int]
-"""The mean cross-entropy and the number of correct answers."""
-
-Test: TypeAlias = Callable[..., Tested]
-"""Tests on a view. Where measures are asked for, it is given ``note``, too, which takes
-scores and labels (`learning.testing.Note`)."""
-
+from cfl_flower.types import START_LOSS, START_RMS, FloatArray, Vector
+from clients.tested import (
+    Config,
+    Evaluated,
+    Metrics,
+    Reply,
+    Samples,
+    TestedClient,
+)
 
 CLAIMS = {
     "reports_loss": {"fit"},
-    "fine_tunes": {"evaluate", "make_test"},
-    "tests_received": {"evaluate", "make_test", "served", "report"},
+    "fine_tunes": {"evaluate", "test", "make_test"},
+    "tests_received": {"evaluate", "test", "make_test", "served", "report"},
 }
 """The claims of a client, each with its methods: a subclass that overrides one of them
 has to make the claim itself."""
 
-Samples: TypeAlias = tuple[Tensor, Tensor]
-"""Inputs, (n, ...), and labels, (n,)."""
 
-
-class ClusteredClient(NumPyClient):
+class ClusteredClient(TestedClient):
     """A client for one task."""
 
     reports_loss: ClassVar[bool] = True
@@ -98,43 +75,6 @@ class ClusteredClient(NumPyClient):
         for claim, methods in CLAIMS.items():
             if own & methods and claim not in own:
                 setattr(cls, claim, False)
-
-    def __init__(self, context: ClientContext) -> None:
-        self.context = context
-
-    @cached_property
-    def local(self) -> LocalTraining:
-        """The local optimiser's settings, with the learning rate of this round."""
-        context = self.context
-        local: LocalTraining = context.settings.local
-        return local.in_round(context.round, context.stream.rounds)
-
-    def rng(self, purpose: str, server_round: int | None = None) -> Generator:
-        """Return this client's generator for a purpose in a round, or in the task's."""
-        context = self.context
-        now = context.round if server_round is None else server_round
-        return generator(context.seed, purpose, now, context.client)
-
-    def load(self, model: Vector) -> FlatModel:
-        """Load a model into the network."""
-        return self.context.model.load(model)
-
-    def data(self, server_round: int) -> View:
-        """Return this client's data of a round."""
-        return self.context.view(server_round)
-
-    def samples(self, server_round: int) -> Samples:
-        """Return the training samples and labels; a malicious client falsifies them."""
-        return self.samples_of(self.data(server_round))
-
-    def samples_of(self, view: View) -> Samples:
-        """Return the training samples and labels of a view; see `samples`."""
-        x, y = view.train()
-        attack = self.context.attack
-        classes = self.context.stream.classes
-        if attack:
-            y = torch.from_numpy(spoil_labels(attack, y.cpu().numpy(), classes)).to(y)
-        return x, y
 
     def fingerprint(self, server_round: int) -> np.ndarray:
         """Return 8 bytes that identify a round's training samples and their labels.
@@ -335,88 +275,8 @@ class ClusteredClient(NumPyClient):
             report = {**report, "empty": True}
         if not request.test:
             return 0.0, 0, report
-        own = self.data(self.tested_round(request))
-        view = own.everything() if own.whole else own
-        count = len(view.test_indices)
-        if count == 0:
-            return 0.0, 0, report
-        # Before the test: what a device trains to use a model is its work.
-        test = self.make_test(parameters)
-        found: Metrics = {}
-        with self.context.model.uncounted():
-            if request.outcomes:
-                outcomes = Outcomes(request.outcomes)
-                loss, correct = test(view, note=outcomes.note)
-                found[OUTCOMES] = outcomes.to_bytes()
-            else:
-                loss, correct = test(view)
-            found["correct"] = correct
-            if own.whole and len(own.test_indices):
-                found["own_correct"] = test(own)[1]
-                found["own_tested"] = len(own.test_indices)
-            if len(own.held_out):
-                found["validation_correct"] = test(own.validation())[1]
-                found["validation_tested"] = len(own.held_out)
+        loss, count, found = self.test(parameters, request)
         return loss, count, {**found, **report}
-
-    def tested_round(self, request: EvaluateRequest) -> int:
-        """Return the round whose data a test is on."""
-        return self.context.upcoming if request.ahead else self.context.round
-
-    def make_test(self, parameters: list[Vector]) -> Test:
-        """Return a function that tests this client's predictions on a view.
-
-        Parameters
-        ----------
-        parameters : list of Vector
-            What `evaluate` received.
-
-        Returns
-        -------
-        callable
-            From a view to the mean loss and the number of correct answers.
-        """
-        served = self.fine_tuned(self.served(parameters))
-        return self.tester(served)
-
-    def tester(self, model: Vector) -> Test:
-        """Return a function that tests a model, by the client's label shares if set."""
-        shift = self.label_shift()
-        return partial(self.context.evaluator.evaluate, model, shift=shift)
-
-    def label_shift(self) -> FloatArray | None:
-        """Return what a test adds to all logits, (L,), None for nothing.
-
-        It is that of the training samples of the round, by `log_label_shares`.
-        """
-        context = self.context
-        if not context.settings.label_shares:
-            return None
-        classes = context.stream.classes
-        labels = spoil_labels(context.attack, self.data(context.round).labels, classes)
-        return log_label_shares(labels, classes)
-
-    def fine_tuned(self, model: Vector) -> Vector:
-        """Return a model after the epochs before a test, if any; nothing is saved."""
-        context = self.context
-        if not context.settings.fine_tuning:
-            return model
-        loaded = self.load(model)
-        local = self.fine_tuning_of(self.local)
-        samples = self.samples(context.round)
-        train(loaded, *samples, local, self.rng("fine-tuning"))
-        return loaded.to_vector()
-
-    def fine_tuning_of(self, local: LocalTraining) -> LocalTraining:
-        """Return an optimiser's settings with fine-tuning's epochs and rate."""
-        settings = self.context.settings
-        epochs = settings.fine_tuning
-        rate = settings.fine_tuning_rate
-        return replace(local, steps=None, epochs=epochs, learning_rate=rate)
-
-    def served(self, parameters: list[Vector]) -> Vector:
-        """Return the model that this client uses for its own predictions."""
-        return parameters[0]
 
     def report(
         self, config: Config, server_round: int, parameters: Sequence[Vector] = ()
@@ -443,10 +303,8 @@ class ClusteredClient(NumPyClient):
         samples = len(self.data(server_round).labels)
         if request is None or (samples == 0 and request.held):
             return {}
-        representation = self.represent(config, server_round)
-        return report_drift(
-            self.context, request, representation, samples, self.changed
-        )
+        seen = self.represent(config, server_round)
+        return report_drift(self.context, request, seen, samples, self.changed)
 
     def represent(self, config: Config, server_round: int) -> Vector:
         """Return the label histogram to report; a malicious client falsifies it."""
@@ -454,10 +312,8 @@ class ClusteredClient(NumPyClient):
         labels = self.data(server_round).labels
         classes = context.stream.classes
         attack = context.attack
-        if not attack:
-            return label_histogram(labels, classes)
-        spoilt = label_histogram(spoil_labels(attack, labels, classes), classes)
-        return spoil_report(attack, spoilt, context.seed, context.client)
+        honest = label_histogram(spoil_labels(attack, labels, classes), classes)
+        return spoil_report(attack, honest, context.seed, context.client)
 
     def changed(self, last: Vector, now: Vector, tolerance: float) -> bool:
         """Return whether a histogram changed by more than is tolerated, in L1."""
