@@ -1,21 +1,25 @@
-"""A method without rounds as a Flower strategy, and what its file begins with."""
+"""A method without rounds: its steps, and what its file begins with."""
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
+import numpy as np
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as StrategyResult
 
+from cfl_flower.engine.declarations import Supports
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.engine.uploads import Uploads
 from cfl_flower.engine.uploads_state import (
     AsynchronousSettings,
     AsynchronousState,
     Exchange,
-    UploadMethod,
 )
+from cfl_flower.types import Json, Plan, Result, Task, Vector
 
 __all__ = [
     "AsynchronousSettings",
@@ -26,9 +30,13 @@ __all__ = [
 """What the file of an asynchronous method begins with."""
 
 
-class AsynchronousStrategy(UploadMethod, ClusteredStrategy):
-    """A method without rounds as a Flower strategy."""
+class AsynchronousStrategy(ClusteredStrategy):
+    """A method without rounds: what a paper decides of every upload."""
 
+    Settings = AsynchronousSettings
+    State = AsynchronousState
+    exchange: ClassVar[Exchange] = Exchange()
+    supports = Supports(server_optimizer=False, selection=False)
     engine: Uploads
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -46,3 +54,43 @@ class AsynchronousStrategy(UploadMethod, ClusteredStrategy):
         """Take in uploads until as many are in as the rounds have participants."""
         self.engine.start(num_rounds, timeout)
         return StrategyResult()
+
+    @abstractmethod
+    def reply(self, row: int, result: Result) -> list[Vector]:
+        """Take in an upload; return what its client receives.
+
+        Raises `InvalidResultError` before anything is changed.
+        """
+
+    def personal(self, row: int, sent: list[Vector]) -> Vector:
+        """Return the model that a client predicts with, of what it received."""
+        return sent[0]
+
+    def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
+        """Return what is noted of an upload that was taken in."""
+        return {}
+
+    def describe_round(self, noted: Sequence[Mapping[str, Json]]) -> None:
+        """Note what the uploads of a round say together."""
+
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
+        """Take newcomers in; the engine sends them their first models."""
+        self.state.join(newcomers, np.zeros(len(newcomers), np.int64))
+
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
+        """Let every simulated client test the model that it holds.
+
+        Real devices test theirs when they upload next.
+        """
+        state = self.state
+        if not (test and self.engine.fleet.simulated):
+            return Plan([])
+        # The data that were trained on for the last upload, or of this round.
+        own = np.full_like(state.cycles, server_round)
+        if self.settings.stream == "cycles":
+            own = np.maximum(state.cycles - 1, 1)
+        tasks = [
+            Task(client, (row,), round=int(own[row]))
+            for row, client in enumerate(state.clients)
+        ]
+        return Plan(tasks, state.served)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from cfl_flower.building import locate
-from cfl_flower.engine.declarations import Method
 from cfl_flower.engine.stages import STAGES
 from cfl_flower.engine.stages.stage import Rule
 from cfl_flower.errors import NoConceptsError
@@ -16,7 +15,7 @@ from cfl_flower.run_config import RunConfig
 from cfl_flower.settings import located, require
 
 
-def check_method(method: type[Method], config: RunConfig) -> None:
+def check_method(method: type[Any], config: RunConfig) -> None:
     """Raise `ConfigError` for settings that a method, or a stage, does not go with."""
     _require(method_rules(method, config))
     _require(group_rules(config))
@@ -38,7 +37,7 @@ def _require(rules: Iterator[Rule]) -> None:
         require(rule.holds, rule.field, rule.value, rule.allowed)
 
 
-def method_rules(method: type[Method], config: RunConfig) -> Iterator[Rule]:
+def method_rules(method: type[Any], config: RunConfig) -> Iterator[Rule]:
     """Yield what a method requires of the server optimiser and the selection."""
     optimizer = config.server_optimizer
     selection = config.selection

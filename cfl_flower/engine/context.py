@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.data.worlds.timeline import Timeline
-from cfl_flower.engine.declarations import Method
 from cfl_flower.engine.simulated_devices import VirtualClock
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.record import RoundRecord
@@ -17,7 +18,7 @@ class RoundContext:
 
     def __init__(
         self,
-        method: Method,
+        method: Any,
         config: RunConfig,
         fleet: Fleet,
         timeline: Timeline | None,

@@ -1,21 +1,17 @@
-"""A method: what it says of itself, its steps, and the check of its plans."""
+"""What a method says of itself, and the check of its plans."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
 
 import numpy as np
 
-from cfl_flower.communication.results import Results
-from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import (
     ClientId,
     FloatArray,
     IntArray,
     Plan,
-    Result,
     Task,
 )
 
@@ -78,80 +74,6 @@ class Description:
     class_clusters: tuple[Sequence[ClientId], IntArray] | None = None
     """m clients and their cluster in each class, (m, L), -1 without samples of it; of a
     method whose clusters are not of whole clients."""
-
-
-class Method:
-    """A method: nine steps that papers decide, each of them FedAvg's until overridden.
-
-    `engine.method.ClusteredStrategy` makes it a Flower strategy. The engine knows this
-    class only, so that its parts need not know the one which they are carried by.
-    """
-
-    Settings: ClassVar[type[StrategySettings]] = StrategySettings
-    State: ClassVar[type[ClusteredState]] = ClusteredState
-    published: ClassVar[Published] = Published()
-    supports: ClassVar[Supports] = Supports()
-    discloses: ClassVar[Disclosure | None] = None
-    """What leaves the clients; None if nobody has said, which `privacy=` refuses."""
-    run: Any
-    """What it may use of its run: `engine.services.RunServices`."""
-    settings: Any
-    state: Any
-
-    def initial_state(self) -> Any:
-        """Return the state before any client is known: one initial model."""
-        return self.State([], no_clusters(), [self.run.initial_model()])
-
-    def hello(self, clients: Sequence[ClientId]) -> Plan:
-        """Return what clients are asked before they are known: their sizes."""
-        return Plan([Task(client) for client in clients])
-
-    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
-        """Take newcomers into the state, all into cluster 0."""
-        self.state.join(newcomers, np.zeros(len(newcomers), np.int64))
-
-    def read_result(self, phase: str, result: Result) -> Result:
-        """Return a result with its report parsed, if this method has one.
-
-        Raises `InvalidResultError` if it must not enter the state.
-        """
-        return result
-
-    def plan_train(self, server_round: int) -> Plan:
-        """Sample participants; each trains its cluster's model."""
-        return cluster_plan(self.state, self.run.participants.choose(server_round))
-
-    def absorb_train(self, server_round: int, results: Results) -> None:
-        """Average each cluster's results; a cluster without any keeps its model."""
-        rows = self.state.rows(result.client for result in results)
-        self.run.average_clusters(self.state.clusters[rows], results)
-
-    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
-        """Let every client test the model it is served."""
-        state = self.state
-        if not test:
-            return Plan([])
-        pairs = zip(state.clients, state.clusters.tolist(), strict=True)
-        return Plan([Task(client, (k,)) for client, k in pairs], state.models)
-
-    def absorb_evaluate(self, server_round: int, results: Results) -> None:
-        """Take in what clients report about their data of the next round."""
-
-    def describe(self) -> Description:
-        """Return what is known of the clusters now."""
-        return Description()
-
-
-def cluster_plan(
-    state: ClusteredState, rows: Iterable[int], clusters: IntArray | None = None
-) -> Plan:
-    """Return a plan in which some clients train the model of their cluster.
-
-    ``clusters`` are others than the state's, shape (n,).
-    """
-    trained = state.clusters if clusters is None else clusters
-    tasks = [Task(state.clients[row], (int(trained[row]),)) for row in rows]
-    return Plan(tasks, state.models, {}, reply=(len(state.models[0]),))
 
 
 def check_plan(plan: object, step: str, known: Collection[ClientId] | None) -> Plan:

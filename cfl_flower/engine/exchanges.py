@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from cfl_flower.engine.turns import Costs
 from cfl_flower.engine.uploads_state import (
     AsynchronousSettings,
     AsynchronousState,
-    UploadMethod,
 )
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.privacy.clipping import FEWEST, shortened, update_length
@@ -25,9 +25,7 @@ from cfl_flower.types import ClientId, Failure, Json, Plan, Result, Task, Vector
 class Exchanges:
     """Gives clients their tasks, and lets the method take in what comes of them."""
 
-    def __init__(
-        self, method: UploadMethod, context: RoundContext, delivery: Delivery
-    ) -> None:
+    def __init__(self, method: Any, context: RoundContext, delivery: Delivery) -> None:
         self._method = method
         self._context = context
         self._delivery = delivery
@@ -92,7 +90,8 @@ class Exchanges:
             raise InvalidResultError("stamp", f"stamp={stamp!r}, not {sent}")
         for name in ("before", "after"):
             check_test(result.metrics, name)
-        return self._method.read_result("train", result)
+        read: Result = self._method.read_result("train", result)
+        return read
 
     def take(self, answer: Result | Failure) -> bool:
         """Take in an upload and reply to it; return whether it was valid."""

@@ -1,4 +1,4 @@
-"""A method as a Flower strategy, and what its file begins with.
+"""A method: the steps that a paper decides, and what its file begins with.
 
 A method speaks of clients, clusters and models only: who joins which cluster, who
 trains what, what the results change. It is a Flower strategy, and hands Flower's verbs
@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any, ClassVar
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from cfl_flower.communication.fleet import Fleet
+from cfl_flower.communication.results import Results
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.declarations import (
     Description,
     Disclosure,
-    Method,
     Published,
     Supports,
-    cluster_plan,
 )
 from cfl_flower.engine.rounds import Rounds
 from cfl_flower.engine.services import RunServices
@@ -30,7 +31,7 @@ from cfl_flower.errors import InvalidResultError
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
-from cfl_flower.types import Plan, Result
+from cfl_flower.types import ClientId, IntArray, Plan, Result, Task
 
 __all__ = [
     "ClusteredState",
@@ -48,10 +49,22 @@ __all__ = [
 """What the file of a method begins with."""
 
 
-class ClusteredStrategy(Method, Strategy):
-    """Per-cluster FedAvg, open at every step where methods differ."""
+class ClusteredStrategy(Strategy):
+    """A method: nine steps that papers decide, each FedAvg's per cluster by default.
 
+    The engine calls them, and knows nothing of a method but these.
+    """
+
+    Settings: ClassVar[type[StrategySettings]] = StrategySettings
+    State: ClassVar[type[ClusteredState]] = ClusteredState
+    published: ClassVar[Published] = Published()
+    supports: ClassVar[Supports] = Supports()
+    discloses: ClassVar[Disclosure | None] = None
+    """What leaves the clients; None if nobody has said, which `privacy=` refuses."""
     run: RunServices
+    """What it may use of its run."""
+    settings: Any
+    state: Any
 
     def __init__(
         self,
@@ -66,6 +79,51 @@ class ClusteredStrategy(Method, Strategy):
         self.run = self.engine.services
         self.settings = config.strategy
         self.state = self.initial_state()
+
+    # The steps of a method -----------------------------------------------------------
+
+    def initial_state(self) -> Any:
+        """Return the state before any client is known: one initial model."""
+        return self.State([], no_clusters(), [self.run.initial_model()])
+
+    def hello(self, clients: Sequence[ClientId]) -> Plan:
+        """Return what clients are asked before they are known: their sizes."""
+        return Plan([Task(client) for client in clients])
+
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
+        """Take newcomers into the state, all into cluster 0."""
+        self.state.join(newcomers, np.zeros(len(newcomers), np.int64))
+
+    def read_result(self, phase: str, result: Result) -> Result:
+        """Return a result with its report parsed, if this method has one.
+
+        Raises `InvalidResultError` if it must not enter the state.
+        """
+        return result
+
+    def plan_train(self, server_round: int) -> Plan:
+        """Sample participants; each trains its cluster's model."""
+        return cluster_plan(self.state, self.run.participants.choose(server_round))
+
+    def absorb_train(self, server_round: int, results: Results) -> None:
+        """Average each cluster's results; a cluster without any keeps its model."""
+        rows = self.state.rows(result.client for result in results)
+        self.run.average_clusters(self.state.clusters[rows], results)
+
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
+        """Let every client test the model it is served."""
+        state = self.state
+        if not test:
+            return Plan([])
+        pairs = zip(state.clients, state.clusters.tolist(), strict=True)
+        return Plan([Task(client, (k,)) for client, k in pairs], state.models)
+
+    def absorb_evaluate(self, server_round: int, results: Results) -> None:
+        """Take in what clients report about their data of the next round."""
+
+    def describe(self) -> Description:
+        """Return what is known of the clusters now."""
+        return Description()
 
     # Flower's verbs, which the engine carries out -----------------------------------
 
@@ -95,6 +153,18 @@ class ClusteredStrategy(Method, Strategy):
 
     def summary(self) -> None:
         """Print nothing: callbacks do."""
+
+
+def cluster_plan(
+    state: ClusteredState, rows: Iterable[int], clusters: IntArray | None = None
+) -> Plan:
+    """Return a plan in which some clients train the model of their cluster.
+
+    ``clusters`` are others than the state's, shape (n,).
+    """
+    trained = state.clusters if clusters is None else clusters
+    tasks = [Task(state.clients[row], (int(trained[row]),)) for row in rows]
+    return Plan(tasks, state.models, {}, reply=(len(state.models[0]),))
 
 
 def with_all_models(plan: Plan) -> Plan:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -18,7 +18,7 @@ from cfl_flower.communication.partial_sums import portions
 from cfl_flower.communication.results import Results
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.engine.declarations import Method, check_plan
+from cfl_flower.engine.declarations import check_plan
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
 from cfl_flower.engine.round_measures import RoundMeasures
@@ -48,7 +48,7 @@ class Rounds:
 
     def __init__(
         self,
-        method: Method,
+        method: Any,
         config: RunConfig,
         fleet: Fleet,
         timeline: Timeline | None = None,
@@ -138,7 +138,8 @@ class Rounds:
             ahead=self.config.evaluation == "prequential",
         )
         # Step 4: clients test, and say whether their data of the next round changed.
-        plan = self.pass_out("evaluate", self.plan_tests(test), asked.to_config())
+        tests = self.method.plan_evaluate(number, test)
+        plan = self.pass_out("evaluate", tests, asked.to_config())
         return self.delivery.send("evaluate", plan)
 
     def aggregate_evaluate(self, replies: Iterable[Message]) -> MetricRecord | None:
@@ -249,10 +250,6 @@ class Rounds:
             self.method.welcome(self.context.number, newcomers)
 
     # The end of a round --------------------------------------------------------------
-
-    def plan_tests(self, test: bool) -> Plan:
-        """Return the plan of a round's tests."""
-        return self.method.plan_evaluate(self.context.number, test)
 
     def note_tests(self, results: Results) -> list[ClientRow]:
         """Note the tests of a round; return a row for each."""

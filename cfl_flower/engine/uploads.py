@@ -28,14 +28,12 @@ from cfl_flower.engine.turns import Turns
 from cfl_flower.engine.uploads_state import (
     AsynchronousSettings,
     AsynchronousState,
-    UploadMethod,
 )
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.types import (
     ClientId,
     Failure,
-    Plan,
     Result,
     Vector,
 )
@@ -47,7 +45,7 @@ LOOK_AROUND = 10.0
 class Uploads(Rounds):
     """Carries out an asynchronous method: an event loop over uploads."""
 
-    method: UploadMethod
+    method: Any
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -213,15 +211,6 @@ class Uploads(Rounds):
             self.exchanges.hand_out(row, sent)
 
     # Tests ---------------------------------------------------------------------------
-
-    def plan_tests(self, test: bool) -> Plan:
-        """Return the tests of the models that simulated clients hold.
-
-        Real devices test theirs when they upload next.
-        """
-        if not self.fleet.simulated:
-            return Plan([])
-        return super().plan_tests(test)
 
     def note_tests(self, results: Results) -> list[ClientRow]:
         """Note tests; those that came with uploads where there are no others."""

@@ -1,16 +1,14 @@
-"""A method without rounds: its settings, what survives an upload, and its steps."""
+"""A method without rounds: its settings, and what survives an upload."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from cfl_flower.client.upload_policy import UploadPolicy
-from cfl_flower.engine.declarations import Method, Supports
 from cfl_flower.settings import require, settings
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import (
@@ -18,10 +16,7 @@ from cfl_flower.types import (
     Failure,
     FloatArray,
     IntArray,
-    Json,
-    Plan,
     Result,
-    Task,
     Vector,
 )
 
@@ -99,49 +94,3 @@ class Exchange:
     """Clients receive all K models, and upload their shares of them with the model."""
     free: bool = False
     """No bytes are counted: nothing is communicated where this is no simulation."""
-
-
-class UploadMethod(Method):
-    """What a paper decides of every upload."""
-
-    Settings = AsynchronousSettings
-    State = AsynchronousState
-    exchange: ClassVar[Exchange] = Exchange()
-    supports = Supports(server_optimizer=False, selection=False)
-
-    @abstractmethod
-    def reply(self, row: int, result: Result) -> list[Vector]:
-        """Take in an upload; return what its client receives.
-
-        Raises `InvalidResultError` before anything is changed.
-        """
-
-    def personal(self, row: int, sent: list[Vector]) -> Vector:
-        """Return the model that a client predicts with, of what it received."""
-        return sent[0]
-
-    def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
-        """Return what is noted of an upload that was taken in."""
-        return {}
-
-    def describe_round(self, noted: Sequence[Mapping[str, Json]]) -> None:
-        """Note what the uploads of a round say together."""
-
-    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
-        """Take newcomers in; the engine sends them their first models."""
-        self.state.join(newcomers, np.zeros(len(newcomers), np.int64))
-
-    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
-        """Let every simulated client test the model that it holds."""
-        state = self.state
-        if not test:
-            return Plan([])
-        # The data that were trained on for the last upload, or of this round.
-        own = np.full_like(state.cycles, server_round)
-        if self.settings.stream == "cycles":
-            own = np.maximum(state.cycles - 1, 1)
-        tasks = [
-            Task(client, (row,), round=int(own[row]))
-            for row, client in enumerate(state.clients)
-        ]
-        return Plan(tasks, state.served)

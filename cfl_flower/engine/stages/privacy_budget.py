@@ -11,13 +11,13 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from cfl_flower.client.model_privacy import BASES
 from cfl_flower.communication.partial_sums import bases_of
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.declarations import Method
 from cfl_flower.engine.stages.privacy_rules import Costs, privacy_rules
 from cfl_flower.engine.stages.private_means import release_means
 from cfl_flower.engine.stages.stage import Rule, Stage
@@ -76,7 +76,7 @@ class PrivacyBudget(Stage):
         return config.privacy.on
 
     @classmethod
-    def rules(cls, config: RunConfig, method: type[Method]) -> Iterator[Rule]:
+    def rules(cls, config: RunConfig, method: type[Any]) -> Iterator[Rule]:
         """Yield what makes the guarantee true of all that leaves clients."""
         yield from privacy_rules(config, method)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cfl_flower.engine.declarations import Disclosure, Method
+from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.engine.stages.stage import Rule, hiding_rules
 from cfl_flower.models import build_model
 from cfl_flower.privacy.accounting import epsilon_of, require_accountant
@@ -38,7 +38,7 @@ class Costs:
         return cls(model, report, training, training + sent.reports * report)
 
 
-def privacy_rules(config: RunConfig, method: type[Method]) -> Iterator[Rule]:
+def privacy_rules(config: RunConfig, method: type[Any]) -> Iterator[Rule]:
     """Yield what makes the guarantee true of all that leaves clients."""
     sent = method.discloses
     yield from disclosure_rules(config, sent)

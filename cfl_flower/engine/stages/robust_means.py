@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
@@ -22,7 +23,6 @@ from flwr.serverapp.strategy import (
 )
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.declarations import Method
 from cfl_flower.engine.stages.stage import Rule, Stage
 from cfl_flower.engine.uploads_state import AsynchronousState
 from cfl_flower.privacy.clipping import FEWEST, nearest, shortened, update_length
@@ -84,7 +84,7 @@ class RobustMeans(Stage):
     phases = ("query", "train")
 
     @classmethod
-    def rules(cls, config: RunConfig, method: type[Method]) -> Iterator[Rule]:
+    def rules(cls, config: RunConfig, method: type[Any]) -> Iterator[Rule]:
         """Yield that a method takes in single models that are only averaged."""
         rule = config.strategy.robust
         name = f"strategy={config.names['strategy']}"

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.engine.declarations import Method
 from cfl_flower.engine.delivery import Delivery, without_report
 from cfl_flower.engine.participants import Participants
 from cfl_flower.learning.testing import COUNTED
@@ -89,7 +88,7 @@ class Stage:
         return True
 
     @classmethod
-    def rules(cls, config: RunConfig, method: type[Method]) -> Iterator[Rule]:
+    def rules(cls, config: RunConfig, method: type[Any]) -> Iterator[Rule]:
         """Yield what the stage requires of other settings, and of a method."""
         yield from ()
 
@@ -161,7 +160,7 @@ class AbsentClients(Stage):
         return config.devices.come_and_go and simulated
 
     @classmethod
-    def rules(cls, config: RunConfig, method: type[Method]) -> Iterator[Rule]:
+    def rules(cls, config: RunConfig, method: type[Any]) -> Iterator[Rule]:
         """Yield that somebody is chosen of those who are there."""
         yield Rule(
             method.supports.selection,
