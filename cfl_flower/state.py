@@ -84,6 +84,10 @@ class StrategySettings:
         rule = f"false: {self.client} cannot adjust what it tests"
         require(ok, "strategy.label_shares", self.label_shares, rule)
 
+    def weight(self, result: Result) -> float:
+        """Return the weight of a result in a mean."""
+        return float(result.num_examples) if self.weighting == "samples" else 1.0
+
     def check_run(self, clients: int) -> None:
         """Raise `ConfigError` for settings that do not fit the number of clients."""
 

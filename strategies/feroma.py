@@ -102,7 +102,7 @@ class Feroma(ProfileStrategy):
         rows = state.rows(result.client for result in results)
         state.models = [result.arrays[0] for result in results]
         state.sources = state.profiles[rows]
-        state.weights = np.array([self.run.weight(result) for result in results])
+        state.weights = np.array([self.settings.weight(result) for result in results])
         state.landmarks = self.label_free(state.sources)
         self.serve_nearest()
 

@@ -120,16 +120,7 @@ class TaskRunner:
     # What a device does otherwise ----------------------------------------------------
 
     def pack(self, answers: list[Answer], sums: PartialSums) -> RecordDict:
-        """Pack what leaves: answers, with what is left of them beside sums, and these.
-
-        A bug raises in every client: of each kind there is one traceback.
-        """
-        kinds = set[str]()
-        for answer in answers:
-            if answer.trace and answer.trace.kind in kinds:
-                answer.trace = None
-            elif answer.trace:
-                kinds.add(answer.trace.kind)
+        """Pack what leaves: what is left of answers beside sums, and these."""
         return pack_answers(answers, sums)
 
     def failed(

@@ -104,6 +104,10 @@ class NodeRegistry:
         """Return the node of a device, None if it never connected."""
         return self._hosts.get(client)
 
+    def reachable(self, clients: Iterable[ClientId]) -> list[ClientId]:
+        """Return those of some clients that are there: in a simulation, all."""
+        return [c for c in clients if self.simulated or self.host(c) is not None]
+
     @property
     def keys(self) -> dict[ClientId, bytes]:
         """The public keys of the devices that report the one they announced first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from cfl_flower.building import locate
@@ -17,12 +18,12 @@ from cfl_flower.settings import located, require
 
 def check_method(method: type[Any], config: RunConfig) -> None:
     """Raise `ConfigError` for settings that a method, or a stage, does not go with."""
-    _require(method_rules(method, config))
-    _require(group_rules(config))
+    for rule in chain(method_rules(method, config), group_rules(config)):
+        require(*rule)
     check_training(config)
-    for stage in STAGES:
-        if stage.applies(config):
-            _require(stage.rules(config, method))
+    applied = [stage for stage in STAGES if stage.applies(config)]
+    for rule in chain.from_iterable(each.rules(config, method) for each in applied):
+        require(*rule)
     if not (method.supports.one_concept or config.timeline.has_concepts):
         names = config.names
         raise NoConceptsError(
@@ -30,11 +31,6 @@ def check_method(method: type[Any], config: RunConfig) -> None:
             f"several true concepts: with partition={names['partition']} and drift="
             f"{names['drift']} there is one, and the oracle would be fedavg"
         )
-
-
-def _require(rules: Iterator[Rule]) -> None:
-    for rule in rules:
-        require(rule.holds, rule.field, rule.value, rule.allowed)
 
 
 def method_rules(method: type[Any], config: RunConfig) -> Iterator[Rule]:

@@ -18,7 +18,7 @@ from cfl_flower.engine.context import RoundContext
 from cfl_flower.environment.machine import return_free_memory
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.privacy.clipping import FEWEST
-from cfl_flower.types import REPORT, ClientId, Plan, Result
+from cfl_flower.types import REPORT, Plan, Result
 
 Reader: TypeAlias = Callable[[Result], Result]
 """Returns a result with its report, or raises `InvalidResultError`."""
@@ -163,11 +163,6 @@ class Delivery:
         # Stages above find sums, as they planned.
         self._context.sent = replace(self._context.sent, sum_spec=spec)
         return results.with_results(self.read("train", results, add))
-
-    def reached(self, clients: Iterable[ClientId]) -> set[ClientId]:
-        """Return those of some clients to whom a message can be sent."""
-        fleet = self._context.fleet
-        return {c for c in clients if fleet.simulated or fleet.host(c) is not None}
 
     def note_traffic(self, phase: str, plan: Plan, results: Results) -> None:
         """Note failures, bytes, computing and time, as if each client were a device.

@@ -50,9 +50,9 @@ __all__ = [
 
 
 class ClusteredStrategy(Strategy):
-    """A method: nine steps that papers decide, each FedAvg's per cluster by default.
+    """Per-cluster FedAvg, open at every step where methods differ.
 
-    The engine calls them, and knows nothing of a method but these.
+    The engine calls these nine steps, and knows nothing else of a method.
     """
 
     Settings: ClassVar[type[StrategySettings]] = StrategySettings

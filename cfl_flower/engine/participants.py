@@ -85,8 +85,4 @@ class Participants:
 
     def present(self) -> list[ClientId]:
         """Return the clients that are there: in a simulation, all."""
-        clients = self._context.state.clients
-        fleet = self._context.fleet
-        if fleet.simulated:
-            return clients
-        return [each for each in clients if fleet.host(each) is not None]
+        return self._context.fleet.reachable(self._context.state.clients)

@@ -99,15 +99,11 @@ class RunServices:
         """The number of the network's trainable weights, without running statistics."""
         return len(self.network.weights)
 
-    def weight(self, result: Result) -> float:
-        """Return the weight of a result in a mean, as configured."""
-        by_samples = self._context.config.strategy.weighting == "samples"
-        return float(result.num_examples) if by_samples else 1.0
-
     def average(self, results: Sequence[Result]) -> Vector:
         """Return the mean of the results' first arrays, weighted as configured."""
         arrays = [result.arrays[0] for result in results]
-        return mean_model(arrays, [self.weight(result) for result in results])
+        weights = map(self._context.config.strategy.weight, results)
+        return mean_model(arrays, list(weights))
 
     def step(self, model: Vector, mean: Vector, absent: int = 0) -> Vector:
         """Return the server optimiser's step from a model to its results' mean, (d,).

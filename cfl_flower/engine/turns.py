@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.engine.participants import Participants
 from cfl_flower.engine.uploads_state import AsynchronousState, Exchange
 from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.seeding import generator
@@ -78,9 +77,8 @@ class Costs:
 class Turns:
     """The uploads of each client in a round, and who is to have the next one."""
 
-    def __init__(self, context: RoundContext, participants: Participants) -> None:
+    def __init__(self, context: RoundContext) -> None:
         self._context = context
-        self._participants = participants
         self._failures = Counter[ClientId]()
         self._until: dict[ClientId, float] = {}
         self.taken = Counter[ClientId]()
@@ -107,7 +105,8 @@ class Turns:
 
     def hopeless(self) -> bool:
         """Return whether every client that is there fails again and again."""
-        failed = [self._failures[c] >= TRIES for c in self._participants.present()]
+        there = self._context.fleet.reachable(self._context.state.clients)
+        failed = [self._failures[client] >= TRIES for client in there]
         return bool(failed) and all(failed)
 
     def first(self, state: AsynchronousState) -> int:
@@ -128,7 +127,7 @@ class Turns:
             order = order[:left]
         else:
             resting = self.resting()
-            able = set(self._participants.present()) - resting
+            able = set(self._context.fleet.reachable(state.clients)) - resting
             least = min(map(self._full_turns, able), default=0)
             away |= resting
             away |= {each for each in able if self._full_turns(each) > least}

@@ -51,7 +51,7 @@ class Uploads(Rounds):
         super().__init__(*args, **options)
         self.settings: AsynchronousSettings = self.config.strategy
         self._dispatcher = AsyncDispatcher(self.fleet)
-        self._turns = Turns(self.context, self.participants)
+        self._turns = Turns(self.context)
         self.exchanges = Exchanges(self.method, self.context, self.delivery)
         self._since = time.monotonic()
         self._looked = self._since

@@ -314,7 +314,7 @@ class StoCFL(ClusteredStrategy):
             plan = Plan([task], [omega], question, (len(omega),))
             for answer in self.run.ask(server_round, plan):
                 omega = answer.arrays[0]
-                trained.add(omega, self.run.weight(answer))
+                trained.add(omega, self.settings.weight(answer))
         return trained.value() if trained else omega
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:

@@ -141,7 +141,7 @@ class PrivacyBudget(Stage):
             if phase != "evaluate" or (plan.config | task.config).get("representation")
         ]
         if phase != "train":
-            self._asked_now = self.delivery.reached(asked)
+            self._asked_now = set(self.context.fleet.reachable(asked))
             asked = self._asked_now
         if self._asked and (phase == "train" or self._has_reports):
             self._asked.note(phase, self.context.number, asked)

@@ -167,7 +167,7 @@ class RobustMeans(Stage):
         rule = settings.robust
         groups = group_results(plan, results)
         # Who weighs more than the median moves a mean as a longer update does.
-        weights = [self._weight(result) for result in results]
+        weights = [settings.weight(result) for result in results]
         heavy = np.maximum(np.array(weights) / np.median(weights), 1.0).tolist()
         lengths = {
             (place, row): heavy[row]
@@ -200,10 +200,6 @@ class RobustMeans(Stage):
         self._note("clipped", [r.client for r in results if r.client in clipped])
         pairs = zip(results, arrays, strict=True)
         return [replace(result, arrays=own) for result, own in pairs]
-
-    def _weight(self, result: Result) -> float:
-        by_samples = self.config.strategy.weighting == "samples"
-        return float(result.num_examples) if by_samples else 1.0
 
     def _note(self, name: str, clients: list[ClientId]) -> None:
         """Say in the round's record whom a limit changed."""
