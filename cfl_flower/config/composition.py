@@ -173,7 +173,6 @@ def _apply(
         node = OmegaConf.select(run, f"strategy.{key}_settings")
         if node is not None:
             OmegaConf.set_struct(node, False)
-    deleted = {each.key_or_group for each in overrides if each.is_delete()}
     for override in overrides:
         key = override.key_or_group
         try:
@@ -183,12 +182,7 @@ def _apply(
                 # A list for a mapping: the setting's own check says what is allowed.
                 OmegaConf.update(run, key, override.value(), merge=False)
                 continue
-            if override.is_delete():
-                said = f"~{key} deletes nothing that a file names; leave it out"
-            elif key in deleted:
-                said = f"~{key} deletes what {key}= sets; leave one of them out"
-            else:
-                said = _unknown_key(key, error, run, choices)
+            said = _unknown_key(key, error, run, choices)
             raise ConfigError(said) from error
 
 

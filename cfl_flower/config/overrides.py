@@ -132,8 +132,8 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     """Expand Hydra's sweep grammar into one list of overrides per run.
 
     Runs of one explicit output_dir go to folders below it, named by what they sweep.
-    Raises `ConfigError` if an override cannot be read or names no values, a run occurs
-    twice, or two runs would have the same folder.
+    Raises `ConfigError` if an override cannot be read or names no values, or a run
+    occurs twice.
 
     Examples
     --------
@@ -145,23 +145,10 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
         return [list(overrides)]
     last = {item.get_key_element(): item for item in parse(overrides)}
     jobs = list(map(list, product(*map(_one_by_one, last.values()))))
-    keys = ", ".join(sorted(swept))
-    if _has_doubles(jobs):
+    if len(set(map(tuple, jobs))) < len(jobs):
+        keys = ", ".join(sorted(swept))
         raise ConfigError(f"{keys}: the same run occurs twice; name each value once")
-    found = [own_folder(job, swept) for job in jobs]
-    if found[0] != jobs[0] and _has_doubles(
-        [item for item in job if FOLDER in item.partition("=")[0]] for job in found
-    ):
-        raise ConfigError(
-            f"{keys}: two values give one folder, as they differ in punctuation only; "
-            "run them with an output_dir each"
-        )
-    return found
-
-
-def _has_doubles(jobs: Iterable[Sequence[str]]) -> bool:
-    each = list(map(tuple, jobs))
-    return len(set(each)) < len(each)
+    return [own_folder(job, swept) for job in jobs]
 
 
 def own_folder(job: Sequence[str], swept: set[str]) -> list[str]:

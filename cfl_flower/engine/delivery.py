@@ -194,12 +194,6 @@ class Delivery:
         failures = [f for f in record.failures if f.phase == phase]
         reasons = [f"client {f.client}: {f.reason}: {f.detail}" for f in failures]
         remedy = self._context.fleet.remedy
-        if failures and all(f.reason == "count" for f in failures):
-            remedy = (
-                "they have too few samples in this round: see cfl-flower preview, and "
-                "take another partition or drift (with drift=timestamps a longer "
-                "drift.window or fewer drift.periods)"
-            )
         if not all(map(is_bounded, self._context.state.models)):
             remedy = (
                 "what they received is not finite itself, or huge: training diverged, "

@@ -97,7 +97,10 @@ TOGETHER = [
     ("partition=natural", "partition=natural … drift=regroup; use drift=none"),
     ("partition=natural drift=none", "partition=natural … use another partition"),
     ("drift=none drift.rounds=[5]", "drift.rounds=[5] … use [] with drift=none"),
-    ("~drift.rounds drift.rounds=[5]", "~drift.rounds deletes … leave one of them out"),
+    (
+        "~drift.rounds drift.rounds=[5]",
+        "drift.rounds is not a setting of drift=regroup",
+    ),
     ("partition=hybrid", "partition.domains=2 … use 1"),
     ("partition=natural dataset=synthetic clients=101 drift=none", "the 100 owners"),
     ("model=gru", "model=gru … (1, 8, 8) … (tokens, dimensions) … model=mlp"),
