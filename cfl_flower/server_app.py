@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -40,9 +38,6 @@ from cfl_flower.runs.loggers import open_logger
 from cfl_flower.runs.provenance import record_provenance
 
 app = ServerApp()
-
-DIVERGED = 10
-"""Times the loss of guessing; personal models that overfit have a few times as much."""
 
 
 @app.main()
@@ -124,17 +119,15 @@ def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
             directory.write_concepts()
         name = config.names["strategy"]
         traced = fleet.simulated
-        progress = Progress(console, name, config.rounds, verbosity(), traced)
         callbacks: list[Callback] = [
             lambda record, rows, _: directory.append(record, rows),
             Checkpointer(checkpoint, config.system.checkpoint_every, config.rounds),
-            progress,
+            Progress(console, name, config.rounds, verbosity(), traced),
         ]
-        with progress.open(), open_logger(config, done, warn) as write:
+        with open_logger(config, done, warn) as write:
             callbacks.append(write)
             strategy = strategy_class(config, fleet, timeline, callbacks)
             strategy.engine.run(state, done)
-        warn_of_divergence(config, strategy.run.record.loss, warn)
         data = stream.fingerprint() if stream else None
         directory.write_summary(data)
         if verbosity() is not Verbosity.QUIET:
@@ -150,22 +143,6 @@ def say_data(config: RunConfig, stream: Stream, console: Console) -> None:
         say(config.dataset.described)
     for note in stream.notes():
         say(note, style="yellow")
-
-
-def warn_of_divergence(
-    config: RunConfig, loss: float | None, warn: Callable[[str], None]
-) -> None:
-    """Warn if the last tests' mean loss is far above that of guessing, ln(classes).
-
-    With privacy it may be the noise, which no learning rate removes.
-    """
-    guessing = math.log(config.dataset.classes)
-    if loss is not None and loss > DIVERGED * guessing and not config.privacy.on:
-        rate = config.strategy.local.learning_rate
-        warn(
-            f"training diverged: the loss is {loss:.1f}, and that of guessing "
-            f"{guessing:.1f}; take a smaller strategy.local.learning_rate than {rate:g}"
-        )
 
 
 def open_stream(config: RunConfig) -> Stream:

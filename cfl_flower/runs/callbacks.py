@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from cfl_flower.errors import printable
 from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.runs.console import Course, Verbosity, show_courses
+from cfl_flower.runs.console import Course, Verbosity
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Trace
@@ -48,7 +46,7 @@ class Checkpointer:
 
 @dataclass
 class Progress:
-    """Prints a line per round; on a terminal, unless verbose, one block of all."""
+    """Prints a line per round."""
 
     console: Console
     strategy: str
@@ -63,17 +61,6 @@ class Progress:
         phases = ("query", "train", "evaluate") if self.traced else ()
         self._told = {(phase, "raised") for phase in phases}
         self._course = Course(self.strategy, self.rounds)
-        self._block: Live | None = None
-
-    @contextmanager
-    def open(self) -> Iterator[None]:
-        """Let the rounds of the body change one block, if there is a terminal."""
-        if self.verbosity is not Verbosity.NORMAL or not self.console.is_terminal:
-            yield
-            return
-        block = show_courses([self._course])
-        with Live(block, console=self.console, auto_refresh=False) as self._block:
-            yield
 
     def __call__(self, record: RoundRecord, rows: Rows, state: ClusteredState) -> None:
         """Show the round."""
@@ -86,9 +73,6 @@ class Progress:
                 where = f"round {record.round}, {each.phase}, client {each.client}"
                 self._print(f"{where}: {each.reason}: {each.detail}", "yellow")
             self._told.add(kind)
-        if self._block is not None:
-            self._block.update(show_courses([self._course]), refresh=True)
-            return
         self._print(self.line(record))
 
     def _print(self, line: str, style: str = "") -> None:

@@ -16,8 +16,6 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
-import numpy as np
-
 from cfl_flower.data.reading.files import intact
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback, Rows
@@ -63,7 +61,7 @@ class NoLogger(Logger):
 
 @settings("logger")
 class TensorBoard(Logger):
-    """Writes numbers, and a histogram of clients' accuracies, for TensorBoard.
+    """Writes numbers for TensorBoard.
 
     On resume, events of rounds after the ``done`` ones are dropped.
     """
@@ -82,9 +80,6 @@ class TensorBoard(Logger):
             def write(record: RoundRecord, rows: Rows, state: ClusteredState) -> None:
                 for key, value in numbers(record).items():
                     writer.add_scalar(key, value, record.round)
-                if rows:
-                    spread = np.array([each.accuracy for each in rows])
-                    writer.add_histogram("client accuracy", spread, record.round)
                 writer.flush()
 
             yield write

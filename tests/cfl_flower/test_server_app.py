@@ -144,17 +144,6 @@ def test_clients_without_samples_are_counted_by_run_and_preview(
         assert not clients or said in words
 
 
-@pytest.mark.parametrize(("rate", "diverges"), [(0.1, False), (300, True)])
-def test_a_run_that_diverged_says_so(
-    rate: float, diverges: bool, tmp_path: Path
-) -> None:
-    asked = f"{SMALL} strategy=fedavg strategy.local.learning_rate={rate}"
-    (config,) = compose_sweep(f"{asked} output_dir={tmp_path}")
-    text = io.StringIO()
-    execute(InProcessGrid(), config, Console(file=text, width=200))
-    assert ("training diverged: the loss is" in text.getvalue()) is diverges
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
