@@ -110,7 +110,7 @@ class Opened:
             Evaluator(resources.model, {}),
             settings["strategy"],
             ClientState(resources.state_root, client),
-            resources.copy_initial,
+            resources.initial.copy,
         )
         device = resources.client_class(context)
         assert isinstance(device, ClusteredClient)

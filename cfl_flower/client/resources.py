@@ -41,10 +41,6 @@ class WorkerResources:
     client_class: Callable[[ClientContext], Client]
     malicious: frozenset[int]
 
-    def copy_initial(self) -> Vector:
-        """Return the run's common initial model."""
-        return self.initial.copy()
-
     @property
     def members(self) -> list[WorkerResources]:
         """The same for each client of a cohort, with a network of its own.

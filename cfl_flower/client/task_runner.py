@@ -127,13 +127,17 @@ class TaskRunner:
         self, client: ClientId, server_round: int, error: BaseException
     ) -> Answer:
         """Return the answer of a client that raised; let it end a strict run."""
-        if self.settings["faults"].strict:
-            leave_strict_run(
-                self.settings["engine"], self.batch.phase, server_round, client, error
+        settings = self.settings
+        if settings["faults"].strict and settings["engine"] == "inprocess":
+            # So that debuggers stop there; elsewhere the server ends the run.
+            error.add_note(
+                f"{ERROR_MARK}client {client} raised this in round {server_round}, "
+                f"{self.batch.phase}; faults.strict=true ends the run at the first "
+                "failure"
             )
-        answer = Answer(client, error=("raised", text_of(error)))
-        answer.trace = trace_of(error)
-        return answer
+            raise RaisedInStrictRunError from error
+        told = "raised", text_of(error)
+        return Answer(client, error=told, trace=trace_of(error))
 
     # The client's call ---------------------------------------------------------------
 
@@ -214,7 +218,7 @@ class TaskRunner:
             evaluator=self._evaluator,
             settings=settings["strategy"],
             state=ClientState(self._state_root, client, keep_from, alone=alone),
-            initial=resources.copy_initial,
+            initial=resources.initial.copy,
             attack=settings["faults"].attack if malicious else "",
         )
         if node is not None and node.data_dir:
@@ -296,18 +300,3 @@ def trace_of(error: BaseException) -> Trace:
     last = traceback.extract_tb(error.__traceback__)[-1]
     kind = f"{type(error).__name__} at {last.filename}, line {last.lineno}"
     return Trace(kind, "".join(traceback.format_exception(error)))
-
-
-def leave_strict_run(
-    engine: str, phase: str, server_round: int, client: ClientId, error: BaseException
-) -> None:
-    """Let a client's exception end a strict run in process, so that debuggers stop.
-
-    Elsewhere the server ends the run.
-    """
-    if engine == "inprocess":
-        error.add_note(
-            f"{ERROR_MARK}client {client} raised this in round {server_round}, "
-            f"{phase}; faults.strict=true ends the run at the first failure"
-        )
-        raise RaisedInStrictRunError from error

@@ -260,14 +260,10 @@ class Checkpoint:
         """Return whether there is a checkpoint."""
         return self._header.exists()
 
-    def check_format(self) -> None:
-        """Raise the `ConfigError` of a checkpoint in another format."""
-        self._read_header()
-
     def check_state(self, state_class: type[State]) -> None:
         """Raise the `ConfigError` of a state of other versions, without its arrays."""
         nothing = np.zeros(0, np.uint8)
-        self._unpack(self._read_header(), defaultdict(lambda: nothing), state_class)
+        self._unpack(self.read_header(), defaultdict(lambda: nothing), state_class)
 
     def load(self, state_class: type[State]) -> tuple[int, State]:
         """Return the round and the state of the checkpoint.
@@ -275,7 +271,7 @@ class Checkpoint:
         Raises `CheckpointError` if it is damaged, or of a run with other settings, and
         `ConfigError` if another version of this project wrote it.
         """
-        header = self._read_header()
+        header = self.read_header()
         arrays = self._read_arrays(header)
         for key, old, new in effective_differences(header["config"], self.resolved):
             raise self._refusal(f"is of another run: {key} was {old}, is {new}")
@@ -311,7 +307,8 @@ class Checkpoint:
             small = {name: array.copy() for name, array in load(data).items()}
             return small | _read_large(self.folder, header["large"])
 
-    def _read_header(self) -> dict[str, Json]:
+    def read_header(self) -> dict[str, Json]:
+        """Read what names all else, or raise the `ConfigError` of another format."""
         with self._whole():
             header: dict[str, Json] = json.loads(self._header.read_text())
             if header.get("format", 1) != FORMAT:

@@ -76,11 +76,6 @@ class RunDirectory:
 
     def __enter__(self) -> Self:
         """Take the lock and write the configuration."""
-        with told_if_full(self.path):
-            self._enter()
-        return self
-
-    def _enter(self) -> None:
         try:
             self._lock.acquire()
         except Timeout as error:
@@ -92,6 +87,11 @@ class RunDirectory:
         except CflError:
             self._lock.release()
             raise
+        with told_if_full(self.path):
+            self._begin()
+        return self
+
+    def _begin(self) -> None:
         remove_leftovers(self.path)
         # Before the settings: those of another run never go with this one's token.
         name = self.path / ".token"
@@ -244,7 +244,7 @@ def refuse_other_run(config: RunConfig) -> None:
     resumed = config.resume and checkpoint.exists()
     if resumed:
         # First: another version's settings differ, too.
-        checkpoint.check_format()
+        checkpoint.read_header()
     refuse_other_settings(config)
     if resumed:
         method = locate(config.resolved["strategy"]["_target_"])
