@@ -14,14 +14,16 @@ from flwr.app import Error, Message
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine import turns as module
+from cfl_flower.engine.simulated_devices import Device, Devices
 from cfl_flower.engine.turns import STAMP_BYTES, Turns
 from cfl_flower.engine.uploads import Uploads
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.runs.checkpoint import pack
 from cfl_flower.server_app import open_stream
+from cfl_flower.settings import settings
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import Failure, Result, Vector
+from cfl_flower.types import ClientId, Failure, Result, Vector
 from clients.base import Config, Reply
 from clients.families.asynchronous import AsynchronousClient
 from clients.fedsoft import FedSoftClient
@@ -242,11 +244,15 @@ def own_client(method: str, name: str) -> list[str]:
     return [f"strategy={method}", f"strategy.client={__name__}.{prefix}{name}"]
 
 
-# Of all devices that of client 5 is by far the fastest.
-FAST = "client,computation,communication\n" + "".join(
-    f"{client},{0.01 if client == 5 else 40},{1e9 if client == 5 else 5000}\n"
-    for client in range(12)
-)
+@settings("devices")
+class OneFast(Devices):
+    """Of all devices that of client 5 is by far the fastest."""
+
+    def draw(self, seed: int, client: ClientId) -> Device:
+        return Device(0.01, 1e9) if client == 5 else Device(40, 5000)
+
+
+FAST = f"devices._target_={__name__}.OneFast"
 METHODS = ["ccfl", "fedasync", "fedbuff", "fedsoft", "local_async"]
 FAILING = [(method, "Empty") for method in METHODS] + [
     ("fedasync", name) for name in ("NotANumber", "OtherStamp", "Raising")
@@ -255,11 +261,9 @@ FAILING = [(method, "Empty") for method in METHODS] + [
 
 @pytest.mark.parametrize(("method", "name"), FAILING)
 def test_a_simulated_client_that_fails_costs_only_its_own_result(
-    method: str, name: str, run_small: Runner, tmp_path: Path
+    method: str, name: str, run_small: Runner
 ) -> None:
-    (tmp_path / "devices.csv").write_text(FAST)
-    devices = f"devices.path={tmp_path / 'devices.csv'}"
-    run = run_small(*own_client(method, name), devices, "drift.rounds=[]")
+    run = run_small(*own_client(method, name), FAST, "drift.rounds=[]")
     assert {each["client"] for each in run.failures} == {5}
     for row in run.rounds:
         failed = [each for each in row["failures"] if each["phase"] == "train"]
@@ -335,10 +339,8 @@ def test_a_simulation_ends_when_all_clients_fail_again_and_again(
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_client_that_is_done_at_once_has_a_few_turns_in_a_round(
-    method: str, run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, run_small: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "devices.csv").write_text(FAST)
-    devices = f"devices.path={tmp_path / 'devices.csv'}"
     turns, now = list[Counter[Any]](), list[float]()
     close = Uploads._test_all
 
@@ -348,7 +350,7 @@ def test_a_client_that_is_done_at_once_has_a_few_turns_in_a_round(
         close(engine, timeout)
 
     monkeypatch.setattr(Uploads, "_test_all", watched)
-    run_small(*own_client(method, "Lying"), devices, "clients=12", "participants=12")
+    run_small(*own_client(method, "Lying"), FAST, "clients=12", "participants=12")
     assert [each[5] for each in turns] == [5] * 4
     assert now == sorted(now)
 
