@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from cfl_flower.client.requests import Request
 from cfl_flower.types import Vector
-from clients.base import ClusteredClient, Config, Reply
+from clients.base import ClusteredClient
+from clients.tested import Config, Reply
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cfl_flower.types import Vector
-from clients.base import ClusteredClient, Config, Reply
+from clients.base import ClusteredClient
+from clients.tested import Config, Reply
 
 
 class BilevelClient(ClusteredClient):

@@ -7,8 +7,8 @@ extractor. Keeps: nothing.
 from __future__ import annotations
 
 from cfl_flower.types import Vector
-from clients.base import Config, Reply, Test
 from clients.families.decoupled import DecoupledClient
+from clients.tested import Config, Reply, Test
 
 
 class FedBABUClient(DecoupledClient):

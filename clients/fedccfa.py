@@ -29,8 +29,8 @@ from cfl_flower.learning.decoupling import (
 )
 from cfl_flower.learning.gradients import Loss
 from cfl_flower.types import IntArray, Vector
-from clients.base import Config, Reply
 from clients.families.decoupled import DecoupledClient
+from clients.tested import Config, Reply
 
 
 class FedCCFAClient(DecoupledClient):

@@ -23,8 +23,9 @@ import torch
 from cfl_flower.client.requests import Request
 from cfl_flower.data.worlds.view import View
 from cfl_flower.types import Vector
-from clients.base import ClusteredClient, Config, Metrics, Reply, Samples
+from clients.base import ClusteredClient
 from clients.families.choosing import ChoiceRequest
+from clients.tested import Config, Metrics, Reply, Samples
 
 NEW = -1
 """Number that a client reports when it started a new model."""

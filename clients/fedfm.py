@@ -17,7 +17,8 @@ from cfl_flower.learning.decoupling import (
     represent,
 )
 from cfl_flower.types import Vector
-from clients.base import ClusteredClient, Config, Reply
+from clients.base import ClusteredClient
+from clients.tested import Config, Reply
 
 
 class FedFMClient(ClusteredClient):

@@ -18,8 +18,8 @@ from cfl_flower.learning.decoupling import (
     represent,
 )
 from cfl_flower.types import IntArray, Vector
-from clients.base import Config, Metrics, Reply
 from clients.families.decoupled import DecoupledClient
+from clients.tested import Config, Metrics, Reply
 
 
 def statistics(z: Tensor, y: Tensor, counts: IntArray) -> tuple[float, Vector]:

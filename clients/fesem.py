@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from cfl_flower.clustering.similarity import nearest_model
 from cfl_flower.types import Vector
-from clients.base import Config, Reply
 from clients.families.choosing import ChoosingClient, KeepRequest
+from clients.tested import Config, Reply
 
 
 class FeSEMClient(ChoosingClient):

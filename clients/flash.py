@@ -13,7 +13,8 @@ import torch
 from cfl_flower.learning.testing import evaluate
 from cfl_flower.learning.training import train
 from cfl_flower.types import Vector
-from clients.base import ClusteredClient, Config, Reply
+from clients.base import ClusteredClient
+from clients.tested import Config, Reply
 
 
 class FlashClient(ClusteredClient):

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from cfl_flower.client.requests import EvaluateRequest, Request
 from cfl_flower.clustering.similarity import nearest_group, sketch
 from cfl_flower.types import Vector
-from clients.base import Config, Metrics, Reply
 from clients.families.choosing import ChoosingClient
+from clients.tested import Config, Metrics, Reply
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cfl_flower.types import Vector
-from clients.base import Config, Reply
 from clients.families.choosing import ChoosingClient
+from clients.tested import Config, Reply
 
 
 class IFCAClient(ChoosingClient):

@@ -12,7 +12,8 @@ import numpy as np
 
 from cfl_flower.client.requests import BudgetRequest
 from cfl_flower.types import Vector
-from clients.base import ClusteredClient, Config, Reply
+from clients.base import ClusteredClient
+from clients.tested import Config, Reply
 
 
 class LocalClient(ClusteredClient):

@@ -13,7 +13,8 @@ from cfl_flower.learning.optimizer import clip_gradient
 from cfl_flower.learning.testing import switch_mode
 from cfl_flower.learning.training import batches, least_batch
 from cfl_flower.types import Vector
-from clients.base import ClusteredClient, Config, Reply
+from clients.base import ClusteredClient
+from clients.tested import Config, Reply
 
 
 class PFedMeClient(ClusteredClient):

@@ -26,7 +26,8 @@ from cfl_flower.clustering.profiles import (
 from cfl_flower.learning.testing import BLOCK, evaluate, switch_mode
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, Vector
-from clients.base import ClusteredClient, Config, Evaluated, Metrics, Reply, Samples
+from clients.base import ClusteredClient
+from clients.tested import Config, Evaluated, Metrics, Reply, Samples
 
 FITS = "fits"
 """Key of a task's config, and of the answer: how many of its training samples the
@@ -79,8 +80,10 @@ class ProfileClient(ClusteredClient):
             found = found | self.describe(profiler, request)
         asked = EvaluateRequest.of(config)
         if request.unlabelled and asked.test:
-            samples = self.data(self.tested_round(asked)).test()
-            with self.context.model.uncounted():
+            context = self.context
+            now = context.upcoming if asked.ahead else context.round
+            samples = self.data(now).test()
+            with context.model.uncounted():
                 found = found | self.test_unlabelled(samples, parameters)
         return loss, count, found
 

@@ -11,7 +11,8 @@ import torch
 
 from cfl_flower.learning.training import least_batch
 from cfl_flower.types import FloatArray, Vector
-from clients.base import ClusteredClient, Config, Reply
+from clients.base import ClusteredClient
+from clients.tested import Config, Reply
 
 
 def control_change(

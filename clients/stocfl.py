@@ -23,8 +23,8 @@ from cfl_flower.learning.testing import predictions
 from cfl_flower.learning.training import train
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Vector
-from clients.base import Config, Metrics, Reply
 from clients.ditto import BilevelClient
+from clients.tested import Config, Metrics, Reply
 
 
 @dataclass(frozen=True)

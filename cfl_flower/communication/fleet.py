@@ -10,27 +10,36 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from cfl_flower.communication.identity import FirstKeys, last_sentence
 from cfl_flower.communication.nodes import NodeRegistry
-from cfl_flower.communication.outstanding import Outstanding, PendingMessage
-from cfl_flower.communication.partial_sums import versions_of_node
+from cfl_flower.communication.outstanding import PendingMessage
+from cfl_flower.communication.partial_sums import (
+    add_result,
+    open_sums,
+    remaining_reply,
+    versions_of_node,
+)
 from cfl_flower.communication.records import (
     HEADER_BYTES,
     check_reply,
     encode_models,
     pack_tasks,
+    unpack_answers,
 )
-from cfl_flower.communication.replies import Refused, read_answers
 from cfl_flower.communication.results import LIMB_BYTES, Results
+from cfl_flower.communication.validation import validate
 from cfl_flower.errors import ClientFailedError, InvalidResultError, WorkerLostError
 from cfl_flower.models import initial_vector
 from cfl_flower.run_config import RunConfig
 from cfl_flower.types import (
+    Answer,
     ClientId,
     Failure,
     Plan,
@@ -42,6 +51,9 @@ from cfl_flower.types import (
 log = logging.getLogger(__name__)
 
 RESUME = "finished rounds are saved; go on with the same command and resume=true"
+
+Refused: TypeAlias = dict[ClientId, tuple[InvalidResultError, Trace | None]]
+"""Why clients have no valid result, with the traceback that came with it."""
 
 
 class Fleet(NodeRegistry):
@@ -65,6 +77,8 @@ class Fleet(NodeRegistry):
         masked = config.privacy.secure_sums
         keys = FirstKeys(Path(config.output_dir), token) if masked else None
         super().__init__(grid, config.clients, patience, keys)
+        self.outstanding = self.grid.outstanding
+        """What has been sent and not been answered."""
         self._on_trace = on_trace
         self._strict = config.faults.strict
         self._settings = json.dumps({**config.resolved, "run": token})
@@ -77,11 +91,6 @@ class Fleet(NodeRegistry):
     def summing_nodes(self) -> int:
         """How many nodes add up the results of their virtual clients."""
         return len(self._nodes) if self.simulated else 0
-
-    @property
-    def outstanding(self) -> Outstanding:
-        """What has been sent and not been answered."""
-        return self.grid.outstanding
 
     def messages(
         self, phase: str, server_round: int, plan: Plan, node: int | None = None
@@ -141,8 +150,10 @@ class Fleet(NodeRegistry):
             if reply is None or reply.has_error():
                 raise InvalidResultError("node", self._why_no_answer(pending, reply))
             if not self.simulated:
-                reply_to = self._token, pending.phase, pending.round
-                check_reply(reply.content, *reply_to, self._longest(pending))
+                each = LIMB_BYTES if pending.summed else 4
+                most = HEADER_BYTES + each * sum(pending.plan.reply) + 8 * self._floats
+                named = self._token, pending.phase, pending.round
+                check_reply(reply.content, *named, most)
             found, refused = read_answers(pending, reply.content, self.simulated)
             # All of it is read; who sent the messages holds them longer, and a record
             # of Flower's refers to itself.
@@ -161,11 +172,6 @@ class Fleet(NodeRegistry):
                 self._on_trace(client, pending.phase, pending.round, trace)
             found.failures.append(self.fail(client, pending.phase, reason))
         results.add(found)
-
-    def _longest(self, pending: PendingMessage) -> int:
-        """Return the bytes that a device's reply may take."""
-        each = LIMB_BYTES if pending.summed else 4
-        return HEADER_BYTES + each * sum(pending.plan.reply) + 8 * self._floats
 
     def _why_no_answer(self, pending: PendingMessage, reply: Message | None) -> str:
         if reply is not None:
@@ -194,3 +200,42 @@ class Fleet(NodeRegistry):
                 f"{error.detail}; faults.strict=true ends the run at the first failure"
             )
         return failure
+
+
+def read_answers(
+    pending: PendingMessage, content: RecordDict, simulated: bool
+) -> tuple[Results, Refused]:
+    """Return the valid results among a node's answers, and why others are none.
+
+    Raises `InvalidResultError` if the reply as a whole makes no sense.
+    """
+    plan = pending.plan
+    listed = unpack_answers(content)
+    answers = {answer.client: answer for answer in listed}
+    if not answers.keys() <= set(pending.clients) or len(answers) < len(listed):
+        found = [answer.client for answer in listed]
+        detail = f"answers of {found}, not of {pending.clients}"
+        raise InvalidResultError("foreign", detail)
+    results = Results()
+    results.sums, shares = open_sums(content, pending, answers, simulated)
+    refused: Refused = {}
+    for task in pending.tasks:
+        client = task.client
+        silent = Answer(client, error=("missing", "the client sent nothing"))
+        answer = answers.get(client, silent)
+        try:
+            lengths = remaining_reply(task, plan, pending.summed)
+            result = validate(answer, pending.phase, lengths, plan.config)
+            if plan.sum_spec is not None:
+                add_result(results.sums, task, result, plan.sum_spec)
+                result = replace(result, arrays=[])
+            results.append(result)
+        except InvalidResultError as error:
+            # Of a device a traceback is a text like any other, and it sends none.
+            refused[client] = error, answer.trace if simulated else None
+    # A device's sum is of its one result: without that, its group goes on alone.
+    if refused and not simulated:
+        results.sums = {}
+    elif plan.sum_spec is not None and plan.sum_spec.masked:
+        results.shares = {each.client: shares for each in results}
+    return results, refused

@@ -21,7 +21,8 @@ from cfl_flower.client.requests import UploadRequest
 from cfl_flower.client.time_limit import without_limit
 from cfl_flower.client.upload_policy import touched
 from cfl_flower.types import IntArray, Vector
-from clients.base import ClusteredClient, Config, Metrics, Reply
+from clients.base import ClusteredClient
+from clients.tested import Config, Metrics, Reply
 
 
 class AsynchronousClient(ClusteredClient):

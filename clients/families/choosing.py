@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from cfl_flower.client.requests import EvaluateRequest, Request
 from cfl_flower.clustering.representations import label_counts
 from cfl_flower.types import Vector
-from clients.base import ClusteredClient, Config, Metrics, Reply
+from clients.base import ClusteredClient
+from clients.tested import Config, Metrics, Reply
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import Split
 from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
-from clients.base import ClusteredClient, Config, Evaluated, Reply, Samples, Test
+from clients.base import ClusteredClient
+from clients.tested import Config, Evaluated, Reply, Samples, Test
 
 
 class DecoupledClient(ClusteredClient):

@@ -8,8 +8,8 @@ import pytest
 
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.types import Vector
-from clients.base import Reply
 from clients.feddrift import NEW, FedDriftClient
+from clients.tested import Reply
 from strategies.feddrift import FedDriftSettings
 from tests.clients.conftest import MakeContext
 

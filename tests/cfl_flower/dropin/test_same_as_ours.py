@@ -41,8 +41,8 @@ from cfl_flower.mods import (
 from cfl_flower.seeding import generator
 from cfl_flower.server_app import open_stream
 from cfl_flower.types import Vector
-from clients.base import Samples
 from clients.feddrift import Choice, FedDriftClient
+from clients.tested import Samples
 from simulations.engines.inprocess import InProcessGrid
 from strategies.stocfl import StoCFLSettings
 from tests.conftest import SMALL, Runner

@@ -24,9 +24,9 @@ from cfl_flower.server_app import open_stream
 from cfl_flower.settings import settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Failure, Result, Vector
-from clients.base import Config, Reply
 from clients.families.asynchronous import AsynchronousClient
 from clients.fedsoft import FedSoftClient
+from clients.tested import Config, Reply
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fedasync import FedAsync
 from tests.conftest import Runner, open_method

@@ -10,8 +10,8 @@ from cfl_flower.engine.delivery import reported_length
 from cfl_flower.engine.stages.stage import MOST, REGAINED
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result, Vector
-from clients.base import Config
 from clients.fielding import FieldingClient
+from clients.tested import Config
 from tests.conftest import Runner
 
 LIAR = 2
