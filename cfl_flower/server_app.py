@@ -82,14 +82,9 @@ def execute_all(grid: Grid, configs: list[RunConfig], console: Console) -> None:
 def execute(grid: Grid, config: RunConfig, console: Console) -> None:
     """Run one configuration on a grid, or go on with it from its checkpoint."""
     keep_free_memory()
-    with rare_collections():
-        _carry_out(grid, config, console)
-
-
-def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
     # Flower's loop logs several lines per round; the progress line says it in one.
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    with RunDirectory(config) as directory:
+    with rare_collections(), RunDirectory(config) as directory:
         warn = partial(console.print, style="yellow", soft_wrap=True, markup=False)
         whole = config.faults.strict or verbosity() is Verbosity.VERBOSE
         failures = FailureLog(Path(config.output_dir), warn, whole)

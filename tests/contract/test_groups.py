@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from cfl_flower.config.compose import compose_config
-from cfl_flower.config.warnings import find_warnings
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError
 from cfl_flower.server_app import open_stream
@@ -167,10 +166,3 @@ def test_rates_and_draws_are_the_same_on_any_nodes_and_when_resumed(method, run_
     with pytest.raises(_KilledError):
         run_small(*options, grid=InProcessGrid([{}], _killing_app(7)))
     assert run_small(*options, "resume=true").numbers == whole.numbers
-
-
-def test_a_warmup_that_does_not_end_is_told():
-    long = compose_config(["strategy.local.warmup=3", "rounds=3", "drift=none"])
-    assert any("strategy.local.warmup=3" in each for each in find_warnings(long))
-    short = compose_config(["strategy.local.warmup=2", "rounds=3", "drift=none"])
-    assert not find_warnings(short)
