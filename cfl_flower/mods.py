@@ -156,8 +156,8 @@ def _report(
     now: Vector, count: int, asked: dict[str, Any], context: Context
 ) -> dict[str, Any]:
     """Return a report unless the server holds it, or the change is tolerated."""
-    request = ReportRequest.from_config(asked)
-    if request is None or (count == 0 and request.held is not None):
+    request = ReportRequest.of(asked)
+    if request is None or (count == 0 and request.held):
         return {}
     if representations.digest(now) == request.held:
         return {}

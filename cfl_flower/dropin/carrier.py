@@ -332,7 +332,7 @@ class Carrier:
         kind = self.terms.settings.representation.name
         plan = Plan(tasks, [], ReportRequest(kind).to_config())
         replies = self.grid.send_and_receive(self.messages("query", 1, plan))
-        results = self.collect("query", replies)
+        results = self.collect(replies, "query")
         reports = [r.metrics.get(REPORT) for r in results if r.client in self.reporting]
         lengths = [len(each) // 4 for each in reports if isinstance(each, bytes)]
         # What most say: one that lies must not make all others wrong. Without any
