@@ -91,7 +91,7 @@ def _reports(kind: str, describe: Describe) -> Mod:
             return call_next(message, context)
         content = message.content
         del content[ASK]
-        if HELD not in asked:
+        if not asked.get(HELD):
             # Who joins receives the app's initial arrays with the first question.
             (context.state[FIRST],) = content.array_records.values()
         reply = Message(RecordDict(), reply_to=message)
