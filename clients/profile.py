@@ -82,9 +82,8 @@ class ProfileClient(ClusteredClient):
         if request.unlabelled and asked.test:
             context = self.context
             now = context.upcoming if asked.ahead else context.round
-            samples = self.data(now).test()
             with context.model.uncounted():
-                found = found | self.test_unlabelled(samples, parameters)
+                found = found | self.test_unlabelled(self.data(now).test(), parameters)
         return loss, count, found
 
     def describe(self, profiler: Vector, request: ProfileRequest) -> Metrics:
