@@ -10,9 +10,14 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from cfl_flower.client.resources import open_resources
-from cfl_flower.client.task_runner import unpack
+from cfl_flower.client.task_runner import TaskRunner, unpack
 from cfl_flower.clustering.representations import digest, label_histogram
-from cfl_flower.communication.records import encode_models, pack_tasks, unpack_answers
+from cfl_flower.communication.records import (
+    TaskBatch,
+    encode_models,
+    pack_tasks,
+    unpack_answers,
+)
 from cfl_flower.config.compose import compose_config
 from cfl_flower.environment.code_version import code_digest
 from cfl_flower.errors import ConfigError
@@ -93,8 +98,10 @@ def test_equal_settings_share_resources_that_nobody_can_spoil(
     resources = open_resources(one)
     assert open_resources(json.dumps(json.loads(one))) is resources
     assert open_resources(other) is not resources
-    resources.copy_initial().fill(0)
-    assert np.array_equal(resources.copy_initial(), start(config))
+    runner = TaskRunner(resources, TaskBatch("train", 1, one, Plan([]), {}, {}, set()))
+    initial = runner.make_context(Task(0), resources).initial
+    initial().fill(0)
+    assert np.array_equal(initial(), start(config))
 
 
 def test_task_that_raises_costs_only_its_own_answer(compose: Composer) -> None:
