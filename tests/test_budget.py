@@ -19,20 +19,20 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_057,
+    "cfl_flower": 1_042,
     "cfl_flower/analysis": 902,
-    "cfl_flower/client": 1_044,
+    "cfl_flower/client": 1_010,
     "cfl_flower/clustering": 419,
-    "cfl_flower/communication": 1_342,
-    "cfl_flower/config": 686,
+    "cfl_flower/communication": 1_268,
+    "cfl_flower/config": 611,
     "cfl_flower/data": 3_133,
     "cfl_flower/dropin": 618,
-    "cfl_flower/engine": 2_005,
+    "cfl_flower/engine": 1_958,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_302,
     "cfl_flower/models": 760,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_203,
+    "cfl_flower/runs": 1_169,
     "cfl_flower/secure": 658,
     "clients": 1_216,
     "simulations": 4_295,
@@ -40,11 +40,11 @@ BUDGET: dict[str, int] = {
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
-LONGEST_FILE = 462
+LONGEST_FILE = 432
 LONGEST_FUNCTION = 60
 LONG_FILES = 50
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 58
+SINGLE_IMPORTERS = 57
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
