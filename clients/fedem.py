@@ -57,11 +57,12 @@ class FedEMClient(ClusteredClient):
         if len(y) == 0:
             return parameters, 0, {}
         shares = self.weigh(parameters, self.own(before=context.round), (x, y))
+        components = parameters[: len(shares)]
         # M-step: pi_m is the mean of q_m over the samples.
         context.state.save(context.round, {"mixture": shares.mean(1).cpu().numpy()})
         loss = partial(weighted_cross_entropy, smoothing=self.local.label_smoothing)
         trained = []
-        for number, (start, share) in enumerate(zip(parameters, shares, strict=True)):
+        for number, (start, share) in enumerate(zip(components, shares, strict=True)):
             model, _ = self.train_from(
                 start,
                 samples=(x, torch.column_stack([y, share]).float()),
@@ -69,15 +70,26 @@ class FedEMClient(ClusteredClient):
                 loss=loss,
             )
             trained.append(model)
-        return trained, len(y), {}
+        return [*trained, *self.summaries(shares, y)], len(y), {}
+
+    def summaries(self, shares: Tensor, labels: Tensor) -> list[Vector]:
+        """Return what is sent beside the components: nothing."""
+        return []
 
     def weigh(
-        self, models: Sequence[Vector], mixture: Tensor, samples: Samples
+        self, parameters: Sequence[Vector], mixture: Tensor, samples: Samples
     ) -> Tensor:
-        """Return the responsibilities of all models for some samples, (M, n)."""
+        """Return the responsibilities of all components for some samples, (M, n)."""
+        return responsibilities(self.component_losses(parameters, samples), mixture)
+
+    def component_losses(
+        self, parameters: Sequence[Vector], samples: Samples
+    ) -> Tensor:
+        """Return the loss of each component on each sample, (M, n)."""
         network = self.context.model
+        models = parameters[: self.context.settings.components]
         losses = [sample_losses(network.load(model), *samples) for model in models]
-        return responsibilities(torch.stack(losses).double(), mixture)
+        return torch.stack(losses).double()
 
     def own(self, before: int) -> Tensor:
         """Return this client's mixture as of before a round, (M,); even at first."""
@@ -100,7 +112,7 @@ class FedEMClient(ClusteredClient):
         samples = self.samples(context.round)
         if len(samples[1]) and not context.state.load(context.upcoming):
             mixture = self.weigh(parameters, mixture, samples).mean(1)
-        return partial(self.test_mixture, parameters, mixture)
+        return partial(self.test_mixture, parameters[: len(mixture)], mixture)
 
     @torch.no_grad()
     def test_mixture(

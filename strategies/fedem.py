@@ -23,7 +23,7 @@ from cfl_flower.engine.method import (
 )
 from cfl_flower.settings import Count, require, settings
 from cfl_flower.state import StrategySettings, no_clusters
-from cfl_flower.types import Plan, SumSpec
+from cfl_flower.types import Plan, SumSpec, Vector
 
 
 @settings("strategy")
@@ -57,20 +57,27 @@ class FedEM(ClusteredStrategy):
         models = [self.run.initial_model(seed) for seed in seeds]
         return self.State([], no_clusters(), models)
 
+    def sent(self) -> list[Vector]:
+        """Return all that a client needs to train and to test: the components."""
+        return list(self.state.models)
+
     def plan_train(self, server_round: int) -> Plan:
         """Send all components to the participants; what they return is added up."""
-        models = self.state.models
-        plan = self.run.participants.send(server_round, models)
-        spec = SumSpec(tuple(range(len(models))), self.settings.weighting == "samples")
+        sent = self.sent()
+        plan = self.run.participants.send(server_round, sent)
+        spec = SumSpec(tuple(range(len(sent))), self.settings.weighting == "samples")
         return replace(plan, sum_spec=spec)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Make each component the mean of its versions."""
         models = self.state.models
-        for (component, _), total in sorted(results.sums.items()):
+        for component in range(len(models)):
             # The mean of the clients' versions of a component, by samples.
-            models[component] = self.run.step(models[component], total.mean())
+            total = results.sums.get((component, component))
+            if total is not None:
+                models[component] = self.run.step(models[component], total.mean())
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Let every client test its mixture of all components."""
-        return with_all_models(super().plan_evaluate(server_round, test))
+        plan = super().plan_evaluate(server_round, test)
+        return with_all_models(replace(plan, models=self.sent())) if test else plan

@@ -34,9 +34,9 @@ BUDGET: dict[str, int] = {
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_169,
     "cfl_flower/secure": 658,
-    "clients": 1_216,
+    "clients": 1_262,
     "simulations": 4_295,
-    "strategies": 2_840,
+    "strategies": 2_949,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -44,11 +44,11 @@ LONGEST_FILE = 432
 LONGEST_FUNCTION = 60
 LONG_FILES = 50
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 57
+SINGLE_IMPORTERS = 60
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 38_303
+TESTS = 38_456
 """Lines of all tests."""
 
 

@@ -15,6 +15,7 @@ from cfl_flower.models import Mclr, initial_vector
 from cfl_flower.types import FloatArray, Vector
 from clients.apfl import APFLClient, next_alpha
 from clients.fedem import FedEMClient, mix_predictions, responsibilities
+from clients.fedrc import FedRCClient
 from strategies.apfl import APFLSettings
 from strategies.fedem import FedEMSettings
 from tests.clients.conftest import MakeContext
@@ -157,6 +158,29 @@ def test_fedem_by_the_equations(stream, make_context):
     before = context.state.load(2)["mixture"]
     start = FedEMClient(context).starting_model(MODELS)
     assert start is MODELS[int(before.argmax())]
+
+
+def test_fedrc_divides_by_the_label_shares_of_components(stream, make_context):
+    x, y = stream.view(2, 1).train()
+    context = fedem(make_context, 1)
+    classes = np.linspace(0.02, 0.18, 10) * np.array([[1.0], [0.0]]) + [[0.0], [0.1]]
+    sent = [*MODELS, classes.astype(np.float32).ravel()]
+    *trained, told = FedRCClient(context).fit(sent, {})[0]
+    right = np.stack([probabilities(m, x)[np.arange(len(y)), y] for m in MODELS])
+    # q is proportional to pi_m p_m(y | x) / C_{y;m}.
+    q = right / classes[:, y]
+    q /= q.sum(0)
+    assert context.state.load(2)["mixture"] == pytest.approx(q.mean(1), abs=1e-6)
+    joint = np.stack([(q * (y.numpy() == k)).mean(1) for k in range(10)], axis=1)
+    assert told.reshape(2, 10) == pytest.approx(joint, abs=1e-6)
+    assert told.sum() == pytest.approx(1)
+    # With even shares it is FedEM.
+    even = [*MODELS, np.full(20, 0.1, np.float32)]
+    plain = FedEMClient(fedem(make_context, 1)).fit(MODELS, {})[0]
+    same = FedRCClient(fedem(make_context, 1)).fit(even, {})[0]
+    for one, other in zip(plain, same[:2], strict=True):
+        assert other == pytest.approx(one, abs=1e-6)
+    assert any((one != other).any() for one, other in zip(plain, trained, strict=True))
 
 
 @pytest.mark.parametrize("trained", [True, False])

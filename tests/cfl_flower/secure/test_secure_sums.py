@@ -40,7 +40,10 @@ RUNS = {
         *("partition.groups=1", "drift=sudden", "drift.rounds=[3]", "rounds=4", *MANY),
     ],
     "scaffold": ["strategy=scaffold"],
-    **{name: [f"strategy={name}"] for name in ("ditto", "pfedme", "apfl", "fedem")},
+    **{
+        name: [f"strategy={name}"]
+        for name in ("ditto", "pfedme", "apfl", "fedem", "fedrc")
+    },
 }
 
 

@@ -1,0 +1,159 @@
+"""PACFL: clusters once, before any training, by the subspaces of clients' samples.
+
+Vahidian et al., "Efficient Distribution Similarity Identification in Clustered
+Federated Learning via Principal Angles Between Client Data Subspaces" (AAAI 2023).
+Each client sends some principal vectors of its samples. The server measures the angles
+between those of any two clients, merges the nearest clients until all clusters are
+farther apart than beta, and each cluster goes on by FedAvg.
+
+Server keeps: the vectors of every client. Leaves the device: the trained model (d
+floats); once, p vectors of the length of a sample for each label (p L z floats).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from cfl_flower.engine.method import ClusteredStrategy
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.settings import Count, settings
+from cfl_flower.state import ClusteredState, StrategySettings
+from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task
+from clients.pacfl import SubspaceRequest
+
+TOLERANCE = 1e-3
+"""Largest difference from 1 of the length of a reported vector."""
+
+
+@settings("strategy")
+class PACFLSettings(StrategySettings):
+    """PACFL's settings."""
+
+    client: str = "clients.pacfl.PACFLClient"
+    vectors: Count = 3
+    """p, principal vectors of the samples of each label."""
+    by_label: bool = True
+    """Vectors of each label's samples, as in the code; or p of all samples together."""
+    angle: Literal["entry", "smallest", "sum"] = "entry"
+    """Distance of two clients: the smallest angle of two of their vectors (the code),
+    the smallest principal angle (eq. 2), or the sum of the angles of vectors in the
+    same place (eq. 3)."""
+    threshold: Annotated[float, Field(gt=0)] = 15.0
+    """beta, the angle in degrees from which clusters are not merged."""
+    linkage: Literal["weighted", "complete", "single"] = "weighted"
+    """Distance of a merged cluster: the mean of both distances (the code), the larger,
+    or the smaller one."""
+
+
+@dataclass
+class PACFLState(ClusteredState):
+    """PACFL's state; z is the length of a sample."""
+
+    subspaces: FloatArray = field(default_factory=lambda: np.zeros((0, 1, 1)))
+    """The principal vectors of each client, shape (n, v, z)."""
+
+
+def angles(subspaces: FloatArray, kind: str) -> FloatArray:
+    """Return the angles, in degrees, between the subspaces of n clients, (n, n).
+
+    ``subspaces`` has v vectors of length 1 for each client, (n, v, z). Missing vectors
+    are zero, and at 90 degrees to all others. The sign of a vector has no meaning.
+
+    Examples
+    --------
+    >>> two = np.array([[[1.0, 0]], [[0.5, 0.75**0.5]]])
+    >>> [round(float(angles(two, kind)[0, 1]), 3) for kind in ("entry", "sum")]
+    [60.0, 60.0]
+    """
+    from scipy.linalg import subspace_angles
+
+    count = len(subspaces)
+    gaps = np.zeros((count, count))
+    for i, one in enumerate(subspaces):
+        for j, other in enumerate(subspaces[:i]):
+            apart = np.arccos(np.minimum(abs(one @ other.T), 1))
+            if kind == "sum":
+                # Eq. 3: tr(arccos(U_i^T U_j)).
+                gap = np.trace(apart)
+            elif kind == "entry" or not (one.any() and other.any()):
+                gap = apart.min()
+            else:
+                # Eq. 2: the smallest principal angle.
+                gap = subspace_angles(one.T, other.T).min()
+            gaps[i, j] = gaps[j, i] = np.degrees(gap)
+    return gaps
+
+
+def merge_clients(gaps: FloatArray, threshold: float, linkage: str) -> IntArray:
+    """Return the cluster of each of n clients, from 0, by their distances, (n, n)."""
+    from scipy.cluster.hierarchy import fcluster
+    from scipy.cluster.hierarchy import linkage as merge
+    from scipy.spatial.distance import squareform
+
+    if len(gaps) < 2:
+        return np.zeros(len(gaps), np.int64)
+    merges = merge(squareform(gaps, checks=False), linkage)
+    # Algorithm 1, HC: merge while the nearest are no farther apart than beta.
+    found = fcluster(merges, threshold, "distance")
+    _, clusters = np.unique(found, return_inverse=True)
+    return clusters.astype(np.int64)
+
+
+class PACFL(ClusteredStrategy):
+    """One clustering by principal angles, then FedAvg in each cluster."""
+
+    Settings = PACFLSettings
+    State = PACFLState
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of a client's vectors, and their length."""
+        dataset = self.run.config.dataset
+        labels = dataset.classes if self.settings.by_label else 1
+        return self.settings.vectors * labels, int(np.prod(dataset.shape))
+
+    def hello(self, clients: Sequence[ClientId]) -> Plan:
+        """Ask newcomers for their principal vectors."""
+        request = SubspaceRequest(self.settings.vectors, self.settings.by_label)
+        tasks = [Task(client) for client in clients]
+        return Plan(tasks, [], request.to_config(), (int(np.prod(self.shape)),))
+
+    def read_result(self, phase: str, result: Result) -> Result:
+        """Read principal vectors, each of which has the length 1 or is missing."""
+        if phase != "query":
+            return result
+        vectors = result.arrays[0].reshape(self.shape).astype(np.float64)
+        lengths = np.linalg.norm(vectors, axis=1)
+        if (np.minimum(lengths, abs(lengths - 1)) > TOLERANCE).any():
+            detail = "principal vectors whose length is not 1"
+            raise InvalidResultError("representation", detail)
+        return replace(result, report=vectors)
+
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
+        """Cluster the first clients; later ones join the clients nearest to them."""
+        state = self.state
+        settings = self.settings
+        known = len(state.clients)
+        told = np.stack([newcomer.report for newcomer in newcomers])
+        before = state.subspaces if known else told[:0]
+        state.subspaces = np.concatenate([before, told])
+        gaps = angles(state.subspaces, settings.angle)
+        groups = merge_clients(gaps, settings.threshold, settings.linkage)
+        if not known:
+            state.models = state.models * (int(groups.max()) + 1)
+            state.join(newcomers, groups)
+            return
+        clusters = np.zeros(len(newcomers), np.int64)
+        for group in np.unique(groups[known:]):
+            # The extended matrix is clustered anew; clients that are known stay.
+            members = state.clusters[groups[:known] == group]
+            if not len(members):
+                state.models = [*state.models, self.run.initial_model()]
+            cluster = np.bincount(members).argmax() if len(members) else -1
+            clusters[groups[known:] == group] = cluster % len(state.models)
+        state.join(newcomers, clusters)
