@@ -53,6 +53,8 @@ def change(monkeypatch: pytest.MonkeyPatch, method: str, how: Change) -> None:
     ("method", "returned", "words"),
     [
         *(("fit", arrays, "no list of arrays") for arrays in (None, 5, np.zeros(650))),
+        ("fit", [np.zeros(650)], "not flat float32 vectors"),
+        ("fit", [np.zeros((1, 650), np.float32)], "not flat float32 vectors"),
         *(("evaluate", loss, "loss=") for loss in ([1.0], None, "low", np.zeros(2))),
     ],
 )
