@@ -24,7 +24,7 @@ def finding(scores: Scores) -> str:
         values = {
             name: {each["seed"]: each[key] for each in row}
             for name, row in scores.items()
-            if name.split()[0] not in BOUNDS
+            if name.partition(" ")[0] not in BOUNDS
         }
         if not values or any(None in each.values() for each in values.values()):
             continue

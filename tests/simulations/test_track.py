@@ -63,7 +63,7 @@ def rows_of(folder: Path) -> dict[str, dict[str, object]]:
 def test_methods_are_tuned_run_and_ranked(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["fedavg", "ifca", "--output", str(folder), "-q"]
+    command = ["fedavg", "ifca", "--streams", "moved", "--output", str(folder), "-q"]
     assert track.main(command) == 0
     shown = capsys.readouterr().out
     assert "Ranks are averages over 1 streams (moved) of the 2 methods" in shown

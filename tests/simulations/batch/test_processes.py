@@ -70,10 +70,6 @@ def test_runs_end_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
 TINY = ["strategy=fedavg", "rounds=1", "clients=6", "participants=3", "drift=none"]
 WAYS = {
     "compare": ["-m", "simulations.compare", "--bare", *TINY, "partition.groups=3"],
-    "reproduce": [
-        *("-m", "simulations.reproduce", "flexcfl_table3", "--scale", "0.003"),
-        *("--rows", "synthetic_mclr", "--methods", "fedavg"),
-    ],
     "a script": ["-c", SCRIPT, *TINY, "partition.groups=3"],
     "run": ["-m", "simulations.run", *TINY, "partition.groups=3", "engine=processes"],
 }
@@ -86,7 +82,7 @@ def test_a_second_checkout_runs_its_own_code(way: str, tmp_path: Path) -> None:
         shutil.copytree(PROJECT / package, second / package)
     with (second / "clients" / "base.py").open("a") as module:
         module.write("print('a client of the second checkout')\n")
-    place = [] if way == "reproduce" else [f"output_dir={tmp_path / 'out'}"]
+    place = [f"output_dir={tmp_path / 'out'}"]
     variables = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, *WAYS[way], *place],
