@@ -169,6 +169,8 @@ class FlatModel:
         self._trained = [(each, each.requires_grad) for each in module.parameters()]
         kept = still or has_own_layers(module)
         self._as_built = self._with_vector(module) if kept else None
+        self._plain = plain_attributes(module)
+        self._still = self._other_buffers()
 
     @cached_property
     def split(self) -> Split:
@@ -226,13 +228,18 @@ class FlatModel:
         """Make all that is not in the vector what it was when the network was built."""
         for parameter, trained in self._trained:
             parameter.requires_grad_(trained)
-        changed = plain_attributes(self.module) != plain_attributes(as_built)
-        if self.observed.remembers or changed:
+        if self.observed.remembers or plain_attributes(self.module) != self._plain:
             self.module = self._with_vector(as_built)
-            return
-        for one, two in zip(self.module.buffers(), as_built.buffers(), strict=True):
-            if one is not two:
-                one.copy_(two)
+            self._still = self._other_buffers()
+        for buffer, value in self._still:
+            buffer.copy_(value)
+
+    def _other_buffers(self) -> list[tuple[Tensor, Tensor]]:
+        """Return the buffers that are not in the vector, and those as built."""
+        if self._as_built is None:
+            return []
+        pairs = zip(self.module.buffers(), self._as_built.buffers(), strict=True)
+        return [(one, two) for one, two in pairs if one is not two]
 
     def _with_vector(self, module: nn.Module) -> nn.Module:
         """Return a copy of a network whose parameters and statistics are the same."""
