@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from cfl_flower.errors import ConfigError
 from cfl_flower.models.own_state import (
     Observed,
-    has_own_layers,
+    own_layers,
     plain_attributes,
     saved_floats,
 )
@@ -167,8 +167,8 @@ class FlatModel:
         for parameter, part in zip(parameters, parts, strict=True):
             parameter.grad = part.view_as(parameter)
         self._trained = [(each, each.requires_grad) for each in module.parameters()]
-        kept = still or has_own_layers(module)
-        self._as_built = self._with_vector(module) if kept else None
+        kept = still or own_layers(module)
+        self._as_built = self._with_vector(module) if kept else module
         self._plain = plain_attributes(module)
         self._still = self._other_buffers()
 
@@ -193,7 +193,7 @@ class FlatModel:
 
     def clone(self) -> FlatModel:
         """Return another model of the same network, with a vector of its own."""
-        module = deepcopy(self._as_built or self.module)
+        module = deepcopy(self._as_built)
         return FlatModel(module, self.vector.device, self.alike, self.observed)
 
     def load(self, vector: Vector) -> FlatModel:
@@ -220,24 +220,21 @@ class FlatModel:
             # One number would be taken for all of them.
             raise ValueError(f"a vector of {found} numbers for a network of {wanted}")
         self.vector.copy_(torch.from_numpy(vector))
-        if self._as_built is not None:
-            self._put_back(self._as_built)
+        self._put_back()
         return self
 
-    def _put_back(self, as_built: nn.Module) -> None:
+    def _put_back(self) -> None:
         """Make all that is not in the vector what it was when the network was built."""
         for parameter, trained in self._trained:
             parameter.requires_grad_(trained)
         if self.observed.remembers or plain_attributes(self.module) != self._plain:
-            self.module = self._with_vector(as_built)
+            self.module = self._with_vector(self._as_built)
             self._still = self._other_buffers()
         for buffer, value in self._still:
             buffer.copy_(value)
 
     def _other_buffers(self) -> list[tuple[Tensor, Tensor]]:
         """Return the buffers that are not in the vector, and those as built."""
-        if self._as_built is None:
-            return []
         pairs = zip(self.module.buffers(), self._as_built.buffers(), strict=True)
         return [(one, two) for one, two in pairs if one is not two]
 

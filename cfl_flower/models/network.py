@@ -308,8 +308,7 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
         model.load(start)
         model.gradient.zero_()
         torch.manual_seed(0)
-        if not model.module.training:
-            model.module.train()
+        model.module.train()
         train_twice(model.module, inputs)
         trained = torch.from_numpy(model.to_vector())
         found.append((model.gradient.clone(), trained, torch.get_rng_state()))

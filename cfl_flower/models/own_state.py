@@ -62,7 +62,7 @@ def needs_observing(module: nn.Module) -> bool:
     layers = list(module.named_modules())
     norms = {name for name, layer in layers if isinstance(layer, _NormBase)}
     floats = {name.rpartition(".")[0] for name in saved_floats(module)}
-    return not floats <= norms or has_own_layers(module)
+    return not floats <= norms or bool(own_layers(module))
 
 
 def example_batch(shape: tuple[int, ...]) -> Tensor:
@@ -129,13 +129,10 @@ def observe(module: nn.Module, shape: tuple[int, ...]) -> Observed:
     return Observed(statistics, frozen, bool(names or frozen or replaced))
 
 
-def has_own_layers(module: nn.Module) -> bool:
-    """Return whether any of a network's layers is of a class of its author's."""
-    return any(map(_is_own, module.modules()))
-
-
-def _is_own(layer: nn.Module) -> bool:
-    return type(layer).__module__.partition(".")[0] not in STATELESS
+def own_layers(module: nn.Module) -> list[nn.Module]:
+    """Return those of a network's layers that are of a class of its author's."""
+    kinds = [(each, type(each).__module__) for each in module.modules()]
+    return [each for each, of in kinds if of.partition(".")[0] not in STATELESS]
 
 
 def plain_attributes(module: nn.Module) -> list[dict[str, Any]]:
@@ -149,7 +146,7 @@ def plain_attributes(module: nn.Module) -> list[dict[str, Any]]:
             for name, value in vars(layer).items()
             if name not in OF_TORCH
         }
-        for layer in filter(_is_own, module.modules())
+        for layer in own_layers(module)
     ]
 
 
