@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from cfl_flower.types import Vector
-from clients.base import Samples
 from clients.fedem import FedEMClient
+from clients.tested import Samples
 
 SMALLEST = 1e-6
 """Least label share by which a likelihood is divided."""

@@ -16,7 +16,8 @@ from torch import Tensor
 from cfl_flower.client.attacks import spoil_report
 from cfl_flower.client.requests import Request
 from cfl_flower.types import FloatArray, Vector
-from clients.base import ClusteredClient, Config, Reply
+from clients.base import ClusteredClient
+from clients.tested import Config, Reply
 
 
 @dataclass(frozen=True)
