@@ -111,7 +111,7 @@ def differing(settings: Sequence[Mapping[str, Json]]) -> list[str]:
     >>> differing([one, {"drift": "rotate", "drift.every": 3, "faults": "none"}])
     ['drift', 'faults.malicious']
     >>> strong = {"guard": "trimmed", "guard.trim": 0.1}
-    >>> differing([{"guard": "none"}, strong])
+    >>> differing([{"guard": "none"}, strong, {"guard": "median"}])
     ['guard']
     >>> differing([{"guard": "none"}, strong, strong | {"guard.trim": 0.2}])
     ['guard', 'guard.trim']
