@@ -24,13 +24,13 @@ BUDGET: dict[str, int] = {
     "cfl_flower/client": 1_010,
     "cfl_flower/clustering": 419,
     "cfl_flower/communication": 1_268,
-    "cfl_flower/config": 611,
+    "cfl_flower/config": 617,
     "cfl_flower/data": 3_133,
-    "cfl_flower/dropin": 618,
+    "cfl_flower/dropin": 620,
     "cfl_flower/engine": 1_958,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_302,
-    "cfl_flower/models": 760,
+    "cfl_flower/models": 836,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_169,
     "cfl_flower/secure": 658,
@@ -44,11 +44,11 @@ LONGEST_FILE = 432
 LONGEST_FUNCTION = 60
 LONG_FILES = 50
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 60
+SINGLE_IMPORTERS = 61
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 38_456
+TESTS = 38_631
 """Lines of all tests."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cfl_flower.data.reading.inferred import InferredDataset
-from cfl_flower.models import has_extractor
+from cfl_flower.models import has_extractor, lacks_statistics
 from cfl_flower.run_config import RunConfig
 
 
@@ -27,6 +27,12 @@ def _warnings(config: RunConfig) -> Iterator[str]:
             f"and that of model={config.names['model']} has no weights: it does less "
             "than in its paper, and than other methods; use model=mlp or a deeper "
             "one"
+        )
+    if lacks_statistics(config.model, shape, classes):
+        yield (
+            f"the network of model={config.names['model']} uses in tests what training "
+            "changes beside its weights, and what is not sent: each test finds it as "
+            "built; register it as a buffer of floats if it is a statistic"
         )
     if isinstance(config.dataset, InferredDataset):
         yield from config.dataset.notes(config.data_dir)

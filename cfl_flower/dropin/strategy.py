@@ -272,7 +272,9 @@ class DropIn(Terms):
 
 def of_clusters(evaluate_fn: EvaluateFunction) -> EvaluateFunction:
     """Return a function of round, cluster and arrays; Flower's knows no cluster."""
-    if "cluster" in inspect.signature(evaluate_fn).parameters:
+    expected = inspect.signature(evaluate_fn).parameters
+    needed = [each for each in expected.values() if each.default is each.empty]
+    if "cluster" in expected or len(needed) == 3:
         return evaluate_fn
     return lambda server_round, _, arrays: evaluate_fn(server_round, arrays)
 

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.models.flat import FlatModel, trainable
+from cfl_flower.models.outside import outside
 from cfl_flower.models.own_state import (
     example_batch,
     needs_observing,
@@ -208,7 +209,8 @@ def check_network(
         # compiler.
         network, other = (build_network(settings, shape, classes, 0) for _ in range(2))
         _require_alike(network, other)
-        _pass(network, x, classes)
+        drawn = _pass(network, x, classes)
+        _require_no_first(type(other).__name__, drawn, _pass(other, x, classes))
         model = build_model(settings, shape, classes, 0)
         _require_float32(network, model)
         _require_equal_steps(model, x)
@@ -220,6 +222,27 @@ def check_network(
             "evaluation mode; let it draw and remember only in training",
         )
     return model
+
+
+def lacks_statistics(
+    settings: ModelSettings, shape: tuple[int, ...], classes: int
+) -> bool:
+    """Return whether tests lack something that training changes.
+
+    That is: its outputs in evaluation mode are others after two steps of training than
+    after a load of the same vector, as before a test.
+    """
+    x = example_batch(shape)
+    with torch.random.fork_rng(devices=[]), one_torch_thread():
+        model = build_model(settings, shape, classes, 0)
+        if not needs_observing(model.module):
+            return False
+        train_twice(model.module, x)
+        with torch.no_grad():
+            trained = model.module.eval()(x)
+            model.load(model.to_vector())
+            tested = model.module.eval()(x)
+    return not same(trained, tested)
 
 
 @contextmanager
@@ -244,13 +267,15 @@ def _require(holds: bool, fault: str) -> None:
         raise ConfigError(f"model: {fault}")
 
 
-def _pass(network: nn.Module, x: Tensor, classes: int) -> None:
-    """Pass two inputs through a network; require outputs, and something to train."""
+def _pass(network: nn.Module, x: Tensor, classes: int) -> Tensor:
+    """Pass two inputs through a network, and return torch's generator after it."""
+    torch.manual_seed(0)
     with torch.no_grad():
         _require_outputs(network, network.eval()(x), classes, "")
     why = "has no trainable parameters; leave requires_grad true for some of them"
     _require(bool(trainable(network)), f"{type(network).__name__} {why}")
     _require_outputs(network, network.train()(x), classes, " in training")
+    return torch.get_rng_state()
 
 
 def _require_outputs(network: nn.Module, found: Any, classes: int, when: str) -> None:
@@ -279,6 +304,16 @@ def _require_alike(one: nn.Module, other: nn.Module) -> None:
     )
 
 
+def _require_no_first(name: str, drawn: Tensor, again: Tensor) -> None:
+    """Require that a second network draws as the first did; generators after that."""
+    _require(
+        torch.equal(drawn, again),
+        f"the first network {name} of a process draws something that later ones find, "
+        "so that each worker would have its own; draw it with torch, in each network, "
+        "into a buffer or parameter",
+    )
+
+
 def _require_float32(network: nn.Module, model: FlatModel) -> None:
     """Require finite float32 numbers of all that travels."""
     before = {**dict(network.named_parameters()), **dict(network.named_buffers())}
@@ -302,6 +337,7 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
     start = model.to_vector()
     found = []
     drawn = []
+    beside = []
     # Between the two, a task with other data.
     for inputs in (x, 1 - x / 2, x):
         before = random.getstate(), str(np.random.get_state())
@@ -312,6 +348,7 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
         train_twice(model.module, inputs)
         trained = torch.from_numpy(model.to_vector())
         found.append((model.gradient.clone(), trained, torch.get_rng_state()))
+        beside.append(outside(model.module))
         drawn.append(before != (random.getstate(), str(np.random.get_state())))
     name = type(model.module).__name__
     # A thread beside this one, such as one of Ray's, may draw during one of them.
@@ -331,4 +368,13 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
         f"{name} trained differently from the same model and seed, so that a client's "
         "result would depend on the client before it; keep what it remembers in "
         "buffers or attributes of its layers, and draw with torch",
+    )
+    # What the first task has filled for good, such as a table, is no trace of a client.
+    first, _, last = beside
+    changed = [key for key in last if first.get(key) != last[key]]
+    _require(
+        not changed,
+        f"{name} changes {', '.join(changed)}, outside of the network, while it is "
+        "trained, which would pass from client to client; keep it in buffers or "
+        "attributes of its layers",
     )

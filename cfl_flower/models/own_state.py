@@ -176,7 +176,7 @@ def _attributes(module: nn.Module) -> dict[str, tuple[bytes | None, list[Tensor]
     tensors = [*module.parameters(), *module.buffers()]
     parts = {id(part): n for n, part in enumerate([*module.modules(), *tensors])}
     return {
-        f"{name}.{key}".lstrip("."): _written(value, parts)
+        f"{name}.{key}".lstrip("."): written(value, parts)
         for name, layer in module.named_modules()
         for key, value in vars(layer).items()
         if key not in OF_TORCH
@@ -199,7 +199,11 @@ class _Writer(pickle.Pickler):
         return number
 
 
-def _written(value: Any, parts: Mapping[int, int]) -> tuple[bytes | None, list[Tensor]]:
+def written(value: Any, parts: Mapping[int, int]) -> tuple[bytes | None, list[Tensor]]:
+    """Return a value as bytes, None for one that has none, and the tensors in it.
+
+    ``parts`` has the number of each part of the network by its id.
+    """
     file = BytesIO()
     writer = _Writer(file, parts)
     try:

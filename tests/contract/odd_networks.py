@@ -351,3 +351,16 @@ class LateName(Late):
 
 BASES = {Warm, Averaged, Late}
 """Networks that are not whole."""
+
+
+class PrunedByCount(Net):
+    """Tests use what training counted in a buffer of whole numbers."""
+
+    def set_up(self) -> None:
+        self.register_buffer("active", torch.zeros(64, dtype=torch.long))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.active += (x.flatten(1) > 0).sum(0)
+            return super().hidden(x)
+        return super().hidden(x.flatten(1) * (self.active > 0))

@@ -8,12 +8,14 @@ from __future__ import annotations
 import random
 from collections import deque
 from copy import deepcopy
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tests.contract import kept
 from tests.contract.odd_networks import Averaged, Net, Warm
 
 SEEN = {"steps": 0}
@@ -195,3 +197,133 @@ class UnseededWeights(Net):
 
     def hidden(self, x: Tensor) -> Tensor:
         return super().hidden(x) * self.scale.mean()
+
+
+class LateGlobal(Net):
+    """Its counter, a module's, acts from the thirtieth step on."""
+
+    refused = r"LateGlobal changes tests\S+\.SEEN, outside of the net"
+
+    def hidden(self, x: Tensor) -> Tensor:
+        SEEN["late"] = SEEN.get("late", 0) + self.training
+        return super().hidden(x) * (1.0 if SEEN["late"] < 30 else 2.0)
+
+
+class ClassCounter(Net):
+    """Its counter is of the class."""
+
+    refused = r"changes ClassCounter\.steps, outside"
+
+    steps = 0
+
+    def hidden(self, x: Tensor) -> Tensor:
+        type(self).steps += self.training
+        return super().hidden(x) * (1.0 if self.steps < 30 else 2.0)
+
+
+class PrivateCounter(Net):
+    """Its counter is of the class, under a name that Python changes."""
+
+    refused = "changes PrivateCounter._PrivateCounter__steps, out"
+
+    __steps = 0
+
+    def hidden(self, x: Tensor) -> Tensor:
+        PrivateCounter.__steps += self.training
+        return super().hidden(x) * (1.0 if self.__steps < 30 else 2.0)
+
+
+class CounterOfAModule(Net):
+    """Its counter is a variable of another module."""
+
+    refused = r"changes tests\.contract\.kept\.steps, outside"
+
+    def hidden(self, x: Tensor) -> Tensor:
+        kept.steps += self.training
+        return super().hidden(x) * (1.0 if kept.steps < 30 else 2.0)
+
+
+class CounterOfAProperty(Net):
+    refused = r"changes tests\S+refused_networks\.CALLS, outside"
+
+    @property
+    def factor(self) -> float:
+        CALLS.append(1)
+        return 1.0 if len(CALLS) < 300 else 2.0
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return super().hidden(x) * self.factor
+
+
+class SameNames(Net):
+    """Two modules have a variable of one name; that of the other one changes."""
+
+    refused = r"changes tests\.contract\.kept\.CALLS, outside"
+
+    def hidden(self, x: Tensor) -> Tensor:
+        counted = len(CALLS) + kept.count()
+        return super().hidden(x) * (1.0 if counted < 10_000 else 2.0)
+
+
+CALLS: list[int] = []
+
+
+def count_calls(calls: list[int]) -> int:
+    calls.append(1)
+    return len(calls)
+
+
+class CalledCounter(Net):
+    """A function that it calls has the counter."""
+
+    refused = r"changes tests\.contract\.refused_networks\.CALLS, out"
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return super().hidden(x) * (1.0 if count_calls(CALLS) < 300 else 2.0)
+
+
+def make_closure() -> type[Net]:
+    steps = 0
+
+    class Closure(Net):
+        """Its counter is a variable of the function around it."""
+
+        refused = r"changes \S+\.steps, outside"
+
+        def hidden(self, x: Tensor) -> Tensor:
+            nonlocal steps
+            steps += self.training
+            return super().hidden(x) * (1.0 if steps < 30 else 2.0)
+
+    return Closure
+
+
+Closure = make_closure()
+Closure.__qualname__ = "Closure"
+
+
+@cache
+def first_mask(width: int) -> Tensor:
+    return (torch.rand(width) > 0.5).float()
+
+
+class FirstMask(Net):
+    """The first network of a process draws a mask for all."""
+
+    refused = "FirstMask of a process draws something that later ones"
+
+    def hidden(self, x: Tensor) -> Tensor:
+        kept = super().hidden(x)
+        return kept * first_mask(kept.shape[1])
+
+
+class FirstMaskOfMethod(Net):
+    refused = "FirstMaskOfMethod trained differently from the"
+
+    @cache  # noqa: B019 - as somebody may write it
+    def mask(self, width: int) -> Tensor:
+        return torch.rand(width)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        kept = super().hidden(x)
+        return kept * self.mask(kept.shape[1])

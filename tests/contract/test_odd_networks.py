@@ -14,6 +14,8 @@ import torch
 from torch import nn
 
 import cfl_flower as cfl
+from cfl_flower.config.compose import compose_config
+from cfl_flower.config.warnings import find_warnings
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.testing import evaluate
@@ -106,6 +108,25 @@ def test_what_cannot_be_put_back_is_refused_by_name(kind):
     with pytest.raises(ConfigError, match=kind.refused) as found:
         check_network(Own(kind), SHAPE, 10)
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (odd_networks.PrunedByCount, True),
+        (odd_networks.ReplacedBuffer, True),
+        (odd_networks.FrozenParameter, True),
+        (odd_networks.Net, False),
+        (odd_networks.CumulativeNorm, False),
+        (odd_networks.Spectral, False),
+        (odd_networks.LateFlag, False),
+        (odd_networks.Tied, False),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_what_tests_lack_is_told(kind, told):
+    lines = find_warnings(compose_config([*RUN, named(kind)]))
+    assert any("uses in tests what training" in line for line in lines) == told
 
 
 def run_on(engine: str, kind: type[nn.Module], folder: Path) -> Any:
