@@ -45,7 +45,7 @@ from cfl_flower.config.overrides import (
 )
 from cfl_flower.errors import InterruptedRunError, NoConceptsError
 from cfl_flower.run_config import RunConfig
-from cfl_flower.runs.console import Verbosity, make_table_console
+from cfl_flower.runs.console import Verbosity, clock, make_table_console
 from cfl_flower.runs.reading import (
     effective_differences,
     finished,
@@ -196,8 +196,9 @@ def root_of(jobs: Sequence[Job]) -> Path:
 
 
 def announce(jobs: Sequence[Job], arguments: Sequence[str], most: int = 1) -> None:
-    """Say which runs there are, where, and how they go on."""
+    """Say which runs there are, where, how long they take, and how they go on."""
     from cfl_flower.config.warnings import find_warnings
+    from simulations.batch.duration import seconds_of
 
     console = make_error_console()
     warnings = dict.fromkeys(line for job in jobs for line in find_warnings(job.config))
@@ -205,10 +206,12 @@ def announce(jobs: Sequence[Job], arguments: Sequence[str], most: int = 1) -> No
         console.print(warning, style="yellow", soft_wrap=True)
     methods = dict.fromkeys(job.config.names["strategy"] for job in jobs)
     seeds = {job.config.seed for job in jobs}
-    waiting = sum(not finished(job.config) for job in jobs)
+    waiting = [job for job in jobs if not finished(job.config)]
+    took = clock(seconds_of(waiting, most))
     lines = [
         f"methods: {', '.join(methods)}; seeds: {len(seeds)}; runs: {len(jobs)}, of "
-        f"which {waiting} are to be carried out, {most} at a time",
+        f"which {len(waiting)} are to be carried out, {most} at a time, in about "
+        f"{took} here",
         f"in {root_of(jobs)}; after an interruption they go on by",
         f"  {again(jobs, arguments)}",
     ]

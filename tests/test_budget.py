@@ -20,7 +20,7 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_042,
-    "cfl_flower/analysis": 902,
+    "cfl_flower/analysis": 925,
     "cfl_flower/client": 1_010,
     "cfl_flower/clustering": 419,
     "cfl_flower/communication": 1_268,
@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_169,
     "cfl_flower/secure": 658,
     "clients": 1_262,
-    "simulations": 4_295,
+    "simulations": 4_329,
     "strategies": 2_949,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -44,11 +44,11 @@ LONGEST_FILE = 432
 LONGEST_FUNCTION = 60
 LONG_FILES = 50
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 61
+SINGLE_IMPORTERS = 63
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 38_631
+TESTS = 38_717
 """Lines of all tests."""
 
 

@@ -18,6 +18,7 @@ from cfl_flower.analysis.drift_metrics import (
     make_reference,
     score,
 )
+from cfl_flower.analysis.idle import find_idle
 from cfl_flower.analysis.saved import SavedRun, read_finished
 from cfl_flower.analysis.scorecards import (
     ACCURACIES,
@@ -170,7 +171,7 @@ def make_tables(
     changes = {tuple(run.drifts) for seeds in runs.values() for run in seeds}
     when = _when(next(iter(changes), ())) if len(changes) < 2 else OWN_ROUNDS
     failures = find_failures(scores)
-    caption = "\n".join([*failures, *failed])
+    caption = "\n".join([*find_idle(runs), *failures, *failed])
     title = f"{heading}{when}, accuracy in %"
     columns = (*ACCURACIES, *FAILURES) if failures else ACCURACIES
     found = [
