@@ -266,6 +266,7 @@ def test_tables_come_for_other_programs(folders: list[Path], tmp_path: Path) -> 
     assert main(asked) == 0
     with (tmp_path / "page.csv").open(newline="") as file:
         rows = {row["method"]: row for row in csv.DictReader(file)}
+    assert "rival" not in rows["fedavg"]
     for folder, method in zip(folders, ("fedavg", "fielding"), strict=True):
         final = json.loads((folder / "summary.json").read_text())["final"]["accuracy"]
         assert float(rows[method]["final"]) == pytest.approx(final)

@@ -91,6 +91,11 @@ def test_an_address_has_a_port(host: str, end: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_an_ipv6_address_with_a_port_is_in_brackets() -> None:
+    with pytest.raises(ConfigError, match="IPv6 in brackets"):
+        read_address("::1:9092")
+
+
 def test_a_wildcard_is_for_certificates_alone(tmp_path: Path) -> None:
     assert keys.main([str(tmp_path), "--host", "*.example.org"]) == 0
     with pytest.raises(ConfigError):
