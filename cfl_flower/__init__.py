@@ -39,7 +39,7 @@ ELSEWHERE = {
     "Model": ("cfl_flower.models", "ModelSettings"),
     "Strategy": ("cfl_flower.engine.method", "ClusteredStrategy"),
 }
-"""Where public names are that are not in `simulations.api`, and what they are there."""
+"""Module and name of each public name that is not in `simulations.api`."""
 
 # Activations lie on huge pages where the system has them: ordinary ones, mapped anew in
 # every pass of a convolution, double the time of a test. torch reads this once, late.

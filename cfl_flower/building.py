@@ -23,10 +23,10 @@ from cfl_flower.own_settings import settings_of
 from cfl_flower.settings import located
 
 MISSING = "???"
-"""In the place of a setting without a default, as OmegaConf writes it."""
+"""OmegaConf's mark of a setting without a default."""
 
 ADAPTED = "cfl_flower.models.Adapted"
-"""What may be set of every network beside its own settings."""
+"""Class of the settings that every network has beside its own."""
 
 
 def locate(path: str, key: str = "_target_") -> Any:
@@ -198,7 +198,7 @@ def with_defaults(node: Any, base: object = None) -> Any:
     if cls is None:
         return {key: with_defaults(value) for key, value in node.items()}
     found = {"_target_": target}
-    # Of what is inherited, a class cannot use all.
+    # A class cannot use all that it inherits.
     unused = getattr(cls, "unused", ())
     known = cls.__pydantic_fields__ | _of_every_network(cls)
     used = {k: v for k, v in known.items() if k not in unused}

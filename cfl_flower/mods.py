@@ -52,7 +52,7 @@ NEAR_LAMBDA = "near-lambda"
 distance from these arrays."""
 
 FINE_TUNING = "fine-tuning-epochs"
-"""What `fine_tune` puts into the config of train."""
+"""Key that `fine_tune` puts into the config of train."""
 
 LOSSES = f"{ASK}.losses"
 """The record of a node's state with its smallest loss on the data of time steps."""
@@ -274,7 +274,7 @@ def numpy_client(message: Message, context: Context, call_next: Call) -> Message
     client's metrics that are numbers, ``num-examples``, and of a test the ``loss``.
     """
     verb = {"train": "fit", "evaluate": "evaluate"}[message.metadata.message_type]
-    # What a mod is asked that this app does not have is not for the client.
+    # Requests to mods that this app lacks are not for the client.
     records = {k: r for k, r in message.content.items() if not k.startswith(ASK)}
     content = RecordDict(records)
     (sent,) = content.array_records.values()

@@ -42,16 +42,16 @@ class Basics:
     gpus_per_worker: NonNegative
     """GPUs of each worker; a fraction shares one."""
     engine: Literal["auto", "processes", "inprocess", "ray"]
-    """How messages are carried; no effect on the numbers. Auto is ray where RAY_ADDRESS
+    """Carrier of messages; no effect on the numbers. Auto is ray where RAY_ADDRESS
     names a cluster or workers have GPUs, else processes of this machine."""
     output_dir: str | None
     """The run's folder; null for `outputs/<date>/<time>-<strategy>-<drift>-s<seed>`."""
     data_dir: str | None
-    """Where datasets are; null for `~/.cache/cfl-flower`."""
+    """Folder of datasets; null for `~/.cache/cfl-flower`."""
     resume: bool
     """Continue from `output_dir`/checkpoint."""
     metrics: list[Counted | Literal["worst_tenth", "forgetting"]]
-    """What is measured beside the accuracy of each test."""
+    """Measures beside the accuracy of each test."""
     evaluation: Literal["round", "prequential"]
     """Whether a round's test is on its own data, or on those of the next round, before
     anyone trains on them (test, then train)."""
@@ -111,4 +111,4 @@ class RunConfig(Basics):
     resolved: dict[str, Json]
     """All settings as plain data, as in `config.yaml` and sent to clients."""
     overrides: list[str]
-    """As given by the user."""
+    """The user's overrides, as given."""

@@ -275,7 +275,7 @@ def require_memory(field: str, value: object, needed: float) -> None:
 
 
 ON_PYPI = {"mlflow": "mlflow-skinny"}
-"""What an index has packages as that are imported by quite another name."""
+"""Names in the index of packages that are imported by another name."""
 
 
 def require_package(

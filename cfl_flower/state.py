@@ -52,7 +52,7 @@ class StrategySettings:
     who trained the same model, or, in sums, of the participants of the round before.
     null for no bound."""
     robust: Robust = "none"
-    """What limits a malicious participant, among those who trained the same model:
+    """Defence against a malicious participant, among those who trained the same model:
     `clip` shortens long updates; the others replace their mean by Flower's FedMedian,
     FedTrimmedAvg, Krum, MultiKrum or Bulyan."""
     robust_length: Positive = 1.5
@@ -111,11 +111,11 @@ class ClusteredState:
     models: list[Vector]
     """One per cluster."""
     memories: dict[str, Memory] = field(default_factory=dict, kw_only=True)
-    """What the server optimiser remembers of models, by their digests."""
+    """Memory of the server optimiser, by the digests of models."""
     history: History = field(default_factory=History, kw_only=True)
-    """What the selection knows of clients."""
+    """Knowledge of the selection about clients."""
     privacy: PrivacyLoss = field(default_factory=PrivacyLoss, kw_only=True)
-    """What clients have lost of theirs, with ``privacy=``."""
+    """Privacy that clients have lost, with ``privacy=``."""
     typical_count: int = field(default=0, kw_only=True)
     """The median number of samples that clients have told last; 0 if none has."""
     typical_report: float = field(default=0.0, kw_only=True)

@@ -36,7 +36,7 @@ def client_order(client: ClientId) -> tuple[bool, Any]:
 
 
 Version: TypeAlias = tuple[int, int]
-"""Which array of a reply, and of which of the plan's models it is a new version."""
+"""Array of a reply, and the plan's model of which it is a new version."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Task:
     """What one client is asked to do in one phase."""
 
     client: ClientId
-    """Who is asked."""
+    """Client that is asked."""
     models: tuple[int, ...] = ()
-    """Which of the plan's models the client receives, in the order of its
-    ``parameters``. Empty when it needs none."""
+    """The plan's models that the client receives, in the order of its ``parameters``;
+    empty when it needs none."""
     config: dict[str, Scalar] = field(default_factory=dict)
-    """What differs from the plan's common config for this client."""
+    """Entries of this client's config that differ from the plan's common one."""
     round: int | None = None
     """The round whose data it means, if clients have each their own."""
 
@@ -63,14 +63,14 @@ class SumSpec:
     """
 
     bases: tuple[int, ...]
-    """For each array of a reply, the place in the task's ``models`` of the one that it
-    is a new version of. Versions of one model are added up."""
+    """Place in the task's ``models`` of the one that each array of a reply is a new
+    version of. Versions of one model are added up."""
     by_samples: bool
     """Results weigh as many as their samples, or all alike."""
     masked: bool = False
     """Whether devices hide theirs, so that only sums can be read."""
     most: int = 2**40
-    """What a result weighs at most: `strategy.weight_cap`."""
+    """Largest weight of a result: `strategy.weight_cap`."""
 
     def weigh(self, samples: int) -> int:
         """Return what a result of so many samples weighs."""
@@ -82,7 +82,7 @@ class Plan:
     """The tasks of one phase and the models they share."""
 
     tasks: list[Task]
-    """Who is asked what."""
+    """The tasks, at most one for each client."""
     models: list[Vector] = field(default_factory=list)
     """Each distinct model once, whatever the number of clients that receive it."""
     config: dict[str, Scalar] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Plan:
     reply: tuple[int, ...] = ()
     """The length of every array that a valid result carries."""
     sum_spec: SumSpec | None = None
-    """How results are added up; None if they come one by one."""
+    """Rule by which results are added up; None if they come one by one."""
     keep_from: int = 0
     """The first round of which clients still need what they remember."""
     whole: Plan | None = field(default=None, repr=False, compare=False)
@@ -118,19 +118,19 @@ class Result:
     """A client's valid answer to a task."""
 
     client: ClientId
-    """Who answered."""
+    """Client that answered."""
     num_examples: int
     """Samples trained on, tested, or held by a client that is new; else 0."""
     arrays: list[Vector] = field(default_factory=list)
-    """What the client returned first: for plain training, the trained model."""
+    """Arrays of the answer: for plain training, the trained model."""
     loss: float | None = None
     """The mean cross-entropy of a test; None in other phases."""
     metrics: dict[str, Scalar] = field(default_factory=dict)
-    """What the method's client adds; bytes are float32 representations."""
+    """Metrics of the method's client; bytes are float32 representations."""
     report: Any = None
-    """What the method has read from the metrics, once (`read_result`)."""
+    """Report that the method has read from the metrics, once (`read_result`)."""
     telemetry: dict[str, Scalar] = field(default_factory=dict)
-    """What the client app adds for the engine: some of `TELEMETRY`."""
+    """Measures that the client app adds for the engine: some of `TELEMETRY`."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Failure:
     """A task without a valid result."""
 
     client: ClientId
-    """Whose result is missing."""
+    """Client whose result is missing."""
     phase: str
     """``query``, ``train`` or ``evaluate``."""
     reason: str
@@ -154,7 +154,7 @@ SAID = (
     *("raised", "timeout", "refused", "identity", "shape", "count", "range"),
     *("non-finite", "representation", "node"),
 )
-"""What a node may say itself is the reason of a client's failure."""
+"""Reasons of a client's failure that a node may give itself."""
 
 OTHER = "other"
 """The reason of one that says anything else."""
@@ -171,8 +171,8 @@ EPOCH_DIGITS = 9
 START_LOSS = "start_loss"
 START_RMS = "start_rms"
 START_LOSSES = (START_LOSS, START_RMS)
-"""What a plan's config can ask trained clients to report of the model they received:
-the mean loss of their samples, and the root of its mean square."""
+"""Measures of the received model that a plan's config can ask trained clients for: the
+mean loss of their samples, and the root of its mean square."""
 
 REPORT = "representation"
 """The metric in which clients report what represents their data."""
@@ -185,7 +185,7 @@ OUTCOMES = "outcomes"
 """The metric in which a tested client sends the counts of its test, if it is asked."""
 
 LEFT_OUT = b""
-"""In the place of counts that a device's own rule leaves out."""
+"""Placeholder of counts that a device's own rule leaves out."""
 
 TELEMETRY = (PASSES, EPOCHS, *START_LOSSES, UPDATE_LENGTHS, OUTCOMES)
 """Metrics that the engine asks for; no method reads them."""

@@ -22,7 +22,7 @@ from clients.base import ClusteredClient
 
 WHOLE = {"_target_": "cfl_flower.data.worlds.partition.Partition"}
 NO_DRIFT = {"_target_": "cfl_flower.data.worlds.drift.Regroup", "rounds": []}
-"""What a device's own data are dealt by: all are its one client's, as they are."""
+"""Drift of a device's own data: none."""
 
 
 class Assignment(NamedTuple):
@@ -30,7 +30,7 @@ class Assignment(NamedTuple):
 
     client: int
     concept: int
-    """Its true one."""
+    """True concept of the client."""
     cluster: int
     """The nearest."""
     fit: float

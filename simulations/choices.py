@@ -27,7 +27,7 @@ from cfl_flower.settings import known_names
 from simulations.shell.terminal import Parser, command
 
 NOTES = ("needs", "use")
-"""What an option's file may say of it below its first line, as ``# needs: labels``."""
+"""Notes of an option's file below its first line, as ``# needs: labels``."""
 
 
 def list_choices(name: str) -> tuple[list[str], list[Sequence[str]]]:

@@ -145,7 +145,7 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
     jobs = [Job(Path(each.output_dir).name, each) for each in place(checked)]
     for job in jobs:
         refuse_other_settings(job.config)
-    # What is broken there would end the comparison after all other runs.
+    # An error there would end the comparison after all other runs.
     check(jobs)
     return jobs
 
@@ -228,7 +228,7 @@ def again(jobs: Sequence[Job], arguments: Sequence[str]) -> str:
 
 def report(jobs: Sequence[Job], reference: str, verbosity: Verbosity) -> None:
     """Write the page of the runs that have begun, and its tables, above them."""
-    # What draws would keep runs from beginning.
+    # Drawing would keep runs from beginning.
     from cfl_flower.analysis.saved import load_run
     from simulations.report import render
 

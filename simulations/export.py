@@ -36,14 +36,14 @@ from simulations.assign import CENTRES, DIRECTORY, FORMAT
 from simulations.shell.terminal import Parser, command, writable
 
 OURS = re.compile(r"cluster-\d+\.safetensors|centres\.safetensors")
-"""What an older export may have left."""
+"""Files that an older export may have left."""
 
 
 class Centres(NamedTuple):
     """What distinguishes clusters."""
 
     representation: str
-    """What a client is described by, such as ``label_histogram``."""
+    """Representation of a client, such as ``label_histogram``."""
     distance: str
     """``l1``, ``js`` or ``cosine``."""
     points: FloatArray

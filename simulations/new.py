@@ -36,7 +36,7 @@ KINDS = {
     "project": "strategy",
     "dropin": "strategy",
 }
-"""What can be begun, and the group of its settings."""
+"""Kinds of parts, and the group of each one's settings."""
 
 INSTALLED = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"
 """Environment variable of Flower: 1 for what is installed where the SuperLink is."""

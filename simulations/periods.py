@@ -25,7 +25,7 @@ class Columns(NamedTuple):
 
     names: list[str]
     what: str
-    """What one of them is."""
+    """Noun for one of them."""
 
     @classmethod
     def of(cls, view: View) -> Columns:
@@ -82,11 +82,11 @@ class Preview(NamedTuple):
     total: int
     """Periods of the run."""
     periods: list[Period]
-    """At most `ROWS`, the last one included."""
+    """Periods, at most `ROWS`, the last one included."""
     columns: Columns
-    """What the samples are counted by."""
+    """Columns by which the samples are counted."""
     notes: list[str]
-    """What a user should know, a line each."""
+    """Notes for the user, a line each."""
 
     @property
     def ends(self) -> list[Period]:

@@ -50,7 +50,7 @@ from simulations.reporting.written import to_csv, to_frame, to_latex
 from simulations.shell.terminal import Parser, command, writable
 
 PARTS = Path(__file__).parent / "reporting"
-"""Where the page's template is, and what it does in a browser."""
+"""Folder of the page's template and script."""
 
 
 def _to_yaml(config: Mapping[str, Json]) -> str:

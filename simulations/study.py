@@ -35,7 +35,7 @@ class Study:
     """The runs of a question, by their folders: one of each cell and seed."""
 
     options: argparse.Namespace
-    """Its command line, with the options of `Parser.add_many_runs`."""
+    """The command line, with the options of `Parser.add_many_runs`."""
     jobs: dict[Path, Job] = field(default_factory=dict)
 
     def add(self, label: str, folder: Path, overrides: Iterable[str]) -> Job:

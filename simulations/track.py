@@ -49,7 +49,7 @@ from simulations.tracking.rows import (
 from simulations.tracking.table import show
 
 VALIDATION = "validation_accuracy"
-"""What of a round the learning rate is chosen by."""
+"""Measure of a round by which the learning rate is chosen."""
 
 
 @dataclass
@@ -59,9 +59,9 @@ class Entry:
     method: str
     stream: str
     tuning: dict[float, Job] = field(default_factory=dict)
-    """By learning rate."""
+    """Tuning jobs by learning rate."""
     jobs: list[Job] = field(default_factory=list)
-    """Of the track's seeds, once a rate is chosen."""
+    """Jobs of the track's seeds, once a rate is chosen."""
     rate: float | None = None
     fine_tuning: dict[float, Job] = field(default_factory=dict)
     """By rate of fine-tuning, with the chosen learning rate."""

@@ -13,10 +13,10 @@ REFERENCE_METHOD = "fedavg"
 """The single global model, which other methods are timed against."""
 
 REFERENCES = (REFERENCE_METHOD, "fedavg_ft", "fedavg_ls", "local")
-"""What a method should beat, in the order of all pages."""
+"""References that a method should beat, in the order of all pages."""
 
 BOUND = "oracle"
-"""What no method can beat: clusters by the true concepts."""
+"""The upper bound: clusters by the true concepts."""
 
 
 def find_reference_runs(

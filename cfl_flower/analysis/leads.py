@@ -25,7 +25,7 @@ TESTED = (
     "lead: p above 5% in the paired t-test, with Holm's correction for the number of "
     "methods. One or two seeds are not tested."
 )
-"""What a lead is, for those who read a table of them."""
+"""Explanation of a lead, for readers of a table."""
 
 Seeds = Mapping[int, float | None]
 """The number of a method with each seed."""
@@ -42,13 +42,13 @@ class Lead:
     """
 
     mean: float
-    """In the unit of what is compared."""
+    """Mean difference, in the unit of the compared values."""
     error: float | None
     """The standard error of the mean; None with a single seed."""
     seeds: int
     p: float | None = None
-    """Of the paired t-test, two-sided, corrected if several methods are compared; None
-    with fewer than three seeds."""
+    """P-value of the paired t-test, two-sided, corrected if several methods are
+    compared; None with fewer than three seeds."""
 
     @property
     def holds(self) -> bool:

@@ -35,7 +35,7 @@ from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
 
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
-"""What files that are not what they should be lead to."""
+"""Errors that damaged files lead to."""
 
 LARGEST_RUN = 10**7
 """Most clients, and most rounds, of a run that is read: more would fill the memory."""
@@ -47,7 +47,7 @@ class SavedRun:
 
     folder: Path
     overrides: Sequence[str]
-    """What the user asked for."""
+    """The user's overrides."""
     resolved: Mapping[str, Json]
     """The resolved configuration."""
     rounds: Sequence[Mapping[str, Json]]
@@ -55,7 +55,7 @@ class SavedRun:
     tests: Sequence[Mapping[str, Json]]
     """The lines of `clients.jsonl`, of these rounds."""
     summary: Mapping[str, Json] = field(default_factory=dict)
-    """What `summary.json` has; nothing for an unfinished run."""
+    """Content of `summary.json`; empty for an unfinished run."""
     failure: str = ""
     """Why the last attempt failed, if it did."""
 

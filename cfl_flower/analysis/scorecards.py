@@ -25,7 +25,7 @@ class Column(NamedTuple):
 
     heading: str
     key: str
-    """Its name in a score."""
+    """Name in a score."""
     factor: float = 100
     form: str = ".1f"
     missing: str = "-"

@@ -18,10 +18,10 @@ from cfl_flower.seeding import generator
 from cfl_flower.types import REPORT, Answer, ClientId, IntArray, Vector
 
 CLAIMED = 2**28
-"""What an attacker says is the number of its samples."""
+"""Number of samples that an attacker claims."""
 
 SIZES = {"scale": -10.0, "signflip": -1.0}
-"""What attacks multiply an update by."""
+"""Factor by which an attack multiplies an update."""
 
 
 def malicious_clients(faults: Faults, clients: int, seed: int) -> frozenset[int]:

@@ -58,7 +58,7 @@ def run_cohort(tasks: Sequence[Callable[[], T]], seconds: float = 0.0) -> list[T
 
 
 def _go_on(member: greenlet, error: Exception | None = None) -> Any:
-    # Where a task stops must not change how torch is set for the next one.
+    # Re-enable gradients: a task may have paused inside `no_grad`.
     with torch.enable_grad():
         return member.throw(error) if error else member.switch()
 
@@ -75,6 +75,6 @@ def _wait(job: TrainingJob) -> None:
     assert hub is not None
     if draws(job.model.module):
         job = replace(job, seed=int(torch.randint(2**31, ())))
-    # What this client draws next, and its time, are not those of the others.
+    # This client's next draws and its time are its own.
     with without_limit(), torch.random.fork_rng():
         hub.switch(job)

@@ -167,9 +167,9 @@ class ClientContext:
     phase: str = "train"
     """``query``, ``train`` or ``evaluate``."""
     attack: str = ""
-    """What the client does if it is malicious."""
+    """Attack of a malicious client; empty for an honest one."""
     place: int | None = None
-    """Its number in the stream of data, if that is not its id."""
+    """Position in the stream of data, if it differs from the id."""
     folder: Path | None = None
     """A real device's own data."""
     secret: Callable[[], bytes] | None = None

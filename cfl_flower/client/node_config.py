@@ -59,7 +59,7 @@ TOKEN = re.compile(r"[0-9a-f]{32}")
 """A run's token, which names the folder of its state: a UUID, as the server makes."""
 
 DAY = 86400
-"""In seconds."""
+"""Seconds of a day."""
 
 SIGN = ".last-heard-of"
 """File in the folder of each run; only folders with it are ever removed."""

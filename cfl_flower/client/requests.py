@@ -56,7 +56,7 @@ class UploadRequest(Request):
     stamp: int
     """The server's time of the models that it receives."""
     cycle: int
-    """How many tasks it has received."""
+    """Number of tasks received so far."""
     tested: bool = False
     """Whether to test the received and the trained model."""
 

@@ -37,7 +37,7 @@ class WorkerResources:
     model: FlatModel
     initial: Vector
     state_root: Path
-    """Of the clients of a simulation."""
+    """Folder of the states of a simulation's clients."""
     client_class: Callable[[ClientContext], Client]
     malicious: frozenset[int]
 

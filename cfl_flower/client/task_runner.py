@@ -52,7 +52,7 @@ from cfl_flower.types import (
 log = logging.getLogger(__name__)
 
 KEPT = "; its text is in the device's own log"
-"""What a device says after the class of an exception, in the place of its text."""
+"""Remark of a device after an exception's class, in place of its text."""
 
 
 class TaskRunner:
@@ -71,7 +71,7 @@ class TaskRunner:
         self.settings = resources.settings
         self.batch = batch
         self._node = node
-        # What a message says of folders is for a simulation.
+        # Folders in a message are for simulations only.
         self._state_root = resources.state_root
         if node is not None:
             self._state_root = node.remembered(resources.settings["run"])
@@ -182,7 +182,8 @@ class TaskRunner:
         elif BOUNDS in config and training:
             arrays, more = bound_updates(parameters, config, arrays)
             metrics |= more
-        # How much it computes can depend on a client's data (flash); it is for clocks.
+        # Clocks need the amount of computing, which can depend on a client's data
+        # (flash).
         if not (privacy.on and context.folder):
             metrics |= computed(resources.model.passes, context)
         answer = Answer(task.client, arrays, count, loss, metrics)

@@ -17,7 +17,7 @@ class ShiftTest:
     threshold: NonNegative = 0.2
     """Share of the samples whose change is a shift; 0.2 in eq. 9."""
     metric: Literal["labels", "reference"] = "labels"
-    """How the change is measured. `labels`: (1/L) sum_l |c_l - c'_l|. `reference`: the
+    """Measure of the change. `labels`: (1/L) sum_l |c_l - c'_l|. `reference`: the
     authors' code, the Wasserstein distance of the counts taken as values, which sees
     sizes and the sorted profile only: other labels in the same numbers are no change to
     it."""

@@ -14,7 +14,7 @@ from cfl_flower.seeding import one_thread
 from cfl_flower.types import FloatArray, IntArray, Vector
 
 UNKNOWN = -1.0
-"""What stands for the moments of a label with fewer than two samples."""
+"""Mark for the moments of a label with fewer than two samples."""
 
 LABEL_FREE = 2
 """Groups at the start of a profile that need no labels."""

@@ -18,7 +18,7 @@ FINE = 2.0**-55
 """The units of the two integers of each entry."""
 
 LARGEST = 2.0**31
-"""What an entry times its weight must stay below."""
+"""Bound of an entry times its weight."""
 
 BLOCK = 2**15
 """Entries that are cut at a time; they stay in the processor's cache."""

@@ -64,7 +64,7 @@ class Fleet(NodeRegistry):
     """
 
     remedy = "fix the clients and add resume=true"
-    """What is to be done where nobody gives a valid result."""
+    """Remedy if no client gives a valid result."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ UNDECODABLE = (
     *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
     *(DecodeError, RecursionError),
 )
-"""What Flower raises of a reply that is not what it should be."""
+"""Errors that Flower raises for a malformed reply."""
 
 
 SIMULATION = "flwr-simulation"

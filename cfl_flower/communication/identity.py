@@ -37,7 +37,8 @@ OTHER_CODE = "code"
 """Why a node is refused that runs other code than the server."""
 
 KEY_BYTES = 32
-"""Of each half of a public key: X25519's to share secrets, then Ed25519's to verify."""
+"""Length of each half of a public key: X25519's to share secrets, Ed25519's to
+verify."""
 
 FIELD = 2**255 - 19
 """Size of the field of X25519 (RFC 7748): a key is a number below it."""
@@ -49,9 +50,9 @@ class Identity(NamedTuple):
     """What a node reports that it is."""
 
     client: ClientId | None = None
-    """Of a device."""
+    """Identifier of a device."""
     nodes: int = 0
-    """How many there are in a simulation, else 0."""
+    """Number of nodes of a simulation, else 0."""
     key: bytes = b""
     """The public key of a device's masks; empty if it was not asked for one."""
 
@@ -108,7 +109,8 @@ def last_sentence(reply: Message) -> str:
     """Return the last sentence of what a node says about its error, or its start."""
     lines = [line.strip() for line in str(reply.error.reason).splitlines()]
     last = next((line for line in reversed(lines) if line), "unknown reason")
-    # What a ClientApp raises is quoted by Flower: in a simulation, and on a device.
+    # Flower quotes what a ClientApp raises, in two ways: of a simulation, and of a
+    # device.
     for mark in (" occurred. Message: ", ">:<'"):
         _, raised, said = last.partition(mark)
         if raised:

@@ -24,12 +24,12 @@ class PendingMessage:
     """``query``, ``train`` or ``evaluate``."""
     round: int
     plan: Plan
-    """What the tasks are from."""
+    """The plan of the tasks."""
     tasks: list[Task]
     node: int | None
     """None for a device that is not connected."""
     summed: Collection[Version] = ()
-    """What the node adds up."""
+    """Versions that the node adds up."""
     sent: float = field(default_factory=time.monotonic)
     """When, on the monotonic clock."""
 

@@ -44,10 +44,10 @@ SHARED_FLOATS = 2**23
 them and which has nothing to wait for: 32 MB."""
 
 SEALED_BYTES = 32
-"""Of a device's share of a seed, encrypted for another one: `secure.masks`."""
+"""Length of a device's share of a seed, encrypted for another one: `secure.masks`."""
 
 EMPTY: Vector = np.zeros(0, np.float32)
-"""In the place of an array that is in a sum."""
+"""Placeholder of an array that is in a sum."""
 
 
 def bases_of(plan: Plan) -> tuple[int, ...]:

@@ -49,9 +49,9 @@ class TaskBatch:
     models: dict[int, Vector]
     """The models that these tasks use, by their numbers in the server's plan."""
     sharers: dict[int, int]
-    """How many clients of the whole phase receive each of them."""
+    """Number of clients of the whole phase that receive each model."""
     summed: Collection[Version]
-    """What this node adds up."""
+    """Versions that this node adds up."""
 
 
 Encoded: TypeAlias = Mapping[int, tuple[str, Array]]

@@ -17,7 +17,7 @@ from cfl_flower.types import (
 )
 
 LIMB_BYTES = 16
-"""Of a number in a sum, or behind a mask, instead of 4."""
+"""Length of a number in a sum, or behind a mask, instead of 4."""
 
 
 class Results(list[Result]):
@@ -29,11 +29,11 @@ class Results(list[Result]):
     def __init__(self, results: Iterable[Result] = ()) -> None:
         super().__init__(results)
         self.sums: dict[Version, ExactSum] = {}
-        """What arrays were added up to, by (array of a reply, model of the plan), if
-        the plan has a `SumSpec`; the results then have no arrays."""
+        """Sums of arrays, by (array of a reply, model of the plan), if the plan has a
+        `SumSpec`; the results then have no arrays."""
         self.shares: dict[ClientId, dict[int, list[bytes]]] = {}
-        """Whose results are in masked sums, with what real devices encrypted for others
-        of their groups, by the array."""
+        """Clients whose results are in masked sums, with the shares that real devices
+        encrypted for others of their groups, by the array."""
         self.failures: list[Failure] = []
 
     def with_results(self, results: Iterable[Result]) -> Results:

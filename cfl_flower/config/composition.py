@@ -53,11 +53,11 @@ NAMING = {
     "modulo": ("fraction", "ids"),
     "residues": ("fraction", "ids"),
 }
-"""What names the clients that an event of a drift concerns, and what else narrows them
+"""Settings that name the clients of a drift's event, and those that narrow each
 down."""
 
 OPTIONS = "options"
-"""Where an experiment has settings for single options of a group, such as a table's own
+"""Key of an experiment's settings for single options of a group, such as a table's own
 ``options.strategy.fedprox.local.mu``: they hold where that option is chosen."""
 
 
@@ -69,7 +69,7 @@ class Composition(NamedTuple):
     choices: dict[str, str]
     """The chosen option of each group."""
     overrides: list[str]
-    """As given by the user."""
+    """The user's overrides, as given."""
 
 
 def compose_plain(overrides: Sequence[str], own_parts: bool = True) -> Composition:
@@ -136,7 +136,7 @@ def _set_values(
     Defaults are added before where a key may be one of them, and at the end everywhere:
     their classes import torch, without which other mistakes are found.
     """
-    # What names a class, or has a plus.
+    # Overrides that name a class, or have a plus.
     named = [each for each in overrides if each.key_or_group.endswith("._target_")]
     first = [each for each in overrides if each in named or each.is_add()]
     rest = [each for each in overrides if each not in first]

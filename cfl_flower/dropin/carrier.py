@@ -221,7 +221,7 @@ class Carrier:
                 results.append(result)
             except InvalidResultError as error:
                 failure = self.fail(client, phase, error)
-                # Who cannot test goes on training: FedAvg does not end there, either.
+                # A node that cannot test goes on training, as with FedAvg.
                 if phase != "evaluate":
                     results.failures.append(failure)
         if self._counters:
@@ -258,7 +258,7 @@ class Carrier:
             return self._trained(phase, plan, task, contents)
         question = next((each for each in MODS if each in asked), None)
         if question is None:
-            # How many samples there are, nodes say when they have trained.
+            # Nodes report their number of samples when they have trained.
             return Result(client, 1)
         content = RecordDict()
         if client not in self._silent:

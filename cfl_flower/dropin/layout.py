@@ -14,7 +14,7 @@ from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.types import Vector
 
 HEADER_BYTES = 4096
-"""What an array's bytes may have beside its numbers: NumPy's header."""
+"""Bytes that an array may have beside its numbers: NumPy's header."""
 
 Others = dict[str, NDArray[Any]]
 """The arrays that are no real numbers, by their names."""

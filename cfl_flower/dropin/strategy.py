@@ -55,11 +55,11 @@ class ClusteredResult(Result):
     cluster_evaluate_metrics: ByCluster = field(default_factory=dict)
     """The metrics of tests of each round and cluster."""
     cluster_evaluate_metrics_serverapp: ByCluster = field(default_factory=dict)
-    """What ``evaluate_fn`` returned, of each round and cluster."""
+    """Values that ``evaluate_fn`` returned, of each round and cluster."""
     failures: dict[int, list[Failure]] = field(default_factory=dict)
-    """Whose answers were missing or not valid, by round."""
+    """Nodes whose answers were missing or not valid, by round."""
     state: Any = None
-    """What the method remembers."""
+    """Memory of the method."""
     settings: Any = None
     """The method's."""
 

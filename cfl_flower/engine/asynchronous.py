@@ -27,7 +27,7 @@ __all__ = [
     "AsynchronousStrategy",
     "Exchange",
 ]
-"""What the file of an asynchronous method begins with."""
+"""Names that the file of an asynchronous method imports."""
 
 
 class AsynchronousStrategy(ClusteredStrategy):

@@ -21,7 +21,7 @@ class Published:
     """What the server's models are to those who export them."""
 
     models: str = "each cluster's model"
-    """What the models are to the clients."""
+    """Meaning of the models for the clients."""
     incomplete: str = ""
     """Why they cannot be used alone; empty if they can."""
 
@@ -51,12 +51,12 @@ class Disclosure:
     `client.drift_report`, or a direction of length 1 as the only array of an answer to
     a query."""
     singly: str = ""
-    """What the method's server does with single participants' models; empty if it only
+    """Use that the server makes of single participants' models; empty if it only
     averages those who trained the same model."""
     uncovered: str = ""
-    """What clients send besides, which `privacy=` does not cover; empty if nothing."""
+    """Further data of clients, which `privacy=` does not cover; empty if nothing."""
     in_sums: str = ""
-    """What they send with secure sums in the place of single models, which `privacy=`
+    """Data that they send with secure sums in place of single models, which `privacy=`
     does not cover either; empty if the method needs these all the same."""
 
 

@@ -32,7 +32,7 @@ class Exchanges:
         self._settings: AsynchronousSettings = context.config.strategy
         self._costs = Costs(context, method.exchange)
         self.sent: dict[ClientId, list[Vector]] = {}
-        """What each client was sent last, until its answer to it has come."""
+        """Models that each client was sent last, until its answer has come."""
         self.begin()
 
     def begin(self) -> None:
@@ -40,7 +40,7 @@ class Exchanges:
         self.tests: dict[ClientId, Result] = {}
         """The tests that came with uploads."""
         self.noted: list[tuple[ClientId, dict[str, Json]]] = []
-        """What the method says of each upload."""
+        """Remarks of the method on each upload."""
 
     @property
     def state(self) -> AsynchronousState:

@@ -46,7 +46,7 @@ __all__ = [
     "read_number",
     "with_all_models",
 ]
-"""What the file of a method begins with."""
+"""Names that the file of a method imports."""
 
 
 class ClusteredStrategy(Strategy):
@@ -60,7 +60,7 @@ class ClusteredStrategy(Strategy):
     published: ClassVar[Published] = Published()
     supports: ClassVar[Supports] = Supports()
     discloses: ClassVar[Disclosure | None] = None
-    """What leaves the clients; None if nobody has said, which `privacy=` refuses."""
+    """Data that leave the clients; None if undeclared, which `privacy=` refuses."""
     run: RunServices
     """What it may use of its run."""
     settings: Any

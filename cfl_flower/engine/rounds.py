@@ -70,7 +70,7 @@ class Rounds:
             for stage in STAGES
             if stage.applies(config, fleet.simulated)
         ]
-        # What each stage of the phase was given, from the first to the last.
+        # The plan that each stage of the phase received, from the first to the last.
         self._passed: list[tuple[Stage, Plan]] = []
         self._started = 0.0
 

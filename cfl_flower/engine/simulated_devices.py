@@ -32,7 +32,7 @@ class Device:
     """What one client computes and communicates with."""
 
     milliseconds: float
-    """Of one forward pass over one sample."""
+    """Milliseconds of a forward pass over one sample."""
     kbps: float
     """Bandwidth, kbit/s, of downloads and uploads alike."""
 

@@ -21,7 +21,7 @@ from cfl_flower.seeding import generator
 from cfl_flower.types import ClientId, client_order
 
 STAMP_BYTES = 8
-"""Of the time stamp that goes with every model."""
+"""Length of the time stamp that goes with every model."""
 
 FEWEST_TURNS = 2
 MOST_TURNS = 5

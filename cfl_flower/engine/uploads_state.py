@@ -28,13 +28,14 @@ class AsynchronousSettings(StrategySettings):
     client: str = "clients.families.asynchronous.AsynchronousClient"
     """Dotted path of the NumPyClient that does this method's tasks."""
     arrival: Literal["devices", "shuffled"] = "devices"
-    """When simulated clients upload: when their device (group `devices`) has received,
-    trained and sent; or once in every unit of time, at a moment drawn anew."""
+    """Time of simulated clients' uploads: when their device (group `devices`) has
+    received, trained and sent; or once in every unit of time, at a moment drawn
+    anew."""
     stream: Literal["rounds", "cycles"] = "rounds"
-    """What the stream of data advances with: the server's rounds, or each client's own
-    uploads, so that it holds other data after each."""
+    """Clock of the stream of data: the server's rounds, or each client's own uploads,
+    so that it holds other data after each."""
     policy: UploadPolicy = field(default_factory=UploadPolicy)
-    """When real devices upload."""
+    """Times at which real devices upload."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,13 +62,13 @@ class AsynchronousState(ClusteredState):
     rounds: IntArray = field(default_factory=no_clusters)
     """The round of whose data its present task is, shape (n,)."""
     due: FloatArray = field(default_factory=lambda: np.zeros(0))
-    """When its upload arrives, shape (n,)."""
+    """Arrival time of each client's upload, shape (n,)."""
     samples: IntArray = field(default_factory=no_clusters)
-    """How many it trained on last, shape (n,)."""
+    """Number of samples of each client's last training, shape (n,)."""
     lengths: FloatArray = field(default_factory=lambda: np.zeros(0))
     """The length of its last update, shape (n,); NaN before the first."""
     answers: dict[ClientId, Result | Failure] = field(default_factory=dict)
-    """What came back already, by client: a Result or a Failure."""
+    """Answers that have come, by client: a Result or a Failure."""
 
     def join(self, newcomers: Sequence[Result], clusters: IntArray) -> None:
         """Append newcomers, whose first task is due in the next unit of time."""

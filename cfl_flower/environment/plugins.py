@@ -41,7 +41,7 @@ CONF = HOME / "conf"
 """This project's configuration."""
 
 _named: set[str] = set()
-"""What this process' own commands named."""
+"""Parts that this process' own commands named."""
 
 
 @cache

@@ -172,7 +172,7 @@ class QFedAvg(Average):
     """Server optimiser of Li et al. (ICLR 2020), which favours large losses."""
 
     q: NonNegative = 1.0
-    """How much a large loss counts; 0 is the plain mean."""
+    """Weight of large losses; 0 is the plain mean."""
     learning_rate: Positive = 0.1
     """The clients' step size, 1 / L, which turns an update into a gradient."""
 

@@ -31,7 +31,7 @@ OPTIMIZERS: dict[str, Any] = {
     name: getattr(torch.optim, name) for name in STEPS.split()
 }
 
-# What is made of functions or other schedules, or needs a loss, is no setting.
+# Exclude schedulers that take functions or other schedulers, or need a loss.
 RATES = """ConstantLR CosineAnnealingLR CosineAnnealingWarmRestarts CyclicLR LinearLR
     ExponentialLR MultiStepLR OneCycleLR PolynomialLR StepLR"""
 SCHEDULES = {name: getattr(lr_scheduler, name) for name in RATES.split()}

@@ -40,7 +40,7 @@ from cfl_flower.types import IntArray
 log = logging.getLogger(__name__)
 
 PADDING = -1
-"""In the place of a sample that a smaller batch does not have."""
+"""Placeholder of a sample that a smaller batch lacks."""
 
 
 class SampleLosses(nn.Module):
@@ -306,7 +306,7 @@ class Cohort:
         y = self._y[taken]
         found = self._gradients.of(vectors, shares, x, y, drawn, *own)
         if self._plain:
-            # Nothing but the loss: no gradient has to be kept.
+            # Only the loss is needed: no gradient has to be kept.
             self._descend(self._gradients.views(self._trained[:count]), found, rates)
         else:
             gradient = self._gradient[:count]

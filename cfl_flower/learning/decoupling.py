@@ -103,7 +103,7 @@ class Anchors:
     points: FloatArray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     """Float32, shape (L, D); zero for a class without an anchor."""
     present: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
-    """Which classes have one, shape (L,)."""
+    """Whether each class has one, shape (L,)."""
 
 
 @torch.no_grad()
@@ -137,7 +137,7 @@ class Contrast:
     points: Tensor
     """The anchors' directions, shape (L, D)."""
     present: Tensor
-    """Which classes have an anchor, shape (L,)."""
+    """Whether each class has an anchor, shape (L,)."""
     temperature: float
 
     def __call__(self, z: Tensor, y: Tensor) -> Tensor:
@@ -167,7 +167,7 @@ class Distance:
     points: Tensor
     """The anchors, shape (L, D)."""
     present: Tensor
-    """Which classes have one, shape (L,)."""
+    """Whether each class has one, shape (L,)."""
 
     def __call__(self, z: Tensor, y: Tensor) -> Tensor:
         """Return the loss of representations (n, D) with labels (n,)."""

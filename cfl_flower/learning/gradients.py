@@ -88,7 +88,7 @@ def dense_gradient_writer(
             below = activations.pop()
             above = delta.t()
             if activations:
-                # Where a ReLU gave 0, nothing comes from above.
+                # The gradient is 0 where a ReLU gave 0.
                 delta = torch.mm(delta, layer).mul_(below.sign())
             of_weight.addmm_(above, below, beta=kept, alpha=scale)
             of_bias.addmv_(above, ones, beta=kept, alpha=scale)

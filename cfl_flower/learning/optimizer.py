@@ -29,7 +29,7 @@ class LocalTraining:
     """Name of a class of `torch.optim`: sgd, adam, adamw, nadam, rmsprop and others. It
     starts afresh in every round; its gradient has the proximal term."""
     optimizer_settings: dict[str, Any] = field(default_factory=dict)
-    """What else the class takes, such as `{nesterov: true}`."""
+    """Further arguments of the class, such as `{nesterov: true}`."""
     epochs: Count = 10
     """E, passes over the client's data in each round; not used when `steps` is set."""
     steps: Count | None = None
@@ -42,15 +42,15 @@ class LocalTraining:
     learning_rate: NonNegative = 0.1
     """eta, the step size."""
     schedule: str | None = None
-    """How eta changes from round to round: cosine, step, or another class's name of
+    """Schedule of eta over the rounds: cosine, step, or another class's name of
     `torch.optim.lr_scheduler`. A round's rate follows from its number."""
     schedule_settings: dict[str, Any] = field(default_factory=dict)
-    """What the class takes, in rounds, such as `{step_size: 10, gamma: 0.1}`; where it
-    asks for a length, that of the run is the default."""
+    """Arguments of the schedule, in rounds, such as `{step_size: 10, gamma: 0.1}`;
+    where it asks for a length, that of the run is the default."""
     warmup: Annotated[int, Field(ge=0)] = 0
     """Rounds before the schedule, in which the rate rises to eta in equal steps."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Of sgd and rmsprop; others have moments of their own."""
+    """Momentum of sgd and rmsprop; others have moments of their own."""
     weight_decay: NonNegative = 0.0
     """Strength of the L2 penalty; of adamw that of its decoupled decay."""
     clip: Positive | None = None
@@ -58,8 +58,8 @@ class LocalTraining:
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The share of a label that the cross-entropy spreads over all classes."""
     precision: Literal["float32", "bf16"] = "float32"
-    """Of forward passes in training; bf16 is torch's autocast, and faster on hardware
-    that has it. Weights, gradients and tests stay float32."""
+    """Precision of forward passes in training; bf16 is torch's autocast, and faster on
+    hardware that has it. Weights, gradients and tests stay float32."""
     augment: list[by_name.Part] = field(default_factory=list)
     """Transforms of images, drawn anew for each sample of each batch: random_crop,
     horizontal_flip or other classes of torchvision.transforms.v2, each a name or

@@ -86,7 +86,8 @@ class Known:
     round: int
     history: History
     distances: FloatArray
-    """Of each client to its cluster's centre, shape (n,); empty without centres."""
+    """Distance of each client to its cluster's centre, shape (n,); empty without
+    centres."""
 
 
 @settings("selection")

@@ -45,7 +45,7 @@ class TrainingJob:
     part: slice
     correction: Tensor | None
     seed: int = 0
-    """Of what the network's layers draw in a cohort."""
+    """Seed of the random layers of a network in a cohort."""
 
     def centre(self) -> Tensor | None:
         """Return the centre of the proximal term, shape (p,) of ``part``, if any."""
@@ -57,8 +57,8 @@ class TrainingJob:
 
 
 TRAINER: ContextVar[Callable[[TrainingJob], None]] = ContextVar("trainer")
-"""Who does the jobs of this context, if not `train_alone`: a cohort of clients, which
-trains all of its members at once (`client.cohort`)."""
+"""Trainer of this context, if not `train_alone`: a cohort of clients, which trains all
+of its members at once (`client.cohort`)."""
 
 
 def train(
@@ -96,7 +96,7 @@ def train_alone(job: TrainingJob) -> None:
     switch_mode(model, training=True)
     least = least_batch(model, job.x)
     layers = closed_form(model, job.loss, job.settings)
-    # What torch notes for autograd is a sixth of a closed form's step.
+    # Bookkeeping for autograd takes a sixth of a closed form's step.
     with torch.no_grad() if layers is None else torch.inference_mode():
         step = _step_taker(job, layers)
         for x_batch, y_batch in batches(job.x, job.y, job.settings, job.rng, least):

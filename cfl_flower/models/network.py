@@ -369,7 +369,8 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
         "result would depend on the client before it; keep what it remembers in "
         "buffers or attributes of its layers, and draw with torch",
     )
-    # What the first task has filled for good, such as a table, is no trace of a client.
+    # State that the first task fills for good, such as a table, is no trace of a
+    # client.
     first, _, last = beside
     changed = [key for key in last if first.get(key) != last[key]]
     _require(

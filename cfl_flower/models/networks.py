@@ -190,7 +190,7 @@ class CcflCnn:
     """
 
     channels: list[int] = field(default_factory=lambda: [32, 64])
-    """Of the two convolutions."""
+    """Channels of the two convolutions."""
 
     def __post_init__(self) -> None:
         ok = len(self.channels) == 2 and min(self.channels) >= 1

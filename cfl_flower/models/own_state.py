@@ -32,7 +32,7 @@ PLAIN = (bool, int, float, str, bytes, type(None))
 """Types of values that nobody can change in place."""
 
 LACKS: tuple[bytes | None, list[Tensor]] = (None, [])
-"""What stands for an attribute that is not there, or cannot be written."""
+"""Mark of an attribute that is missing, or cannot be written."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def observe(module: nn.Module, shape: tuple[int, ...]) -> Observed:
         train_twice(module, example_batch(shape))
     after = _tensors(module)
     changed = {n for n, old in before.items() if not same(old, after.get(n))}
-    # What grows is no statistic of a model.
+    # A state that grows is no statistic of a model.
     lasting = {n for n in floats if before[n].shape == after[n].shape}
     statistics = frozenset(lasting & changed)
     now = _attributes(module)

@@ -125,7 +125,7 @@ def _restore_dataclass(
     items = node["fields"].items()
     values = {name: unpack(item, arrays, hints[name]) for name, item in items}
     try:
-        # What was added since, with a default, an older checkpoint does not have.
+        # An older checkpoint lacks fields that were added since, which have defaults.
         return found(**values)
     except TypeError as error:
         raise OtherVersionError(node["class"]) from error
@@ -136,7 +136,7 @@ def _is_a(value: Any, annotation: Any) -> bool:
     kind = get_origin(annotation) or annotation
     if kind is Any or not isinstance(kind, type):
         return True  # A Literal, say.
-    # What JSON does not tell apart.
+    # Types that JSON does not tell apart.
     others = {float: int, tuple: list}
     return isinstance(value, (kind, others.get(kind, kind)))
 
@@ -214,7 +214,7 @@ TORN = (
     *(OSError, MemoryError, RecursionError, SafetensorError),
     *(ValueError, LookupError, TypeError, AttributeError),
 )
-"""What reading files leads to that are not what was saved."""
+"""Errors of reading files that are not as they were saved."""
 
 
 @dataclass(frozen=True)

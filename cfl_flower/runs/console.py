@@ -32,7 +32,7 @@ VERBOSITY = "CFL_FLOWER_VERBOSITY"
 """Environment variable: one of `Verbosity`, how much a run says."""
 
 SHOWN = ("round", "accuracy", "num_clusters", "seconds")
-"""What a terminal shows of a round."""
+"""Columns that a terminal shows of a round."""
 
 RECENT = 100
 """Rounds by which the remaining time is estimated."""
@@ -169,7 +169,7 @@ class Course:
     label: str
     rounds: int
     rows: list[Mapping[str, Json]] = field(default_factory=list)
-    """Of the rounds that are done, with the keys of `SHOWN` in `rounds.jsonl`."""
+    """Rows of the completed rounds, with the keys of `SHOWN` in `rounds.jsonl`."""
 
     def add(self, row: Mapping[str, Json]) -> None:
         """Add a round, of whose line no more is kept than is shown."""

@@ -32,7 +32,7 @@ class Logger(ABC):
     """Gets the numbers of each round."""
 
     package: ClassVar[str]
-    """What must be installed."""
+    """Package that must be installed."""
     quiet: ClassVar[dict[str, str]] = {}
     """Variables by which the package tells its makers nothing of its use."""
 

@@ -80,7 +80,7 @@ class RoundRecord:
     ari: Number = None
     """Adjusted Rand index of the clusters against the true concepts."""
     measures: dict[str, Json] = field(default_factory=dict)
-    """What the strategy measures in addition."""
+    """Additional measures of the strategy."""
 
     def note_epochs(self, results: Iterable[Result]) -> None:
         """Add what clients computed for some results."""

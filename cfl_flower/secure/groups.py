@@ -31,7 +31,7 @@ SIGNED = "signed"
 SENDERS = b"cfl-flower senders"
 
 HEX = ConfigDict(ser_json_bytes="hex", val_json_bytes="hex")
-"""How bytes are written."""
+"""Writes bytes as hexadecimal digits."""
 
 
 class Groups(NamedTuple):
@@ -40,7 +40,7 @@ class Groups(NamedTuple):
     salt: bytes
     """Another one for each plan, so that no mask is used twice."""
     members: Sequence[Sequence[bytes]]
-    """For each array the public keys of its group, sorted."""
+    """Public keys of each array's group, sorted."""
 
     def to_config(self) -> dict[str, Scalar]:
         """Return what a task's config says of it."""
@@ -103,11 +103,11 @@ class RevealRequest(NamedTuple):
     """
 
     senders: Sequence[Sequence[int]]
-    """For each array the places of those in its group whose results are in the sum."""
+    """Places, in each array's group, of the members whose results are in the sum."""
     sealed: Sequence[Sequence[bytes]] = ()
-    """For each array what each of them encrypted, in the same order."""
+    """Shares that each of them encrypted for each array, in the same order."""
     signed: Sequence[Sequence[bytes]] = ()
-    """For each array the signature of each, in the same order; empty if it has none."""
+    """Signature of each for each array, in the same order; empty without one."""
 
     def to_config(self) -> dict[str, Scalar]:
         """Return what a task's config says of it."""
@@ -123,8 +123,8 @@ class Revealed(NamedTuple):
     """What a device reveals of a group once the results are there."""
 
     shares: Sequence[bytes]
-    """Its share of each sender's own seed, in their order; empty for its own, and for
-    one that cannot be decrypted."""
+    """Share of each sender's own seed, in their order; empty for its own, and for one
+    that cannot be decrypted."""
     seeds: Sequence[bytes]
     """The seed of its mask with each lost device, in their order."""
 

@@ -48,7 +48,7 @@ from cfl_flower.secure.groups import (
 from cfl_flower.types import IntArray
 
 SEED_BYTES = 16
-"""Of a device's own mask; Shamir's shares are as long."""
+"""Length of the seed of a device's own mask, and of Shamir's shares."""
 
 MASK = b"cfl-flower mask"
 SHARE = b"cfl-flower share"

@@ -20,10 +20,10 @@ from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.secure.groups import GROUPS, Groups, RevealRequest
 
 SALT_BYTES = 32
-"""Of the salts that a server draws, and a device keeps."""
+"""Length of the salts that a server draws, and a device keeps."""
 
 DIGEST_BYTES = 32
-"""Of what stands for a model."""
+"""Length of a model's digest."""
 
 LAST = 2**31
 """A round after all others."""

@@ -41,9 +41,9 @@ class Opening:
             if plan.reply[version[0]]
         }
         self.unreadable: set[ClientId] = set()
-        """Who encrypted shares that none of the others could decrypt."""
+        """Clients whose encrypted shares none of the others could decrypt."""
         self.garbled: set[ClientId] = set()
-        """Who signed or revealed something that makes no sense."""
+        """Clients whose signature or revealed share makes no sense."""
 
     def open(self, ask: Callable[[Plan], Results]) -> None:
         """Remove the masks from the sums of groups; discard what too few reveal."""

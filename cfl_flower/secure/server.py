@@ -49,7 +49,7 @@ def large_enough(tasks: Sequence[Task], spec: SumSpec, least: int) -> list[Task]
         ]
         if len(kept) == len(left):
             return kept
-        # Who is left out of one group is missing in its others.
+        # A client that is left out of one group is missing in its others.
         left = kept
 
 

@@ -13,7 +13,7 @@ STEPS = 5
 """Steps of training of which the fastest is the measure."""
 
 OTHERS = 2.0
-"""How many times longer a run takes than its training: it also tests and averages."""
+"""Ratio of a run's time to that of its training, since it also tests and averages."""
 
 START = 1.0
 """Seconds in which a run begins."""

@@ -35,7 +35,7 @@ from simulations.run import overrides_elsewhere
 from simulations.shell.terminal import make_error_console
 
 LOG = "log.txt"
-"""What a run's process said, in its folder."""
+"""File with the output of a run's process, in its folder."""
 
 LOOK_EVERY = 0.2
 """Seconds between looks at the runs' files."""

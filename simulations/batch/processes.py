@@ -31,7 +31,7 @@ from simulations.run import run
 from simulations.shell.terminal import command
 
 PARTS = ["cfl_flower.server_app", "simulations.engines.processes", "sklearn.cluster"]
-"""What runs import, or may."""
+"""Modules that runs import, or may."""
 
 FORKS = sys.platform == "linux"
 """Whether runs are forked. Elsewhere imports start threads, which survive no fork."""
@@ -102,7 +102,7 @@ def enter(overrides: str, log: Path, workers: int, variables: dict[str, str]) ->
         from cfl_flower.config.compose import compose_config
 
         config = compose_config(arguments)
-        # What is saved stays as it was asked for.
+        # The saved request stays as it was given.
         run(replace(config, workers=workers) if workers else config)
 
     sys.exit(carry_out(split(overrides)))

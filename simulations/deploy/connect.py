@@ -25,7 +25,7 @@ from simulations.engines.flower_cli import environment, flwr, need, one_line
 from simulations.shell.terminal import Parser, command
 
 KNOWN = "already in use"
-"""What Flower says of a key that is registered."""
+"""Flower's message for a key that is registered."""
 
 
 def add_connection(name: str, address: str, authority: Path) -> None:

@@ -180,7 +180,7 @@ def _write_key(
     path: Path, key: ec.EllipticCurvePrivateKey, form: PrivateFormat
 ) -> None:
     data = key.private_bytes(Encoding.PEM, form, NoEncryption())
-    # Nobody else may read it, from the first moment on.
+    # Only the owner may read it, from the first moment on.
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
         file.write(data)
 

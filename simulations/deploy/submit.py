@@ -118,7 +118,7 @@ def start(name: str, overrides: Sequence[str]) -> tuple[str, str]:
     ):
         for line in process.stdout or ():
             output.append(line)
-            # What follows the first one are the run's own lines.
+            # The lines after the first one are the run's own.
             if not run and (found := STARTED.search(line)):
                 run = found.group(1)
             elif found := GAVE_UP.fullmatch(line):

@@ -41,7 +41,7 @@ from simulations.engines.flower_cli import (
 from simulations.shell.terminal import Parser, command
 
 PORT = 9094
-"""Of the SuperNode's own processes, on the loopback only."""
+"""Port of the SuperNode's own processes, on the loopback only."""
 
 
 def node_config(

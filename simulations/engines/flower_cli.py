@@ -17,10 +17,10 @@ from cfl_flower.errors import ConfigError
 
 ENDED = "finished:"
 COMPLETED = f"{ENDED}completed"
-"""How Flower's word for the status of a run that ended begins, and the good one."""
+"""Prefix of Flower's status of a run that ended, and the status of a good one."""
 
 DECORATION = re.compile(r"\x1b\[[\d;]*m|[╭╮╰╯│─]")
-"""What makes Flower's words pretty on a terminal."""
+"""Colours and frames of Flower's output on a terminal."""
 
 QUIET = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -53,7 +53,7 @@ def environment(home: Path | None = None) -> dict[str, str]:
     beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     own = {"FLWR_HOME": str(home)} if home else {}
     found = {**QUIET, **os.environ, "PATH": beside, **own}
-    # What Flower says is read: in colours, nothing in it would be found.
+    # Flower's output is parsed, and colours would get in the way.
     found.pop("FORCE_COLOR", None)
     return found
 

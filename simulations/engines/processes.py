@@ -103,7 +103,7 @@ class Asked(NamedTuple):
 
     message: Message
     seconds: float
-    """How long the worker may take for it."""
+    """Seconds that the worker may take."""
     until: float
     """The end of that time, on the grid's clock."""
 
@@ -195,7 +195,7 @@ class ProcessGrid(InProcessGrid):
         node = message.metadata.dst_node_id
         if node not in self._workers:
             if self._start_method == "fork":
-                # What is open when a worker is forked is shared with it.
+                # A forked worker shares all open files.
                 batch = message.content.config_records["batch"]
                 open_resources(str(batch["settings"]))
             others = [worker.connection for worker in self._workers.values()]
@@ -242,7 +242,7 @@ def work(
     Thread(target=end_with_parent, daemon=True).start()
     # Even if this process stands still then.
     die_with_parent()
-    # What is there is not looked at again: it stays, and in the memory of all.
+    # Freeze existing objects: the collector would touch, and so copy, shared pages.
     gc.freeze()
     keep_free_memory()
     node = InProcessGrid([config], app)

@@ -24,7 +24,7 @@ ALIGNMENT = 64
 """Bytes, of which the place of each array is a multiple, as numpy's own memory is."""
 
 WHERE = struct.Struct("=QQ")
-"""Where a message begins in its file, and ends."""
+"""Offsets at which a message begins and ends in its file."""
 
 Place: TypeAlias = tuple[str, tuple[int, ...], str, int, int]
 """An array's dtype, shape and kind of bytes; where these begin in the file and end."""

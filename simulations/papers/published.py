@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 PUBLISHED = Path(__file__).with_name("published.yaml")
 ELSEWHERE = "elsewhere"
 INHERITED = ("overrides", "methods", "columns", "against")
-"""What a table takes from the one that it is ``like``, or whose ``runs`` it shares."""
+"""Fields that a table takes from the one that it is ``like``, or whose ``runs`` it
+shares."""
 
 SPEEDUP = "speed-up"
 DISTANCES = ("heterogeneity", "discrepancy")
@@ -44,7 +45,7 @@ RESULTS = {
     "contradicts": "the paper's order does not come out",
     "not run": "the evidence says why",
 }
-"""How a result of a paper stands here, and what that means."""
+"""States of a paper's result here, and their meanings."""
 
 STATES = RESULTS | {
     "same runs": "curves of the runs of another line, which is counted",
@@ -53,7 +54,7 @@ STATES = RESULTS | {
 """The same of every table and figure; the last two do not count."""
 
 AVERAGES = {"last": lambda known: known[-1], "mean": fmean, "median": median}
-"""How the values of all rounds become one."""
+"""Functions from the values of all rounds to one."""
 
 
 def _flatten(overrides: Any) -> list[str]:
@@ -93,7 +94,7 @@ class Cell:
     """None if the paper has none."""
     overrides: list[str]
     folder: str = ""
-    """Where its runs are kept, below `--output`."""
+    """Folder of its runs, below `--output`."""
 
 
 @dataclass(frozen=True, config=KNOWN_KEYS)
@@ -101,10 +102,10 @@ class Row:
     """A row of a table."""
 
     values: list[float | None]
-    """In the order of the columns."""
+    """Published values, in the order of the columns."""
     overrides: Overrides = field(default_factory=list)
     methods: dict[str, Overrides] = field(default_factory=dict)
-    """Its own further overrides of some methods."""
+    """Further overrides of some methods."""
 
 
 @dataclass(frozen=True, config=KNOWN_KEYS)
@@ -115,13 +116,13 @@ class PublishedTable:
     title: str
     source: str
     measure: Measure
-    """What is compared: ``final``, the accuracy in `summary.json`; ``best``, that of
+    """Compared measure: ``final``, the accuracy in `summary.json`; ``best``, that of
     the best round after as many as everyone needs to take part once, as the code of
-    FlexCFL has it, which counts no round before all clients were included;
-    ``last KEY``, ``mean KEY`` or ``median KEY``, of all rounds that have it in
-    `rounds.jsonl`; ``bytes``, both ways, relative to the models of a FedAvg of as many
-    rounds; or ``speed-up KEY``, how many times sooner than the reference run it stays
-    at the reference's last value."""
+    FlexCFL has it, which counts no round before all clients were included; ``last
+    KEY``, ``mean KEY`` or ``median KEY``, of all rounds that have it in `rounds.jsonl`;
+    ``bytes``, both ways, relative to the models of a FedAvg of as many rounds; or
+    ``speed-up KEY``, how many times sooner than the reference run it stays at the
+    reference's last value."""
     tolerance: Annotated[float, Field(gt=0)]
     """The largest difference that counts as reproduced."""
     methods: dict[str, Overrides]
@@ -129,7 +130,7 @@ class PublishedTable:
     columns: list[str]
     """The methods that have figures; others only serve as references."""
     rows: dict[str, Row]
-    """By name."""
+    """Rows by name."""
     overrides: Overrides = field(default_factory=list)
     """Those of all rows."""
     runs: str | None = None
@@ -137,9 +138,9 @@ class PublishedTable:
     against: str | None = None
     """The reference runs: a method of this table, or another table."""
     state: State = "not run"
-    """How it stands here, of `STATES`."""
+    """State of the result here, of `STATES`."""
     evidence: str = ""
-    """What that rests on."""
+    """Evidence of the state."""
 
     @property
     def folder(self) -> str:
@@ -312,6 +313,6 @@ def load_elsewhere() -> dict[str, Elsewhere]:
 
 
 def _read() -> dict[str, Any]:
-    # That in C, where there is one, takes a tenth of a second and not one.
+    # The loader in C, where there is one, takes a tenth of the time.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return dict(yaml.load(PUBLISHED.read_text(encoding="utf-8"), loader))

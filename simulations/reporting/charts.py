@@ -19,16 +19,17 @@ from cfl_flower.types import FloatArray
 Spec: TypeAlias = dict[str, Any]
 """A part of a Vega-Lite specification (https://vega.github.io/vega-lite/docs)."""
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
-"""What marks are drawn from: numbers and words by the name of their field."""
+"""Data of the marks: numbers and words by the name of their field."""
 
 WIDTH = 600
-"""Of a file, in pixels of 1/96 inch; in a page a chart is as wide as there is room."""
+"""Width of a file, in pixels of 1/96 inch; in a page a chart is as wide as there is
+room."""
 PAPER = 670
 """The width of A4 within its margins, in pixels."""
 HALF = 325
-"""That of a column of two."""
+"""Width of a column of two."""
 LEAST_PIXELS = 600
-"""Of an image: what is scaled up in a page or by a printer is blurred."""
+"""Least width of an image: a page or a printer would blur a smaller one."""
 # Paul Tol's "muted" scheme, which colour-blind readers can tell apart, and two more.
 COLOURS = (
     *("#332288", "#CC6677", "#117733", "#DDCC77", "#88CCEE"),
@@ -40,7 +41,8 @@ CIVIDIS = (
     *("#9a9478", "#bbaf71", "#e2cb5c", "#fce647"),
 )
 GREY = "#767676"
-"""Of references, axes and drifts: enough contrast on light and on dark grounds."""
+"""Colour of references, axes and drifts: enough contrast on light and on dark
+grounds."""
 DARK = {
     "#332288": "#9a8cf0",
     "#CC6677": "#e5808f",
@@ -52,7 +54,7 @@ DARK = {
     "#44AA99": "#4fbfab",
     "#661100": "#c9704f",
 }
-"""What colours of marks are on a dark ground; others are as they are."""
+"""Colours of marks on a dark ground; others stay as they are."""
 INK = {
     "#CC6677": "#b45a69",
     "#999933": "#787828",
@@ -60,7 +62,7 @@ INK = {
     "#88CCEE": "#50788c",
     "#DDCC77": "#7d7343",
 }
-"""What colours of lines are as letters: as dark as WCAG asks for on white, 4.5 to 1."""
+"""Colours of lines as letters: as dark as WCAG asks for on white, 4.5 to 1."""
 CONFIG: Spec = {
     "font": "Helvetica, Arial, sans-serif",
     "view": {"stroke": None},
@@ -86,16 +88,16 @@ class Chart:
     """Layers of marks, those behind first, in one view."""
 
     rows: Rows
-    """What all layers show that have no rows of their own."""
+    """Rows of all layers that have none of their own."""
     layers: Sequence[Spec]
     height: int
-    """In pixels, its axes and labels included."""
+    """Height in pixels, with axes and labels."""
     tells: bool = True
     """Whether its values are shown where a pointer is."""
     params: Sequence[Spec] = ()
-    """What a script may set."""
+    """Parameters that a script may set."""
     width: int = WIDTH
-    """Of a file, and on paper."""
+    """Width of a file, and on paper."""
 
     @cached_property
     def spec(self) -> Spec:

@@ -90,7 +90,7 @@ def save(chart: Chart, folder: str | Path, name: str, width: str | float) -> Non
     path = Path(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".svg").write_text(sized("pt"), encoding="utf-8")
-    # What makes the other files takes a pixel for a point.
+    # The converter to other formats takes a pixel for a point.
     path.with_suffix(".pdf").write_bytes(vl_convert.svg_to_pdf(sized("")))
     path.with_suffix(".png").write_bytes(vl_convert.svg_to_png(sized(""), ppi=300))
 
@@ -103,7 +103,7 @@ class Picture:
     caption: str
     figure: Chart = field(repr=False)
     title: str = field(default="", repr=False)
-    """What stands above it where many are side by side."""
+    """Title above it where many are side by side."""
 
     @property
     def chart(self) -> Chart | None:
@@ -140,7 +140,7 @@ class Line:
     label: str
     runs: Sequence[SavedRun]
     number: int
-    """Its place among the methods of the page, which all pictures colour alike."""
+    """Place among the methods of the page, which all pictures colour alike."""
 
     @property
     def is_reference(self) -> bool:

@@ -32,7 +32,7 @@ MOST_CLUSTERS = 20
 GAP = 0.02
 """Between the clusters of a round, as a share of all clients."""
 MOSTLY = 0.8
-"""Of the clients of a cluster's commonest concept: as many make another one equal."""
+"""Share of a cluster's clients that makes a concept the cluster's."""
 THICK = 0.07
 """Half the width of a cluster, as a share of the way to the next round."""
 WITH_TINTS = (

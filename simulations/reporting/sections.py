@@ -47,7 +47,7 @@ class Stream:
     number: int
     lines: Sequence[Line]
     difference: str = ""
-    """What is different on it, in a few words, if there are others."""
+    """Difference from the other streams, in a few words, if there are others."""
     reference: str = REFERENCE_METHOD
     """The method that leads are over."""
 
@@ -192,7 +192,7 @@ MEASURED = {
     "heterogeneity": ("mean client distance", "Distance of clients within clusters."),
     "virtual_seconds": ("virtual seconds", "Time of the simulated devices."),
 }
-"""What has a curve where it was measured: label and caption."""
+"""Measures that have a curve, each with its label and caption."""
 
 ALL_MEASURED = MEASURED | {
     key: (label, f"Chosen: {label}.") for key, label in CHOSEN.items()

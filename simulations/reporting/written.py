@@ -25,7 +25,7 @@ LATEX = {
     "±": r"$\pm$",
     "→": r"$\to$",
 }
-"""What TeX would take for a command of its own, and how it is shown."""
+"""Characters that TeX takes for commands, and their replacements."""
 
 LOWER = ("rounds to recover", "calibration error", "forgetting")
 """Columns of which the smallest number is the best."""
@@ -37,7 +37,7 @@ LEVEL = "$^=$"
 """Stands behind numbers that are not told apart from the best, in LaTeX."""
 
 LABEL = "tab:comparison"
-"""Of the first table; behind that of another one is its number."""
+"""Label of the first table; another one's ends with its number."""
 
 MARKED = (
     "Bold: the best. =: not told apart from it (p above 5% in the t-test paired by "
@@ -46,7 +46,7 @@ MARKED = (
 """Stands below a table in which any number is."""
 
 FORMULA = re.compile(r"[=+\-@\t\r]")
-"""What a cell begins with that spreadsheets compute."""
+"""Beginning of a cell that spreadsheets would compute."""
 
 
 def to_latex(tables: Sequence[Table], names: Mapping[str, str]) -> str:

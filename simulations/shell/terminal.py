@@ -33,7 +33,7 @@ FLAGS = (
 
 
 UNKNOWN = re.compile(r"unrecognized arguments: (-+[\w-]+)")
-"""What argparse says of an option that there is not, such as ``--rounds 5``."""
+"""Argparse's message for an unknown option, such as ``--rounds 5``."""
 
 
 def report(error: CflError) -> int:

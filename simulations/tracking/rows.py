@@ -35,7 +35,7 @@ class TrackStream:
     title: str
     overrides: Overrides
     measure: Measure = "accuracy"
-    """Its mean over the tested rounds is a run's score."""
+    """Measure whose mean over the tested rounds is a run's score."""
     needs: str = ""
     """The package that has its data, if it is not a dataset of torchvision's."""
     control: bool = False
@@ -90,7 +90,7 @@ class StreamResult:
     device_hours: list[NonNegative | None]
     """Simulated time of the devices, where it is known."""
     seconds: NonNegative
-    """What all of its runs took here, tuning included."""
+    """Seconds of all of its runs here, tuning included."""
     code: list[str]
     """Digests of this project's code by which the seeds' runs were made."""
     client_epochs: list[NonNegative | None] = field(default_factory=list)
@@ -110,9 +110,9 @@ class TrackRow:
 
     name: str
     version: int
-    """Of the protocol."""
+    """Version of the protocol."""
     overrides: list[str]
-    """What was changed beyond the protocol, the strategy included."""
+    """Overrides beyond the protocol, the strategy included."""
     provenance: dict[str, str | None]
     """The commit and the versions that wrote the row."""
     first_seed: int = 0

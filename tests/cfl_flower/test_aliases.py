@@ -1,7 +1,5 @@
 """The packages beside `cfl_flower` are the same modules below it."""
 
-from __future__ import annotations
-
 import importlib
 import shutil
 import subprocess
@@ -24,19 +22,19 @@ from cfl_flower.environment.plugins import CONF
         *("strategies.fedavg", "clients.base", "simulations.reporting.written"),
     ],
 )
-def test_an_alias_is_the_same_module(name: str) -> None:
+def test_an_alias_is_the_same_module(name):
     below = importlib.import_module(f"cfl_flower.{name}")
     assert below is importlib.import_module(name)
     assert below.__name__ == below.__spec__.name == name
 
 
-def test_a_class_is_one_object_however_it_is_named() -> None:
+def test_a_class_is_one_object_however_it_is_named():
     path = "strategies.fedavg.FedAvg"
     assert locate(path) is locate(f"cfl_flower.{path}")
     assert Path(str(files("cfl_flower.conf"))) == CONF
 
 
-def test_what_is_not_beside_is_not_below() -> None:
+def test_what_is_not_beside_is_not_below():
     assert find_spec("cfl_flower.strategies.nothing") is None
     assert find_spec("cfl_flower.tests") is None
 
@@ -51,8 +49,8 @@ def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("name", ["strategies", "clients", "simulations"])
 @pytest.mark.parametrize("package", [True, False])
 def test_modules_in_a_folder_of_that_name_are_found_beside_ours(
-    name: str, package: bool, tmp_path: Path
-) -> None:
+    name, package, tmp_path
+):
     (tmp_path / name).mkdir()
     (tmp_path / name / "mine.py").write_text("VALUE = 3")
     if package:
@@ -64,9 +62,7 @@ def test_modules_in_a_folder_of_that_name_are_found_beside_ours(
 
 
 @pytest.mark.parametrize("name", ["strategies", "clients", "simulations"])
-def test_where_ours_is_not_bundled_the_other_one_is_found(
-    name: str, tmp_path: Path
-) -> None:
+def test_where_ours_is_not_bundled_the_other_one_is_found(name, tmp_path):
     # As on a device, where Flower puts an app's folder first.
     shutil.copytree(HOME / "cfl_flower", tmp_path / "app" / "cfl_flower")
     (tmp_path / name).mkdir()
@@ -77,13 +73,13 @@ def test_where_ours_is_not_bundled_the_other_one_is_found(
     assert (done.stdout, done.stderr) == ("3\n", "")
 
 
-def test_a_module_of_that_name_does_not_hide_ours(tmp_path: Path) -> None:
+def test_a_module_of_that_name_does_not_hide_ours(tmp_path):
     (tmp_path / "clients.py").touch()
     done = python(tmp_path, "-m", "simulations.choices")
     assert done.returncode == 0, done.stderr
 
 
-def test_what_was_imported_before_is_one_line(tmp_path: Path) -> None:
+def test_what_was_imported_before_is_one_line(tmp_path):
     (tmp_path / "clients.py").touch()
     code = "import clients, cfl_flower; cfl_flower.run"
     done = python(tmp_path, "-c", code)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -75,9 +73,7 @@ def histogram(config: RunConfig, client: int, round: int) -> bytes:
     ],
     ids=["a numbered device", "a named device", "a node of a simulation"],
 )
-def test_node_identifies_itself_and_its_code(
-    node_config: dict[str, Any], said: dict[str, Any]
-) -> None:
+def test_node_identifies_itself_and_its_code(node_config, said):
     grid = InProcessGrid([node_config])
     content = RecordDict({"identity": ConfigRecord({})})
     messages = [
@@ -90,9 +86,7 @@ def test_node_identifies_itself_and_its_code(
     }
 
 
-def test_equal_settings_share_resources_that_nobody_can_spoil(
-    compose: Composer,
-) -> None:
+def test_equal_settings_share_resources_that_nobody_can_spoil(compose):
     config = compose("seed=0")
     one, other = (json.dumps(each.resolved) for each in (config, compose("seed=1")))
     resources = open_resources(one)
@@ -104,7 +98,7 @@ def test_equal_settings_share_resources_that_nobody_can_spoil(
     assert np.array_equal(initial(), start(config))
 
 
-def test_task_that_raises_costs_only_its_own_answer(compose: Composer) -> None:
+def test_task_that_raises_costs_only_its_own_answer(compose):
     config = compose()
     asked = plan(config, 0, 99, 1)  # there are 6 clients
     first, raised, last = work(config, "train", asked)
@@ -117,15 +111,13 @@ def test_task_that_raises_costs_only_its_own_answer(compose: Composer) -> None:
 
 
 @pytest.mark.parametrize("returned", [None, ([], 3), [[], 3, {}]])
-def test_what_a_method_returned_is_named_with_what_it_should(returned: object) -> None:
+def test_what_a_method_returned_is_named_with_what_it_should(returned):
     told = r"returned .*; fit and answer return arrays, num_examples and metrics"
     with pytest.raises(TypeError, match=told):
         unpack(returned, ClusteredClient(cast(Any, None)))
 
 
-def test_client_remembers_from_message_to_message_and_no_other_client_does(
-    compose: Composer,
-) -> None:
+def test_client_remembers_from_message_to_message_and_no_other_client_does(compose):
     config = compose("drift.rounds=[3]")
     reported = digest(np.frombuffer(histogram(config, 0, 2), np.float32))
     # Any change is tolerable to who remembers what the server holds.
@@ -137,9 +129,7 @@ def test_client_remembers_from_message_to_message_and_no_other_client_does(
     assert unknowing.metrics["representation"] == histogram(config, 1, 3)
 
 
-def test_a_message_cannot_make_a_folder_where_the_process_stands(
-    compose: Composer,
-) -> None:
+def test_a_message_cannot_make_a_folder_where_the_process_stands(compose):
     config = compose()
     forged = json.dumps({**config.resolved, "run": "", "output_dir": "elsewhere"})
     with pytest.raises(ConfigError, match=r"output_dir=elsewhere .* an absolute path"):

@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any
 
 import numpy as np
 import pytest
@@ -100,16 +97,14 @@ def draw(settings: ModelSettings, shape: tuple[int, ...], classes: int) -> nn.Mo
         (VisionTransformer(), IMAGENET, 1000, 86_567_656),
     ],
 )
-def test_parameter_counts_are_the_papers(
-    settings: ModelSettings, shape: tuple[int, ...], classes: int, parameters: int
-) -> None:
+def test_parameter_counts_are_the_papers(settings, shape, classes, parameters):
     with torch.device("meta"):  # shapes without the memory and the draws
         module = settings.build(shape, classes)
     assert sum(tensor.numel() for tensor in module.parameters()) == parameters
 
 
 @pytest.mark.parametrize("network", [ResNet18, ShuffleNetV2])
-def test_the_small_stem_keeps_the_resolution_of_any_image(network: Any) -> None:
+def test_the_small_stem_keeps_the_resolution_of_any_image(network):
     def stem(name: str, size: int) -> nn.Module:
         with torch.device("meta"):
             found: nn.Module = network(stem=name).build((3, size, size), 10).extractor
@@ -129,9 +124,7 @@ def test_the_small_stem_keeps_the_resolution_of_any_image(network: Any) -> None:
 
 
 @pytest.mark.parametrize(("settings", "shape"), ADAPTED)
-def test_a_network_adapts_trains_on_a_batch_of_one_and_has_two_parts(
-    settings: ModelSettings, shape: tuple[int, ...]
-) -> None:
+def test_a_network_adapts_trains_on_a_batch_of_one_and_has_two_parts(settings, shape):
     model = FlatModel(draw(settings, shape, 7))
     assert model.module.training
     logits = model.module(torch.rand(1, *shape))
@@ -147,7 +140,7 @@ def test_a_network_adapts_trains_on_a_batch_of_one_and_has_two_parts(
 
 
 @pytest.mark.parametrize("blocks", [2, 3])
-def test_fedccfas_blocks_give_what_the_papers_order_gives(blocks: int) -> None:
+def test_fedccfas_blocks_give_what_the_papers_order_gives(blocks):
     model = FlatModel(draw(FedCcfaCnn(blocks=blocks), CIFAR, 10))
     x = torch.randn(4, *CIFAR)
     logits = model.module(x)
@@ -184,16 +177,14 @@ def test_fedccfas_blocks_give_what_the_papers_order_gives(blocks: int) -> None:
         (Recurrent("gru"), MNIST, r"model=gru .*\(1, 28, 28\)"),
     ],
 )
-def test_inputs_that_do_not_fit_are_told_in_one_line(
-    settings: ModelSettings, shape: tuple[int, ...], said: str
-) -> None:
+def test_inputs_that_do_not_fit_are_told_in_one_line(settings, shape, said):
     with pytest.raises(ConfigError, match=said) as caught:
         settings.build(shape, 10)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_a_text_is_represented_by_the_last_state_of_both_directions(cell: str) -> None:
+def test_a_text_is_represented_by_the_last_state_of_both_directions(cell):
     extractor = draw(Recurrent(cell), (5, 4), 2).eval().extractor
     x = torch.rand(3, 5, 4)
     _, state = extractor.second(extractor.first(x)[0])
@@ -207,7 +198,7 @@ def normalised() -> FlatModel:
     return FlatModel(nn.BatchNorm1d(2))
 
 
-def test_running_statistics_travel_behind_the_parameters() -> None:
+def test_running_statistics_travel_behind_the_parameters():
     model = normalised()
     assert model.to_vector().tolist() == [1, 1, 0, 0, 0, 0, 1, 1]
     model.load(np.arange(8, dtype=np.float32))
@@ -220,7 +211,7 @@ def test_running_statistics_travel_behind_the_parameters() -> None:
     torch.testing.assert_close(norm.eval()(x), expected)
 
 
-def test_running_statistics_of_a_batch_reach_the_vector() -> None:
+def test_running_statistics_of_a_batch_reach_the_vector():
     model = normalised()
     for _ in range(2):
         model.module(torch.tensor([[0.0, 10.0], [2.0, 30.0]]))
@@ -229,7 +220,7 @@ def test_running_statistics_of_a_batch_reach_the_vector() -> None:
 
 
 @pytest.mark.parametrize("settings", [ResNet18(), ShuffleNetV2()])
-def test_all_of_a_normalised_network_is_in_its_vector(settings: ModelSettings) -> None:
+def test_all_of_a_normalised_network_is_in_its_vector(settings):
     shape = (1, 16, 16)
     sender, receiver = (FlatModel(settings.build(shape, 3)) for _ in range(2))
     x = torch.rand(4, *shape)
@@ -250,9 +241,7 @@ def test_all_of_a_normalised_network_is_in_its_vector(settings: ModelSettings) -
         (Recurrent("gru"), (3, 4)),
     ],
 )
-def test_every_kind_of_network_starts_as_its_seed_says(
-    settings: ModelSettings, shape: tuple[int, ...]
-) -> None:
+def test_every_kind_of_network_starts_as_its_seed_says(settings, shape):
     before = torch.random.get_rng_state()
     one, again, other = (initial_vector(settings, shape, 3, s) for s in (1, 1, 2))
     assert one.dtype == np.float32
@@ -262,7 +251,7 @@ def test_every_kind_of_network_starts_as_its_seed_says(
 
 
 @pytest.mark.parametrize("settings", [Mclr(), Mlp(hidden=3)])
-def test_a_vector_of_another_length_does_not_fit(settings: Mclr | Mlp) -> None:
+def test_a_vector_of_another_length_does_not_fit(settings):
     model = FlatModel(settings.build((1, 2, 2), 3))
     # One number would be taken for all of them.
     for length in (len(model.vector) + 1, 1):
@@ -270,14 +259,14 @@ def test_a_vector_of_another_length_does_not_fit(settings: Mclr | Mlp) -> None:
             model.load(np.zeros(length, np.float32))
 
 
-def test_the_loaded_vector_stays_the_callers() -> None:
+def test_the_loaded_vector_stays_the_callers():
     received = np.float32([1, 2, 3])
     FlatModel(nn.Linear(2, 1)).load(received).vector.zero_()
     assert received.tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_images_lie_channels_last_and_answers_stay_the_same(channels: int) -> None:
+def test_images_lie_channels_last_and_answers_stay_the_same(channels):
     module = CcflCnn([2, 3]).build((channels, 16, 20), 4).eval()
     layouts: list[bool] = []
     module.get_submodule("extractor.0").register_forward_hook(
@@ -312,9 +301,7 @@ class OfOnesOwn:
         (nn.GRU(8, 5), "GRU returns a tuple for 2 inputs"),
     ],
 )
-def test_a_network_that_does_not_fit_is_refused(
-    module: nn.Module, message: str
-) -> None:
+def test_a_network_that_does_not_fit_is_refused(module, message):
     own = OfOnesOwn(lambda shape, classes: deepcopy(module))
     with pytest.raises(ConfigError, match=message):
         check_network(own, (8,), 5)
@@ -324,7 +311,7 @@ OPTIONS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_every_option_builds_for_its_natural_shape(option: str) -> None:
+def test_every_option_builds_for_its_natural_shape(option):
     shape, classes = NATURAL[option]
     settings = build(yaml.safe_load((CONF / "model" / f"{option}.yaml").read_text()))
     with torch.device("meta"):

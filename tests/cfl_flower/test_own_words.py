@@ -1,7 +1,5 @@
 """Nothing of a device's samples leaves it in words, whatever goes wrong there."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,7 +15,6 @@ from PIL import Image
 
 from cfl_flower.errors import NoValidResultError
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner
 
 SECRET = "IBANofMaxMustermann"
 """In cells, classes, names of files and folders, and the paths of all devices."""
@@ -94,9 +91,7 @@ class Overheard(InProcessGrid):
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_no_word_of_a_device_leaves_it(
-    kind: str, run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_word_of_a_device_leaves_it(kind, run_small, tmp_path, caplog):
     options, privacy, files = FILES[kind]
     configs = []
     for name in ("site-a", "site-b", "site-c"):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import defaultdict
@@ -10,7 +8,6 @@ import pytest
 import torch
 
 from cfl_flower.seeding import generator, key, seed_torch, torch_seed
-from tests.conftest import Runner
 
 DRAW = (
     "from cfl_flower.seeding import generator, torch_seed;"
@@ -20,7 +17,7 @@ DRAW = (
 
 
 @pytest.mark.slow
-def test_another_process_draws_the_same_numbers() -> None:
+def test_another_process_draws_the_same_numbers():
     shown = [
         subprocess.check_output(
             [sys.executable, "-c", DRAW], env={"PYTHONHASHSEED": seed}, text=True
@@ -35,25 +32,25 @@ def test_another_process_draws_the_same_numbers() -> None:
     "other",
     [(1, "batches", 3, 4), (0, "deal", 3, 4), (0, "batches", 2, 4), (0, "batches", 3)],
 )
-def test_draws_depend_on_seed_purpose_round_and_client(other: tuple) -> None:
+def test_draws_depend_on_seed_purpose_round_and_client(other):
     here = generator(0, "batches", 3, 4).random(4)
     assert not np.array_equal(here, generator(*other).random(4))
     assert torch_seed(0, "batches", 3, 4) != torch_seed(*other)
 
 
-def test_a_draw_does_not_depend_on_earlier_draws() -> None:
+def test_a_draw_does_not_depend_on_earlier_draws():
     before = generator(0, "batches", 1, 1).random(3)
     generator(0, "batches", 1, 2).random(1000)
     np.random.default_rng().random()
     assert np.array_equal(generator(0, "batches", 1, 1).random(3), before)
 
 
-def test_a_client_named_like_a_number_is_another_client() -> None:
+def test_a_client_named_like_a_number_is_another_client():
     assert key(7) != key("7")
     assert torch_seed(0, "torch", 1, 7) != torch_seed(0, "torch", 1, "7")
 
 
-def test_torch_is_seeded_as_by_its_own_function() -> None:
+def test_torch_is_seeded_as_by_its_own_function():
     seed_torch(5)
     ours = torch.rand(3)
     torch.manual_seed(5)
@@ -101,9 +98,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
         "stocfl strategy.omega=sequential",
     ],
 )
-def test_no_two_draws_of_a_run_are_the_same(
-    options: str, run_small: Runner, draws: Draws
-) -> None:
+def test_no_two_draws_of_a_run_are_the_same(options, run_small, draws):
     run_small(*f"strategy={options}".split(), "participants=12")
     keys: dict[str, list[tuple[int, ...]]] = defaultdict(list)
     for entropy, made in draws.items():

@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import io
 import logging
-from pathlib import Path
 
 import pytest
 from flwr.app import Context, Message, RecordDict
@@ -36,9 +33,7 @@ SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
         ),
     ],
 )
-def test_comparison_has_a_row_for_what_differs_but_the_seed(
-    sweep: str, names: list[str], tmp_path: Path
-) -> None:
+def test_comparison_has_a_row_for_what_differs_but_the_seed(sweep, names, tmp_path):
     configs = compose_sweep(f"{SMALL} {sweep} output_dir={tmp_path}")
     for config in configs:
         execute(InProcessGrid(), config, Console(file=io.StringIO()))
@@ -56,7 +51,7 @@ def test_comparison_has_a_row_for_what_differs_but_the_seed(
     assert all(("±" in row) is ("seed" in sweep) for row in rows)
 
 
-def test_failed_run_does_not_hide_the_others(tmp_path: Path) -> None:
+def test_failed_run_does_not_hide_the_others(tmp_path):
     configs = compose_sweep(f"{SMALL} faults.raises=0,1 output_dir={tmp_path}")
     text = io.StringIO()
     with pytest.raises(FailedRunsError, match=r"1 of 2 runs .*raises1.*none of"):
@@ -72,9 +67,7 @@ def test_failed_run_does_not_hide_the_others(tmp_path: Path) -> None:
     assert "none of" in reason.read_text()
 
 
-def test_what_devices_say_is_no_markup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_devices_say_is_no_markup(tmp_path, monkeypatch):
     """Rich raises on a tag that closes none."""
     # There is one device of six, for whom the server waits.
     monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
@@ -95,9 +88,7 @@ def test_what_devices_say_is_no_markup(
     assert text.getvalue().count("[/red]") >= 2
 
 
-def test_flowers_log_has_the_reason_in_one_line_and_no_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flowers_log_has_the_reason_in_one_line_and_no_traceback(tmp_path, monkeypatch):
     """What Flower logs after an app's exception is what its simulation does."""
     monkeypatch.setenv("CFL_FLOWER_CONSOLE", str(tmp_path / "lines"))
     flower = logging.getLogger("flwr")
@@ -129,8 +120,8 @@ EMPTY = [
 
 @pytest.mark.parametrize(("overrides", "clients"), EMPTY, ids=str)
 def test_clients_without_samples_are_counted_by_run_and_preview(
-    overrides: str, clients: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    overrides, clients, tmp_path, capsys
+):
     asked = f"{overrides} strategy=fedavg rounds=1 participants=5 drift=none"
     (config,) = compose_sweep(f"{asked} output_dir={tmp_path}")
     text = io.StringIO()
@@ -157,12 +148,12 @@ def test_clients_without_samples_are_counted_by_run_and_preview(
         ("\n" * LONGEST, ("\\n" * LONGEST)[: LONGEST - 1] + "…"),
     ],
 )
-def test_a_clients_text_becomes_one_short_line(text: str, shown: str) -> None:
+def test_a_clients_text_becomes_one_short_line(text, shown):
     assert printable(text) == shown
     shown.encode()
 
 
-def test_a_refusal_is_printable() -> None:
+def test_a_refusal_is_printable():
     error = InvalidResultError("rai\nsed", "\ud800" * 1000)
     assert error.reason == "rai\\nsed"
     assert error.detail == str(error)

@@ -1,7 +1,5 @@
 """`client_epochs`: what clients computed, by hand, and the time that it takes."""
 
-from __future__ import annotations
-
 import pytest
 
 from cfl_flower.engine.simulated_devices import Devices
@@ -9,7 +7,6 @@ from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.server_app import open_stream
 from cfl_flower.types import EPOCHS, Result
-from tests.conftest import Runner
 
 pytestmark = pytest.mark.contract
 
@@ -30,14 +27,14 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("name", BY_HAND)
-def test_epochs_are_those_of_the_method(name: str, run_small: Runner) -> None:
+def test_epochs_are_those_of_the_method(name, run_small):
     run = run_small(f"strategy={name}", *QUIET, "system.evaluate_every=2")
     found = [row["client_epochs"] for row in run.rounds]
     assert found == pytest.approx(BY_HAND[name])
     assert run.summary["client_epochs"] == pytest.approx(sum(BY_HAND[name]))
 
 
-def test_fine_tuning_takes_its_time(run_small: Runner) -> None:
+def test_fine_tuning_takes_its_time(run_small):
     every = [*QUIET, "strategy=fedavg"]
     plain = run_small(*every)
     tuned = run_small(*every, "strategy.fine_tuning=3", folder="tuned")
@@ -53,7 +50,7 @@ def test_fine_tuning_takes_its_time(run_small: Runner) -> None:
         assert later == pytest.approx(slowest)
 
 
-def test_what_one_client_does_not_tell_is_not_counted_as_nothing() -> None:
+def test_what_one_client_does_not_tell_is_not_counted_as_nothing():
     record = RoundRecord(1)
     told = [Result(0, 5, telemetry={EPOCHS: epochs}) for epochs in (1 / 3, 2)]
     record.note_epochs(told)

@@ -1,7 +1,5 @@
 """State of a network's own never passes from client to client, whatever its kind."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +27,6 @@ from cfl_flower.models import (
 )
 from cfl_flower.types import Vector
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner
 from tests.contract import odd_networks, refused_networks
 
 SHAPE = (1, 8, 8)
@@ -77,7 +74,7 @@ def work(model: FlatModel, start: Vector, seed: int) -> tuple[bytes, tuple[float
 
 
 @pytest.mark.parametrize("kind", KEPT, ids=lambda kind: kind.__name__)
-def test_every_task_starts_from_the_network_as_built(kind: type[nn.Module]) -> None:
+def test_every_task_starts_from_the_network_as_built(kind):
     check_network(Own(kind), SHAPE, 10)
     used, fresh = (build_model(Own(kind), SHAPE, 10, seed=0) for _ in range(2))
     start = fresh.to_vector()
@@ -90,9 +87,7 @@ def test_every_task_starts_from_the_network_as_built(kind: type[nn.Module]) -> N
 @pytest.mark.parametrize(
     "kind", [odd_networks.LateFlag, odd_networks.Queue], ids=lambda kind: kind.__name__
 )
-def test_runs_with_odd_networks_are_the_same_on_any_nodes(
-    kind: type[nn.Module], run_small: Runner
-) -> None:
+def test_runs_with_odd_networks_are_the_same_on_any_nodes(kind, run_small):
     options = [*RUN, named(kind)]
     whole = run_small(*options, folder="whole")
     assert whole.failures == []
@@ -147,9 +142,7 @@ def run_on(engine: str, kind: type[nn.Module], folder: Path) -> Any:
         pytest.param("engine=ray workers=2", marks=pytest.mark.ray),
     ],
 )
-def test_workers_find_the_network_as_built_too(
-    engine: str, kind: type[nn.Module], tmp_path: Path
-) -> None:
+def test_workers_find_the_network_as_built_too(engine, kind, tmp_path):
     alone = run_on("engine=inprocess", kind, tmp_path / "alone")
     others = run_on(engine, kind, tmp_path / "workers")
     assert others.equals(alone)
@@ -158,20 +151,18 @@ def test_workers_find_the_network_as_built_too(
 @pytest.mark.parametrize(
     "kind", [odd_networks.ListedLayers, odd_networks.ListedWithState]
 )
-def test_attributes_may_refer_to_parts_of_their_network(
-    kind: type[nn.Module], run_small: Runner
-) -> None:
+def test_attributes_may_refer_to_parts_of_their_network(kind, run_small):
     plain = run_small(*RUN, named(odd_networks.Net), folder="plain")
     assert run_small(*RUN, named(kind), folder="listed").numbers == plain.numbers
 
 
-def test_an_average_of_weights_that_is_saved_travels(run_small: Runner) -> None:
+def test_an_average_of_weights_that_is_saved_travels(run_small):
     plain = run_small(*RUN, named(odd_networks.Net), folder="plain")
     averaged = run_small(*RUN, named(odd_networks.SavedAverage), folder="averaged")
     assert averaged.rounds[0]["bytes_up"] > plain.rounds[0]["bytes_up"]
 
 
-def test_a_copy_of_a_network_refers_to_its_own_parts() -> None:
+def test_a_copy_of_a_network_refers_to_its_own_parts():
     first = build_model(Own(odd_networks.ListedWithState), SHAPE, 10, seed=0)
     copy = first.clone().load(first.to_vector()).module
     assert [layer for layer, _ in copy.layers] == [copy.body]
@@ -179,7 +170,7 @@ def test_a_copy_of_a_network_refers_to_its_own_parts() -> None:
     assert [layer for layer, _ in copy.layers] == [copy.body] * 2
 
 
-def test_constants_do_not_travel(run_small: Runner) -> None:
+def test_constants_do_not_travel(run_small):
     plain = run_small(*RUN, named(odd_networks.Net), folder="plain")
     masked = run_small(*RUN, named(odd_networks.Mask), folder="masked")
     assert [row["bytes_up"] for row in masked.rounds] == [
@@ -199,9 +190,7 @@ def test_constants_do_not_travel(run_small: Runner) -> None:
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
-def test_privacy_covers_what_travels(
-    kind: type[nn.Module], refused: str, run_small: Runner
-) -> None:
+def test_privacy_covers_what_travels(kind, refused, run_small):
     private = ["privacy=central", "strategy.weighting=plain", "rounds=1", named(kind)]
     if not refused:
         assert run_small(*RUN, *private).failures == []
@@ -210,16 +199,14 @@ def test_privacy_covers_what_travels(
         run_small(*RUN, *private)
 
 
-def test_a_check_leaves_torchs_generator_alone() -> None:
+def test_a_check_leaves_torchs_generator_alone():
     before = torch.random.get_rng_state()
     check_network(Own(odd_networks.ReplacedBuffer), SHAPE, 10)
     build_network(Own(odd_networks.ReplacedBuffer), SHAPE, 10, seed=0)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_what_another_thread_draws_is_not_the_networks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_another_thread_draws_is_not_the_networks(monkeypatch):
     """Ray has threads that draw from Python's generator while a network is checked."""
     plain = network.train_twice
     drawn: list[float] = []

@@ -1,7 +1,5 @@
 """The page of all tables and figures is that of published.yaml."""
 
-from __future__ import annotations
-
 import re
 from statistics import fmean
 
@@ -9,28 +7,21 @@ import pytest
 
 from simulations.papers.published import load_elsewhere, load_tables
 from simulations.papers.recorded import figure_name, load
-from tests.docs.scoreboard import (
-    PAGE,
-    PAPERS,
-    lines,
-    page,
-    read_outcome,
-    with_recorded,
-)
+from tests.docs.scoreboard import PAGE, PAPERS, lines, page, read_outcome, with_recorded
 
 
-def test_scoreboard_page_is_up_to_date() -> None:
+def test_scoreboard_page_is_up_to_date():
     assert PAGE.read_text() == page(), "run make docs"
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_tables_of_a_papers_page_are_what_its_runs_gave(paper: str) -> None:
+def test_tables_of_a_papers_page_are_what_its_runs_gave(paper):
     words = PAGE.with_name(f"{paper}.md").read_text()
     assert words.count("<!-- recorded -->") == words.count("<!-- end of recorded -->")
     assert words == with_recorded(paper), "run make docs"
 
 
-def test_every_table_and_figure_has_a_line_with_evidence() -> None:
+def test_every_table_and_figure_has_a_line_with_evidence():
     found = {name: evidence for name, _, _, evidence in lines(load_tables())}
     text = page()
     assert found.keys() == load_tables().keys() | load_elsewhere().keys()
@@ -40,7 +31,7 @@ def test_every_table_and_figure_has_a_line_with_evidence() -> None:
         assert name.partition("_")[0] in PAPERS
 
 
-def test_settings_and_curves_of_other_runs_do_not_count() -> None:
+def test_settings_and_curves_of_other_runs_do_not_count():
     for name, what, state, evidence in lines(load_tables()):
         is_curve = what.startswith("curves of")
         assert (state == "same runs") == is_curve, name
@@ -51,7 +42,7 @@ def test_settings_and_curves_of_other_runs_do_not_count() -> None:
             assert re.match(r"\w+_\w+\b", evidence), name
 
 
-def test_a_table_is_reproduced_only_if_all_its_figures_were_run_and_are() -> None:
+def test_a_table_is_reproduced_only_if_all_its_figures_were_run_and_are():
     figures = load()["figures"]
     for table in load_tables().values():
         if table.state == "reproduced":
@@ -63,7 +54,7 @@ def test_a_table_is_reproduced_only_if_all_its_figures_were_run_and_are() -> Non
                     assert abs(gap) <= table.tolerance, (table.name, cell)
 
 
-def test_the_page_is_one_screen_before_its_lines() -> None:
+def test_the_page_is_one_screen_before_its_lines():
     head = page().partition("\n## ")[0].splitlines()
     assert len(head) <= 50
     for name, _, _, evidence in lines(load_tables()):
@@ -74,7 +65,7 @@ WITH_ERROR = re.compile(r"\d[\d.]* ± \d[\d.]*")
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_a_lines_figures_are_those_of_the_papers_page(paper: str) -> None:
+def test_a_lines_figures_are_those_of_the_papers_page(paper):
     # In a table, a claim or a recorded run, with its weights.
     page, *_ = PAGE.with_name(f"{paper}.md").read_text().partition("## Line by line")
     words = " ".join(page.split())

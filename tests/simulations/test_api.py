@@ -1,13 +1,10 @@
 """The Python interface: runs, comparisons and saved folders as tables and pictures."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     )
 
 
-def test_a_run_is_tables_and_settings(run: Run) -> None:
+def test_a_run_is_tables_and_settings(run):
     lines = (run.folder / "rounds.jsonl").read_text().splitlines()
     accuracies = [json.loads(line)["accuracy"] for line in lines]
     assert run.rounds["accuracy"].tolist() == accuracies
@@ -51,9 +48,7 @@ def test_a_run_is_tables_and_settings(run: Run) -> None:
     assert repr(run) == f"Run('{run.folder}': fielding, round 2/2)"
 
 
-def test_a_run_goes_on_and_is_what_it_had_been_at_once(
-    run: Run, tmp_path: Path
-) -> None:
+def test_a_run_goes_on_and_is_what_it_had_been_at_once(run, tmp_path):
     part = cfl.run(*run.saved.overrides, rounds=1, output_dir=tmp_path / "part")
     assert part.rounds.shape[0] == 1
     whole = part.resume(rounds=2)
@@ -61,7 +56,7 @@ def test_a_run_goes_on_and_is_what_it_had_been_at_once(
     assert whole.rounds[kept].to_dict("records") == run.rounds[kept].to_dict("records")
 
 
-def test_a_model_comes_out_as_it_is_exported(run: Run, tmp_path: Path) -> None:
+def test_a_model_comes_out_as_it_is_exported(run, tmp_path):
     (cluster, *others) = export(run.folder, tmp_path)
     model = run.model(cluster)
     exported = load_file(tmp_path / f"cluster-{cluster}.safetensors")
@@ -73,13 +68,13 @@ def test_a_model_comes_out_as_it_is_exported(run: Run, tmp_path: Path) -> None:
         run.model()
 
 
-def test_pictures_show_what_was_measured(run: Run) -> None:
+def test_pictures_show_what_was_measured(run):
     assert run.plot()._repr_svg_().startswith("<svg")
     with pytest.raises(ConfigError, match="key='nothing' was not measured; use one of"):
         run.plot("nothing")
 
 
-def test_a_folder_is_a_run_or_a_comparison(run: Run, tmp_path: Path) -> None:
+def test_a_folder_is_a_run_or_a_comparison(run, tmp_path):
     assert isinstance(cfl.load(run.folder), Run)
     found = cfl.load(run.folder.parent)
     assert isinstance(found, Comparison)
@@ -97,18 +92,14 @@ def test_a_folder_is_a_run_or_a_comparison(run: Run, tmp_path: Path) -> None:
         ({"strategy": ["fedavg", "ifca"]}, r"strategy=\[fedavg,ifca\] is not allowed"),
     ],
 )
-def test_bad_input_is_an_error_before_any_training(
-    settings: dict[str, object], message: str, tmp_path: Path
-) -> None:
+def test_bad_input_is_an_error_before_any_training(settings, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         cfl.run(engine="inprocess", output_dir=tmp_path / "x", **settings)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("engine", ["inprocess", "processes"])
-def test_threads_give_the_same_bits_as_one_after_the_other(
-    engine: str, tmp_path: Path
-) -> None:
+def test_threads_give_the_same_bits_as_one_after_the_other(engine, tmp_path):
     def once(name: str, seed: int) -> Run:
         made = cfl.run(
             *("model=mlp", "strategy.local.epochs=1", "drift.rounds=[2]"),
@@ -140,7 +131,7 @@ def test_threads_give_the_same_bits_as_one_after_the_other(
             assert each.rounds[kept].equals(expected[kept])
 
 
-def test_seeds_are_told_once() -> None:
+def test_seeds_are_told_once():
     with pytest.raises(ConfigError, match=r"seed=3 is not allowed; use seeds=\[3\]"):
         cfl.compare(strategy="fedavg", seeds=2, seed=3)
     for command in (cfl.run, cfl.compare):
@@ -149,12 +140,12 @@ def test_seeds_are_told_once() -> None:
 
 
 @pytest.mark.parametrize("seeds", ["abc", 0, [], [0.5]])
-def test_seeds_are_a_number_or_a_list(seeds: object) -> None:
+def test_seeds_are_a_number_or_a_list(seeds):
     with pytest.raises(ConfigError, match="how many, such as 3, or which"):
         cfl.compare(strategy="fedavg", seeds=seeds)
 
 
-def test_names_are_there_and_cost_nothing_until_used() -> None:
+def test_names_are_there_and_cost_nothing_until_used():
     assert all(callable(getattr(cfl, each)) for each in ("run", "compare", "load"))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = cfl.nothing
@@ -163,7 +154,7 @@ def test_names_are_there_and_cost_nothing_until_used() -> None:
     assert said == "False\n"
 
 
-def test_arrays_are_sweeps() -> None:
+def test_arrays_are_sweeps():
     rates = np.logspace(-2, -1, 2)
     assert to_overrides({"strategy__local__learning_rate": rates}, sweep=True) == [
         "strategy.local.learning_rate=0.01,0.1"
@@ -175,7 +166,7 @@ def test_arrays_are_sweeps() -> None:
 
 
 @pytest.mark.slow
-def test_a_comparison_has_its_scores_and_failures(tmp_path: Path) -> None:
+def test_a_comparison_has_its_scores_and_failures(tmp_path):
     found = cfl.compare(
         strategy=["fedavg", "fielding"],
         seeds=np.arange(2),
@@ -205,7 +196,7 @@ def test_a_comparison_has_its_scores_and_failures(tmp_path: Path) -> None:
     assert repr(found) == f"Comparison({asked}: 4 runs, 0 failed)"
 
 
-def test_a_program_with_hydra_of_its_own_keeps_it() -> None:
+def test_a_program_with_hydra_of_its_own_keeps_it():
     with initialize_config_dir(str(CONF), version_base="1.3"):
         outer = GlobalHydra.instance().hydra
         compose_plain(["strategy=ifca"])
@@ -217,7 +208,7 @@ def test_a_program_with_hydra_of_its_own_keeps_it() -> None:
     assert not GlobalHydra.instance().is_initialized()
 
 
-def test_a_notebook_shows_text_and_runs_none_of_it(run: Run) -> None:
+def test_a_notebook_shows_text_and_runs_none_of_it(run):
     settings = run.saved.resolved
     hostile = {**settings, "dataset": {**settings["dataset"], "name": "<script>"}}
     shown = Run(replace(run.saved, resolved=hostile))._repr_html_()

@@ -1,8 +1,5 @@
 """Clusters of clients that never trained, told from a saved run."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +21,7 @@ def run(run_small: Runner) -> Any:
     return run_small("strategy=stocfl", *OPTIONS, "participants=4", "rounds=2")
 
 
-def test_clients_that_never_trained_find_their_concept(run: Any) -> None:
+def test_clients_that_never_trained_find_their_concept(run):
     opened = Opened(run.folder)
     state = opened.state
     assert isinstance(state, StoCFLState)
@@ -49,7 +46,7 @@ def test_clients_that_never_trained_find_their_concept(run: Any) -> None:
 
 
 @pytest.mark.parametrize("option", ["strategy.sketch=256", "strategy.omega=parallel"])
-def test_without_labels_most_still_do(option: str, run_small: Runner) -> None:
+def test_without_labels_most_still_do(option, run_small):
     options = [*OPTIONS, option, "participants=12"]
     run = run_small("strategy=stocfl", *options)
     opened = Opened(run.folder)
@@ -65,8 +62,8 @@ def test_without_labels_most_still_do(option: str, run_small: Runner) -> None:
     "served", ["fine_tuning=0", "fine_tuning=2", "label_shares=true"]
 )
 def test_clients_of_other_methods_go_where_their_loss_is_smallest(
-    served: str, run_small: Runner, capsys: pytest.CaptureFixture[str]
-) -> None:
+    served, run_small, capsys
+):
     options = [*OPTIONS, "participants=12", "clusters=3", f"strategy.{served}"]
     run = run_small("strategy=ifca", *options)
     opened = Opened(run.folder)
@@ -79,9 +76,7 @@ def test_clients_of_other_methods_go_where_their_loss_is_smallest(
     assert "3 clients, mean accuracy" in capsys.readouterr().out
 
 
-def test_a_device_is_told_by_its_whole_folder(
-    run_small: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_device_is_told_by_its_whole_folder(run_small, tmp_path, capsys):
     run = run_small(*SITES, "strategy=stocfl", grid=Sites(tmp_path))
     where = str(tmp_path / "site-c")
     found = Opened(run.folder, data_dir=where).assign(0, 4)
@@ -98,9 +93,7 @@ def test_a_device_is_told_by_its_whole_folder(
     assert main([*asked, "--data-dir", where]) == 0
 
 
-def test_bad_input_is_one_line(
-    run: Any, run_small: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line(run, run_small, tmp_path, capsys):
     other = run_small("strategy=fedavg", "rounds=1", folder="other")
     local = run_small("strategy=local", "rounds=1", folder="local")
     for arguments, words in (

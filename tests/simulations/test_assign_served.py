@@ -1,10 +1,7 @@
 """Which cluster is the nearest to a device, by the distance that the run used."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,9 +15,7 @@ CENTRES = np.array([[0.9, 0, 0, 0], [0.25, 0.25, 0.25, 0.25]])
 
 
 @pytest.mark.parametrize(("distance", "nearest"), [("l1", 0), ("l2", 1)])
-def test_the_distance_is_that_of_the_run(
-    distance: str, nearest: int, tmp_path: Path
-) -> None:
+def test_the_distance_is_that_of_the_run(distance, nearest, tmp_path):
     directory = {
         "strategy": "fielding",
         "representation": "label_histogram",
@@ -34,14 +29,14 @@ def test_the_distance_is_that_of_the_run(
 
 
 @pytest.mark.parametrize("distance", ["l1", "l2", "js", "cosine"])
-def test_no_centre_is_not_near(distance: str) -> None:
+def test_no_centre_is_not_near(distance):
     centres = np.array([[np.nan, np.nan], [0.5, 0.5]])
     gaps = measure(np.array([1.0, 0.0]), centres, distance)  # type: ignore[arg-type]
     assert np.isnan(gaps[0])
     assert gaps[1] > 0
 
 
-def test_a_device_finds_its_model_without_ray_and_hydra() -> None:
+def test_a_device_finds_its_model_without_ray_and_hydra():
     code = (
         "import sys; sys.modules.update(ray=None, hydra=None, omegaconf=None);"
         "import simulations.assign"

@@ -1,11 +1,8 @@
 """`cfl-flower` starts every command, and lists what there is to choose."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +26,7 @@ def tell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return told
 
 
-def test_help_has_a_line_for_each_command(tell: Teller) -> None:
+def test_help_has_a_line_for_each_command(tell):
     shown = tell("--help")
     assert all(f"\n  {name} " in shown for name in (*COMMANDS, "list", "deploy"))
     assert "One run, or a Hydra sweep" in shown
@@ -38,9 +35,7 @@ def test_help_has_a_line_for_each_command(tell: Teller) -> None:
     assert tell("--version") == f"cfl-flower {__version__}\n"
 
 
-def test_the_nearest_command_is_told(
-    tell: Teller, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_nearest_command_is_told(tell, capsys):
     with pytest.raises(SystemExit, match="2"):
         tell("rn")
     assert "rn is no command; did you mean run?" in capsys.readouterr().err
@@ -59,9 +54,7 @@ EARLY_EXITS = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "exit_code"), EARLY_EXITS)
-def test_help_and_a_wrong_key_need_none_of_what_trains(
-    name: str, arguments: list[str], exit_code: int
-) -> None:
+def test_help_and_a_wrong_key_need_none_of_what_trains(name, arguments, exit_code):
     script = (
         "import atexit, sys\n"
         f"from simulations.{name} import main\n"
@@ -77,9 +70,7 @@ def test_help_and_a_wrong_key_need_none_of_what_trains(
     assert not heavy & imported
 
 
-def test_a_run_in_process_needs_neither_ray_nor_what_draws_nor_a_compiler(
-    tmp_path: Path,
-) -> None:
+def test_a_run_in_process_needs_neither_ray_nor_what_draws_nor_a_compiler(tmp_path):
     script = (
         "import sys\n"
         "from simulations.run import main\n"
@@ -109,9 +100,7 @@ def test_a_run_in_process_needs_neither_ray_nor_what_draws_nor_a_compiler(
         ("strategy=fedavg", "local.learning_rate"),
     ],
 )
-def test_choices_are_listed_with_what_they_are(
-    name: str, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_choices_are_listed_with_what_they_are(name, line, capsys):
     headings, rows = choices.list_choices(name)
     assert any(cell.startswith(line) for row in rows for cell in row)
     assert {len(row) for row in rows} == {len(headings)}
@@ -119,16 +108,14 @@ def test_choices_are_listed_with_what_they_are(
     assert line.split(maxsplit=1)[0] in capsys.readouterr().out
 
 
-def test_methods_say_what_they_need_and_when_to_use_them() -> None:
+def test_methods_say_what_they_need_and_when_to_use_them():
     headings, rows = choices.list_choices("strategies")
     assert headings == ["strategy", "", "needs", "use"]
     assert all(all(row) for row in rows)
     assert choices.list_choices("drift")[0] == ["drift", ""]
 
 
-def test_a_misspelt_name_is_met_with_the_nearest(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_misspelt_name_is_met_with_the_nearest(capsys):
     with pytest.raises(ConfigError, match=r"feilding is neither .* fielding\?"):
         choices.list_choices("feilding")
     assert choices.main(["zzz"]) == 2

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -31,10 +29,7 @@ SMALL = ["clients=6", "participants=3", "partition.groups=3", "engine=inprocess"
             "strategy=fielding",
             "strategy=fedavg,fedavg_ft,fedavg_ls,local,fielding,oracle",
         ),
-        (
-            "strategy=oracle,fedavg",
-            "strategy=fedavg_ft,fedavg_ls,local,oracle,fedavg",
-        ),
+        ("strategy=oracle,fedavg", "strategy=fedavg_ft,fedavg_ls,local,oracle,fedavg"),
         (
             "strategy=choice(fielding,local)",
             "strategy=fedavg,fedavg_ft,fedavg_ls,fielding,local,oracle",
@@ -47,15 +42,11 @@ SMALL = ["clients=6", "participants=3", "partition.groups=3", "engine=inprocess"
         ("strategy.local.mu=1", "strategy.local.mu=1"),
     ],
 )
-def test_marks_are_added_to_whatever_way_strategies_are_swept(
-    asked: str, found: str
-) -> None:
+def test_marks_are_added_to_whatever_way_strategies_are_swept(asked, found):
     assert with_marks(["rounds=3", asked]) == ["rounds=3", found]
 
 
-def test_a_reference_without_a_run_for_each_seed_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_reference_without_a_run_for_each_seed_is_refused(tmp_path, capsys):
     assert main(["strategy=ifca", "--reference=ifc", f"output_dir={tmp_path}"]) == 2
     known = "use one of fedavg, fedavg_ft, fedavg_ls, local, ifca, oracle"
     assert f"reference=ifc is not allowed; {known}\n" in capsys.readouterr().err
@@ -65,9 +56,7 @@ def test_a_reference_without_a_run_for_each_seed_is_refused(
     assert not list(tmp_path.rglob("*.jsonl"))
 
 
-def test_methods_that_do_less_with_a_linear_network_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_methods_that_do_less_with_a_linear_network_are_named(tmp_path, capsys):
     sweep = ["strategy=fedavg,fedccfa,fedfm", "seed=0,1", f"output_dir={tmp_path}"]
     announce(make_jobs([*SMALL, *sweep, "model=mclr"]), sweep)
     said = capsys.readouterr().err
@@ -79,9 +68,7 @@ def test_methods_that_do_less_with_a_linear_network_are_named(
     assert "extractor" not in capsys.readouterr().err
 
 
-def test_a_run_keeps_its_folder_when_more_seeds_and_settings_are_asked_for(
-    tmp_path: Path,
-) -> None:
+def test_a_run_keeps_its_folder_when_more_seeds_and_settings_are_asked_for(tmp_path):
     asked = [*SMALL, "strategy=fedavg", "rounds=2", f"output_dir={tmp_path}"]
     (job,) = make_jobs(asked)
     assert job.folder == tmp_path / "fedavg"
@@ -99,9 +86,7 @@ def test_a_run_keeps_its_folder_when_more_seeds_and_settings_are_asked_for(
     assert names("rounds=1,2") == ["rounds1", "fedavg"]
 
 
-def test_a_broken_run_is_named_before_any_other_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_run_is_named_before_any_other_starts(tmp_path, capsys):
     asked = [*SMALL, "rounds=2", "seed=0,1", f"output_dir={tmp_path}", "--bare"]
     asked += ["strategy=local", "drift.rounds=[2]"]
     (config, _) = [job.config for job in make_jobs([a for a in asked if a[0] != "-"])]
@@ -141,9 +126,7 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_killed_in_the_middle_the_same_command_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_killed_in_the_middle_the_same_command_goes_on(tmp_path, capsys):
     runs = [*SMALL, "strategy=static", "rounds=30", "drift=regroup,none"]
     runs += ["engine=processes"]
     asked = [*runs, "--bare", "--jobs=2", f"output_dir={tmp_path / 'killed'}"]
@@ -190,9 +173,7 @@ def test_killed_in_the_middle_the_same_command_goes_on(
         ("strategy=fedprox seed=0,1 drift=regroup,rotate", ["seeds: 2"]),
     ],
 )
-def test_a_dry_run_says_what_there_is_to_do(
-    arguments: str, told: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_says_what_there_is_to_do(arguments, told, tmp_path, capsys):
     place = f"output_dir={tmp_path / 'c'}"
     assert main([*arguments.split(), "--dry-run", "-q", "rounds=3", place]) == 0
     said = " ".join(capsys.readouterr().err.split())
@@ -206,7 +187,7 @@ def test_a_dry_run_says_what_there_is_to_do(
     cells=st.lists(st.lists(st.integers(1, 18), min_size=2, max_size=12), min_size=1),
     width=st.integers(50, 130),
 )
-def test_tables_fit_and_lose_nothing(cells: list[list[int]], width: int) -> None:
+def test_tables_fit_and_lose_nothing(cells, width):
     count = min(map(len, cells))
     texts = [[f"{'x' * size}" for size in row[:count]] for row in cells]
     rows = {f"method{number}": row for number, row in enumerate(texts)}

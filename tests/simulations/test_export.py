@@ -1,7 +1,5 @@
 """What a saved run is served as, and how a stranger finds its model."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -20,7 +18,6 @@ from simulations import assign
 from simulations.assign import find
 from simulations.export import export, main
 from tests.cfl_flower.client.test_node_config import add_samples
-from tests.conftest import Runner
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve.md"
 
@@ -36,9 +33,7 @@ def load_served(served: Path, place: int = 0) -> Any:
     return names["network"]
 
 
-def test_each_clusters_model_comes_out_as_it_is(
-    run_small: Runner, tmp_path: Path
-) -> None:
+def test_each_clusters_model_comes_out_as_it_is(run_small, tmp_path):
     run, served = run_small("strategy=fielding"), tmp_path / "served"
     clusters = export(run.folder, served)
     done, state = load_run(run.folder).load_state()
@@ -65,8 +60,8 @@ def test_each_clusters_model_comes_out_as_it_is(
 
 @pytest.mark.parametrize("strategy", ["fielding", "stocfl"])
 def test_a_representation_alone_leads_to_the_nearest_cluster(
-    strategy: str, run_small: Runner, tmp_path: Path
-) -> None:
+    strategy, run_small, tmp_path
+):
     """The centre of a cluster is nearest to itself."""
     run = run_small(f"strategy={strategy}")
     served = tmp_path / "served"
@@ -83,9 +78,7 @@ def test_a_representation_alone_leads_to_the_nearest_cluster(
         assert gap == pytest.approx(0, abs=1e-6)
 
 
-def test_a_stranger_finds_its_model_by_its_folder(
-    run_small: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stranger_finds_its_model_by_its_folder(run_small, tmp_path, capsys):
     shares = "strategy.label_shares=true"
     run = run_small("strategy=fielding", shares, "partition.purity=1")
     served = tmp_path / "served"
@@ -110,9 +103,7 @@ def test_a_stranger_finds_its_model_by_its_folder(
     assert assign.main([str(served), "--representation", mine]) == 2
 
 
-def test_export_names_a_folder_without_a_run_or_centres(
-    run_small: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_export_names_a_folder_without_a_run_or_centres(run_small, tmp_path, capsys):
     assert main([str(tmp_path), "--output", str(tmp_path / "served")]) == 2
     assert "holds no run" in capsys.readouterr().err
     run = run_small("strategy=fedavg", "rounds=1")
@@ -135,12 +126,8 @@ def test_export_names_a_folder_without_a_run_or_centres(
     ],
 )
 def test_a_method_without_a_sound_common_model_is_refused_in_a_line(
-    overrides: tuple[str, ...],
-    reason: str,
-    run_small: Runner,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    overrides, reason, run_small, tmp_path, capsys
+):
     run, served = run_small(*overrides, "rounds=1"), tmp_path / "served"
     capsys.readouterr()
     assert main([str(run.folder), "--output", str(served)]) == 2
@@ -166,13 +153,7 @@ def test_a_method_without_a_sound_common_model_is_refused_in_a_line(
         ),
     ],
 )
-def test_export_says_what_is_served(
-    strategy: str,
-    serves: str,
-    run_small: Runner,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_export_says_what_is_served(strategy, serves, run_small, tmp_path, capsys):
     run, served = run_small(f"strategy={strategy}", "rounds=2"), tmp_path / "served"
     capsys.readouterr()
     assert main([str(run.folder), "--output", str(served)]) == 0
@@ -189,7 +170,7 @@ def test_export_says_what_is_served(
     assert not np.array_equal(state.models[0], first)
 
 
-def test_an_older_export_leaves_no_models(run_small: Runner, tmp_path: Path) -> None:
+def test_an_older_export_leaves_no_models(run_small, tmp_path):
     served = tmp_path / "served"
     run = run_small("strategy=fielding", "partition.purity=1")
     assert len(export(run.folder, served)) == 3

@@ -1,7 +1,5 @@
 """Files that somebody else may have made: one line, or they are read."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -87,7 +85,7 @@ def folder(undisturbed: Runner, tmp_path_factory: pytest.TempPathFactory) -> Pat
     "name",
     ["config.yaml", "rounds.jsonl", "clients.jsonl", "summary.json", "concepts.json"],
 )
-def test_a_page_of_forged_files(name: str, folder: Path) -> None:
+def test_a_page_of_forged_files(name, folder):
     def read() -> None:
         page = render([load_run(folder)])
         assert "<script>alert" not in page.html
@@ -97,9 +95,7 @@ def test_a_page_of_forged_files(name: str, folder: Path) -> None:
     assert refused > 0
 
 
-def test_a_config_that_refers_to_itself_is_one_line(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_config_that_refers_to_itself_is_one_line(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "run")
     laughs = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 12)]
     with (copy / "config.yaml").open("a") as file:
@@ -108,7 +104,7 @@ def test_a_config_that_refers_to_itself_is_one_line(
         load_run(copy)
 
 
-def test_a_forged_checkpoint(folder: Path) -> None:
+def test_a_forged_checkpoint(folder):
     files = [path for path in (folder / "checkpoint").rglob("*") if path.is_file()]
     assert files
     refused = 0
@@ -131,9 +127,7 @@ FORGED = [
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize(("name", "value"), FORGED)
-def test_a_state_with_forged_fields(
-    name: str, value: object, signed: bool, folder: Path, tmp_path: Path
-) -> None:
+def test_a_state_with_forged_fields(name, value, signed, folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "run")
     path = copy / "checkpoint" / "checkpoint.json"
     header = json.loads(path.read_text())
@@ -148,9 +142,7 @@ def test_a_state_with_forged_fields(
 
 
 @pytest.mark.parametrize("clusters", [[-1], [2**40], [0, 0], [0.5], [[0]], []])
-def test_a_checkpoint_whose_clusters_fit_no_clients(
-    clusters: list[object], folder: Path, tmp_path: Path
-) -> None:
+def test_a_checkpoint_whose_clusters_fit_no_clients(clusters, folder, tmp_path):
     run = load_run(shutil.copytree(folder, tmp_path / "run"))
     _, state = run.load_state()
     state.clusters = np.repeat(np.array(clusters), 12, axis=0)
@@ -167,9 +159,7 @@ def test_a_checkpoint_whose_clusters_fit_no_clients(
         *(("next", each) for each in ("x", [1], {"a": 1})),
     ],
 )
-def test_forged_concepts_name_their_file(
-    key: str, value: object, folder: Path, tmp_path: Path
-) -> None:
+def test_forged_concepts_name_their_file(key, value, folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "run")
     path = copy / "concepts.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
@@ -193,19 +183,8 @@ def write_csv(root: Path) -> tuple[Path, list[str]]:
     return root / "own.csv", ["dataset.file=own.csv"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "write"),
-    [
-        ("npz", write_npz),
-        ("csv", write_csv),
-    ],
-)
-def test_a_forged_dataset(
-    kind: str,
-    write: Callable[[Path], tuple[Path, list[str]]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.parametrize(("kind", "write"), [("npz", write_npz), ("csv", write_csv)])
+def test_a_forged_dataset(kind, write, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path, options = write(tmp_path)
     options += [f"dataset={kind}", f"data_dir={tmp_path}"]
@@ -224,7 +203,7 @@ def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["clusters.json", "centres.safetensors"])
-def test_a_forged_served_folder(name: str, served: Path, tmp_path: Path) -> None:
+def test_a_forged_served_folder(name, served, tmp_path):
     device = tmp_path / "device"
     add_samples(device, "first", range(10), most=200)
     asked = Namespace(source=served, data_dir=device, representation=None)
@@ -241,9 +220,7 @@ def test_a_forged_served_folder(name: str, served: Path, tmp_path: Path) -> None
         ("clusters", [{"cluster": 0, "safetensors": "../own"}], "no file below"),
     ],
 )
-def test_a_served_folder_that_is_no_such(
-    key: str, value: object, words: str, served: Path, tmp_path: Path
-) -> None:
+def test_a_served_folder_that_is_no_such(key, value, words, served, tmp_path):
     copy = shutil.copytree(served, tmp_path / "served")
     directory = json.loads((copy / "clusters.json").read_text())
     if key == "clusters":
@@ -263,8 +240,8 @@ def test_a_served_folder_that_is_no_such(
     ],
 )
 def test_a_run_with_a_link_out_of_it_is_neither_read_nor_resumed(
-    name: str, folder: Path, tmp_path: Path
-) -> None:
+    name, folder, tmp_path
+):
     copy = shutil.copytree(folder, tmp_path / "run")
     own = tmp_path / "own"
     if (copy / name).exists():
@@ -279,9 +256,7 @@ def test_a_run_with_a_link_out_of_it_is_neither_read_nor_resumed(
     assert before == (own.read_bytes() if own.is_file() else None)
 
 
-def test_the_name_of_a_served_cluster_is_shown_as_text(
-    served: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_name_of_a_served_cluster_is_shown_as_text(served, tmp_path, capsys):
     copy = shutil.copytree(served, tmp_path / "served")
     path = copy / "clusters.json"
     directory = json.loads(path.read_text())
@@ -296,9 +271,7 @@ def test_the_name_of_a_served_cluster_is_shown_as_text(
     assert said.removesuffix("\n").isprintable()
 
 
-def test_a_served_folder_with_a_link_out_of_it_is_refused(
-    served: Path, tmp_path: Path
-) -> None:
+def test_a_served_folder_with_a_link_out_of_it_is_refused(served, tmp_path):
     copy = shutil.copytree(served, tmp_path / "served")
     (copy / "centres.safetensors").rename(tmp_path / "own")
     (copy / "centres.safetensors").symlink_to(tmp_path / "own")
@@ -306,7 +279,7 @@ def test_a_served_folder_with_a_link_out_of_it_is_refused(
         read_served(copy)
 
 
-def test_names_and_reasons_on_a_page_are_text(folder: Path) -> None:
+def test_names_and_reasons_on_a_page_are_text(folder):
     attack = "<script>alert(1)</script><img src=x onerror=alert(2)>"
     config = (folder / "config.yaml").read_text()
     named = config.replace("name: fielding", f"name: {json.dumps(attack)}", 1)

@@ -1,7 +1,5 @@
 """Runs on a GPU; `make test-gpu` on a machine that has one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -33,9 +31,7 @@ def finish(folder: Path, *overrides: str) -> SavedRun:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_gpu_changes_no_more_than_the_order_of_sums(
-    strategy: str, tmp_path: Path
-) -> None:
+def test_a_gpu_changes_no_more_than_the_order_of_sums(strategy, tmp_path):
     chosen = f"strategy={strategy}", "engine=inprocess"
     on_gpu = finish(tmp_path / "gpu", *chosen, "gpus_per_worker=1")
     again = finish(tmp_path / "again", *chosen, "gpus_per_worker=1")
@@ -49,7 +45,7 @@ def test_a_gpu_changes_no_more_than_the_order_of_sums(
 
 
 @pytest.mark.ray
-def test_two_workers_share_a_gpu(tmp_path: Path) -> None:
+def test_two_workers_share_a_gpu(tmp_path):
     asked = ["engine=ray", "workers=2"]
     shared = finish(tmp_path / "ray", "gpus_per_worker=0.5", *asked)
     alone = finish(tmp_path / "alone", "gpus_per_worker=1", "engine=inprocess")

@@ -3,8 +3,6 @@
 The hub takes files of a few kinds only. Which is asked of Flower itself.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -35,7 +33,7 @@ def uploaded(folder: Path) -> Path:
     return folder
 
 
-def test_what_the_hub_takes_runs_compares_and_reports(tmp_path: Path) -> None:
+def test_what_the_hub_takes_runs_compares_and_reports(tmp_path):
     app = uploaded(tmp_path / "cfl-flower")
     load_and_validate(app / "pyproject.toml", check_module=False)
     _validate_files(_collect_file_paths(app))

@@ -1,7 +1,5 @@
 """Ctrl-C: one line that says how to go on, and the numbers of an undisturbed run."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal
@@ -28,10 +26,7 @@ def interrupt(command: list[str], folder: Path) -> tuple[int, list[str]]:
     Returns its exit code and what it said on stderr.
     """
     process = subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     deadline = time.monotonic() + 120
     while len(read_lines(folder / "rounds.jsonl")) < 3:
@@ -51,12 +46,7 @@ def accuracies(folder: Path) -> list[Any]:
     ("command", "options", "place"),
     [("run", [], "."), ("compare", ["--bare", "seed=0,1"], "seed0")],
 )
-def test_an_interrupted_command_says_how_to_go_on(
-    command: str,
-    options: list[str],
-    place: str,
-    tmp_path: Path,
-) -> None:
+def test_an_interrupted_command_says_how_to_go_on(command, options, place, tmp_path):
     module = [sys.executable, "-m", f"simulations.{command}"]
     folder = tmp_path / "run"
     asked = [*module, *SMALL, *options, f"output_dir={folder}"]

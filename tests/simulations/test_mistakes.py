@@ -1,7 +1,5 @@
 """Wrong input: each is one line with what, which value, what is allowed or nearest."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path
@@ -37,10 +35,7 @@ TYPOS = [
     ("strategy.scan.smalest=3", "strategy.scan.smalest … did you mean smallest?"),
     ("--foo=2 rounds=2", "arguments: --foo=2; … without dashes; … --help"),
     ("--rounds 5", "arguments: --rounds; … without dashes; … --help"),
-    (
-        "--output-dir=x",
-        "--output-dir=x; … without dashes; … --help",
-    ),
+    ("--output-dir=x", "--output-dir=x; … without dashes; … --help"),
     ("--multi x", "arguments: --multi; did you mean --multirun? see --help"),
     (
         "drift=sudden drift.ids=[3]",
@@ -221,8 +216,8 @@ def require_line(complaint: str, told: str) -> None:
 
 @pytest.mark.parametrize(("arguments", "told"), MISTAKES)
 def test_wrong_input_is_one_line_with_a_remedy_and_exit_code_2(
-    arguments: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    arguments, told, tmp_path, capsys
+):
     assert run(arguments.split()) == 2
     require_line(capsys.readouterr().err, told)
     assert not list(tmp_path.rglob("rounds.jsonl"))
@@ -237,9 +232,7 @@ def test_wrong_input_is_one_line_with_a_remedy_and_exit_code_2(
         ("partition.groups=11", "partition.groups=11 … at most the 10 labels"),
     ],
 )
-def test_other_commands_meet_it_in_the_same_way(
-    command, arguments: str, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_commands_meet_it_in_the_same_way(command, arguments, told, capsys):
     assert command(arguments.split()) == 2
     require_line(capsys.readouterr().err, told)
 
@@ -280,9 +273,7 @@ VALUE = 3
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("part", PARTS)
-def test_whatever_stands_for_a_part_is_told_in_one_line(
-    part: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_whatever_stands_for_a_part_is_told_in_one_line(part, kind, tmp_path, capsys):
     (tmp_path / "own.py").write_text(OWN)
     sys.modules.pop("own", None)
     assert run([f"{part}._target_=own.{kind}"]) == 2

@@ -1,12 +1,9 @@
 """What `cfl-flower new` writes works as it is, in a folder outside of the project."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +18,7 @@ FILES = {"project": 6, "dropin": 4}
 @pytest.mark.parametrize(
     "kinds", [ALONE, ["project"], pytest.param(["dropin"], marks=pytest.mark.ray)]
 )
-def test_skeletons_pass_their_own_tests(kinds: list[str], tmp_path: Path) -> None:
+def test_skeletons_pass_their_own_tests(kinds, tmp_path):
     for kind in kinds:
         files = write_skeleton(kind, f"own_{kind}", tmp_path)
         assert len(files) == FILES.get(kind, 3)
@@ -41,7 +38,7 @@ def test_skeletons_pass_their_own_tests(kinds: list[str], tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_project_is_an_app_that_flower_runs(tmp_path: Path) -> None:
+def test_a_project_is_an_app_that_flower_runs(tmp_path):
     """On a SuperLink that stands elsewhere, and knows nothing of it."""
     app = tmp_path / "own_project"
     write_skeleton("project", "own_project", app)
@@ -60,9 +57,7 @@ def test_a_project_is_an_app_that_flower_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_plain_app_is_one_that_flower_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plain_app_is_one_that_flower_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["dropin", "own-app"]) == 0
     assert "try it:  flwr run . --stream" in capsys.readouterr().out
@@ -93,13 +88,7 @@ def test_a_plain_app_is_one_that_flower_runs(
         (["metod", "mine"], "choose from"),
     ],
 )
-def test_a_name_that_cannot_be_is_refused(
-    asked: list[str],
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_name_that_cannot_be_is_refused(asked, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(asked) == 2
     said = capsys.readouterr().err
@@ -108,9 +97,7 @@ def test_a_name_that_cannot_be_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_file_is_overwritten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_file_is_overwritten(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "test_mine.py").write_text("mine")
     assert main(["method", "mine"]) == 2

@@ -1,16 +1,12 @@
 """Parts of a user's own, in a folder of theirs, with what a wheel installs."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -54,9 +50,7 @@ def user(tmp_path: Path) -> Path:
     "engine",
     ["inprocess", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.ray])],
 )
-def test_an_installed_command_runs_parts_of_the_users_own(
-    engine: str, installed: Path, user: Path
-) -> None:
+def test_an_installed_command_runs_parts_of_the_users_own(engine, installed, user):
     asked = ["strategy=own_method", "model=own_model", "rounds=2", f"engine={engine}"]
     done = subprocess.run(
         [sys.executable, "-c", CONSOLE, "run", *asked, "output_dir=run"],
@@ -79,7 +73,7 @@ def test_an_installed_command_runs_parts_of_the_users_own(
     assert any(installed.glob("cfl_flower/engine/__pycache__/method*"))
 
 
-def test_the_list_knows_a_method_of_the_users_own(user: Path) -> None:
+def test_the_list_knows_a_method_of_the_users_own(user):
     done = subprocess.run(
         [sys.executable, "-c", CONSOLE, "list", "own_method"],
         cwd=user,
@@ -101,9 +95,7 @@ class Mine(Regroup): ...
 """
 
 
-def test_a_report_imports_none_of_the_users_own_parts(
-    user: Path, run_small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_imports_none_of_the_users_own_parts(user, run_small, monkeypatch):
     (user / "own_drift.py").write_text(OWN_DRIFT)
     monkeypatch.syspath_prepend(str(user))
     monkeypatch.setenv("CFL_CONF", str(user / "conf"))

@@ -1,9 +1,5 @@
 """What a preview says."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -17,7 +13,7 @@ from simulations.periods import preview, shares
 from simulations.preview import main
 
 
-def test_who_changes_is_counted_from_one_period_to_the_next() -> None:
+def test_who_changes_is_counted_from_one_period_to_the_next():
     # Half of eight clients swap two labels that all hold, then one turns its images.
     swap = Relabel([3], swaps=[[1, 2]], modulo=2, residues=[0])
     turn = Rotate([5], ids=[1])
@@ -34,7 +30,7 @@ def test_who_changes_is_counted_from_one_period_to_the_next() -> None:
     assert np.array_equal(first[::2, [2, 1]], second[::2, [1, 2]])
 
 
-def test_changes_after_the_run_are_told() -> None:
+def test_changes_after_the_run_are_told():
     stream = Stream(Digits(), LabelGroups(), Regroup([3, 30]), 10, seed=0, rounds=9)
     found = preview(stream, 9)
     assert found.notes == ["After the last round, so without effect: changes at 30"]
@@ -42,9 +38,7 @@ def test_changes_after_the_run_are_told() -> None:
 
 
 @pytest.mark.parametrize(("every", "share"), [(1, 1.0), (2, 0.6), (5, 0.3)], ids=str)
-def test_the_share_of_samples_that_ever_arrive_is_told(
-    every: int, share: float
-) -> None:
+def test_the_share_of_samples_that_ever_arrive_is_told(every, share):
     drift = Release(every=every, periods=10, window=2 * every)
     found = preview(Stream(Digits(), Partition(), drift, 4, seed=0, rounds=9), 9)
     (said,) = found.notes
@@ -62,9 +56,7 @@ def test_the_share_of_samples_that_ever_arrive_is_told(
         ["drift=gradual", "partition=iid"],
     ],
 )
-def test_a_preset_is_printed(
-    overrides: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_preset_is_printed(overrides, capsys):
     assert main(overrides) == 0
     text = capsys.readouterr().out
     config = compose_config(overrides)
@@ -81,13 +73,7 @@ def test_a_preset_is_printed(
         (["partition=natural", "drift=none"], ["use another partition"]),
     ],
 )
-def test_bad_input_is_one_line(
-    arguments: list[str],
-    words: list[str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bad_input_is_one_line(arguments, words, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     complaint = capsys.readouterr().err
@@ -95,7 +81,7 @@ def test_bad_input_is_one_line(
     assert all(word in complaint for word in words), complaint
 
 
-def test_mixtures_are_counted_by_distribution() -> None:
+def test_mixtures_are_counted_by_distribution():
     partition = Mixtures(clusters=3, sizes=[50, 90])
     stream = Stream(Digits(), partition, Regroup([3]), 8, seed=0, rounds=9)
     found = preview(stream, 9)

@@ -1,7 +1,5 @@
 """The page of a report: what it shows, and that everyone can read it."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -72,7 +70,7 @@ def page(folders: list[Path]) -> Page:
     return Page(render(runs).html)
 
 
-def test_every_element_ends_and_stands_in_a_titled_page(page: Page) -> None:
+def test_every_element_ends_and_stands_in_a_titled_page(page):
     assert page.open == []
     assert page.all("html")[0]["lang"] == "en"
     assert "width=device-width" in str(page.all("meta")[1]["content"])
@@ -83,14 +81,14 @@ def test_every_element_ends_and_stands_in_a_titled_page(page: Page) -> None:
     assert all(b - a <= 1 for a, b in pairwise(steps))
 
 
-def test_every_picture_says_what_it_shows(page: Page) -> None:
+def test_every_picture_says_what_it_shows(page):
     pictures = [each for each in page.all("svg") if each.get("role")]
     # accuracy, two rivers, and four other measurements; one of each run
     assert len(pictures) == 7 + 2
     assert all(each["role"] == "img" and each["aria-label"] for each in pictures)
 
 
-def test_the_page_fetches_nothing_and_uses_each_id_once(page: Page) -> None:
+def test_the_page_fetches_nothing_and_uses_each_id_once(page):
     links = [
         value
         for tag, attributes in page.elements
@@ -107,7 +105,7 @@ def test_the_page_fetches_nothing_and_uses_each_id_once(page: Page) -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_failures_are_counted_first_and_in_every_table(folders: list[Path]) -> None:
+def test_failures_are_counted_first_and_in_every_table(folders):
     runs = [load_run(folder) for folder in folders]
     rows = runs[1].rounds
     of = [each["phase"] for row in rows for each in row["failures"]]
@@ -134,9 +132,7 @@ def test_failures_are_counted_first_and_in_every_table(folders: list[Path]) -> N
     assert "failed" not in sound.latex
 
 
-def test_pictures_come_as_files_too(
-    folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pictures_come_as_files_too(folders, tmp_path, capsys):
     asked = [*map(str, folders), "--output", str(tmp_path / "new" / "page.html")]
     assert main([*asked, "--figures", str(tmp_path / "pictures")]) == 0
     assert "page.html" in capsys.readouterr().out
@@ -150,7 +146,7 @@ def test_pictures_come_as_files_too(
     assert r"\label{tab:comparison}" in latex
 
 
-def test_what_was_never_reached_is_said_once(folders: list[Path]) -> None:
+def test_what_was_never_reached_is_said_once(folders):
     run = load_run(folders[0])
     rounds = [{**row, "accuracy": 0.9 - 0.2 * row["round"]} for row in run.rounds]
     page = render([replace(run, rounds=rounds)])
@@ -162,9 +158,7 @@ def test_what_was_never_reached_is_said_once(folders: list[Path]) -> None:
     assert "& rounds to recover" not in text
 
 
-def test_a_page_says_what_rivers_show(
-    run_small: Runner,
-) -> None:
+def test_a_page_says_what_rivers_show(run_small):
     one = run_small("strategy=fielding", "drift=none", "partition.groups=1")
     page = render([load_run(one.folder)])
     together = "Which clients are in a cluster together"
@@ -179,9 +173,7 @@ def test_a_page_says_what_rivers_show(
 
 
 @pytest.mark.parametrize(("done", "drifts"), [(2, []), (3, [3])])
-def test_an_unfinished_run_says_so(
-    done: int, drifts: list[int], folders: list[Path], tmp_path: Path
-) -> None:
+def test_an_unfinished_run_says_so(done, drifts, folders, tmp_path):
     part = tmp_path / "part"
     shutil.copytree(folders[0], part)
     rows = (part / "rounds.jsonl").read_text().splitlines(keepends=True)
@@ -196,9 +188,7 @@ def test_an_unfinished_run_says_so(
     assert f"{done} of 4 rounds" in words
 
 
-def test_where_nothing_can_be_written_is_one_line(
-    folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_nothing_can_be_written_is_one_line(folders, tmp_path, capsys):
     (tmp_path / "file").touch()
     page = tmp_path / "page.html"
     for wrong, what in (
@@ -226,9 +216,7 @@ def _named(run: SavedRun, name: str) -> dict[str, Any]:
     return {**run.resolved, "strategy": {**run.resolved["strategy"], "name": name}}
 
 
-def test_seeds_of_a_method_are_one_line_and_what_differs_has_another_name(
-    folders: list[Path],
-) -> None:
+def test_seeds_of_a_method_are_one_line_and_what_differs_has_another_name(folders):
     one, two = (load_run(folder) for folder in folders)
     found = group_seeds([one, two, again(one, 1)])
     assert {name: len(runs) for name, runs in found.items()} == {
@@ -250,9 +238,7 @@ def test_seeds_of_a_method_are_one_line_and_what_differs_has_another_name(
     assert list(group_seeds(swept)) == ["fedavg x=5", "fedavg x=9"]
 
 
-def test_a_folder_stands_for_the_runs_below_it(
-    folders: list[Path], tmp_path: Path
-) -> None:
+def test_a_folder_stands_for_the_runs_below_it(folders, tmp_path):
     for place in ("a/one", "b"):
         shutil.copytree(folders[0], tmp_path / place)
     (tmp_path / "c").mkdir()
@@ -261,7 +247,7 @@ def test_a_folder_stands_for_the_runs_below_it(
     assert find_runs(tmp_path / "b") == [tmp_path / "b"]
 
 
-def test_tables_come_for_other_programs(folders: list[Path], tmp_path: Path) -> None:
+def test_tables_come_for_other_programs(folders, tmp_path):
     asked = [*map(str, folders), "--output", str(tmp_path / "page.html")]
     assert main(asked) == 0
     with (tmp_path / "page.csv").open(newline="") as file:
@@ -275,9 +261,7 @@ def test_tables_come_for_other_programs(folders: list[Path], tmp_path: Path) -> 
     assert latex.count(r"\begin{tabular}{l") == latex.count(r"\bottomrule") >= 3
 
 
-def test_runs_on_different_data_are_in_sections_of_their_own(
-    folders: list[Path], undisturbed: Runner
-) -> None:
+def test_runs_on_different_data_are_in_sections_of_their_own(folders, undisturbed):
     other = undisturbed("drift=none").folder
     report = render([load_run(folder) for folder in (*folders, other)])
     page = Page(report.html)
@@ -300,9 +284,7 @@ def test_runs_on_different_data_are_in_sections_of_their_own(
     assert "under drift regroup and no drift on digits" in " ".join(page.words)
 
 
-def test_the_pasted_command_trains_the_same_run_again(
-    folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pasted_command_trains_the_same_run_again(folders, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["run"])  # the command leaves its words there
     shutil.copytree(folders[0], tmp_path / "old run")
     run = load_run(tmp_path / "old run")
@@ -321,12 +303,7 @@ def test_the_pasted_command_trains_the_same_run_again(
     assert (on.output_dir, on.resume) == (str(run.folder), True)
 
 
-def test_a_failed_run_is_shown_with_its_reason(
-    folders: list[Path],
-    run_small: Runner,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_failed_run_is_shown_with_its_reason(folders, run_small, tmp_path, capsys):
     with pytest.raises(NoValidResultError):
         run_small("strategy=local", "faults.raises=1", folder="early")
     runs = [load_run(folder) for folder in (*folders, tmp_path / "early")]
@@ -344,8 +321,8 @@ def test_a_failed_run_is_shown_with_its_reason(
 
 
 def test_seeds_with_different_data_are_refused_with_the_reason(
-    folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    folders, tmp_path, capsys
+):
     page = tmp_path / "page.html"
     wrong = [folders[0], _with_other_files(folders[1], tmp_path)]
     assert main([*map(str, wrong), "--output", str(page)]) == 2
@@ -364,9 +341,7 @@ def _with_other_files(folder: Path, tmp_path: Path) -> Path:
     return other
 
 
-def test_drift_after_the_last_round_is_said(
-    folders: list[Path], run_small: Runner
-) -> None:
+def test_drift_after_the_last_round_is_said(folders, run_small):
     run = load_run(folders[0])
     (stream,) = divide([run])
     assert stream.subtitle.endswith("in each of 4 rounds")

@@ -1,7 +1,5 @@
 """The page of a report in a real browser: phone, desktop, paper, and in the dark."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator
@@ -82,7 +80,7 @@ def all_of(browser: webdriver.Chrome, selector: str) -> list[WebElement]:
     return browser.find_elements(By.CSS_SELECTOR, selector)
 
 
-def test_phone_has_all_of_it_without_overflow(browser: webdriver.Chrome) -> None:
+def test_phone_has_all_of_it_without_overflow(browser):
     show(browser, 390)
     assert browser.execute_script(WIDE) <= 390
     pictures = [each for each in all_of(browser, "figure svg") if each.is_displayed()]
@@ -98,9 +96,7 @@ def test_phone_has_all_of_it_without_overflow(browser: webdriver.Chrome) -> None
     check_accessibility(browser)
 
 
-def test_desktop_sorts_explains_and_shows_one_stream_at_a_time(
-    browser: webdriver.Chrome, folders: list[Path]
-) -> None:
+def test_desktop_sorts_explains_and_shows_one_stream_at_a_time(browser, folders):
     show(browser, 1440)
     assert browser.execute_script(WIDE) <= 1440
     check_sorting(browser)

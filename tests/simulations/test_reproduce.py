@@ -1,7 +1,5 @@
 """Published tables: composed as they are, and run on a small one."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -24,11 +22,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
 from simulations.papers import published, recorded
 from simulations.papers.measured import Outcome, find_row_leads
-from simulations.papers.published import (
-    Cell,
-    PublishedTable,
-    load_tables,
-)
+from simulations.papers.published import Cell, PublishedTable, load_tables
 from simulations.reproduce import Reproduction, main
 from tests.docs import scoreboard
 
@@ -132,7 +126,7 @@ NEW = with_new_settings()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NEW)
-def test_every_setting_of_a_table_composes_if_its_data_are_present(name: str) -> None:
+def test_every_setting_of_a_table_composes_if_its_data_are_present(name):
     for cell in NEW[name]:
         try:
             config = compose_config(cell.overrides)
@@ -148,7 +142,7 @@ STREAMS = {"us_accidents", "flights", "employment", "fedccfa_augmented"}
 """Presets of real data, or of the authors' code, that no paper's table has."""
 
 
-def test_every_cell_starts_from_a_preset_and_every_preset_serves_a_cell() -> None:
+def test_every_cell_starts_from_a_preset_and_every_preset_serves_a_cell():
     used = set()
     for table in TABLES.values():
         for row in table.rows:
@@ -235,7 +229,7 @@ def papers_settings() -> Iterator[tuple[list[str], dict[str, object]]]:
     yield cell.overrides, run | stocfl
 
 
-def test_runs_of_tables_have_the_papers_settings() -> None:
+def test_runs_of_tables_have_the_papers_settings():
     for overrides, expected in papers_settings():
         plain = compose_plain(overrides).settings
         for key, value in expected.items():
@@ -246,12 +240,12 @@ def test_runs_of_tables_have_the_papers_settings() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS - STREAMS | {"fedccfa_augmented"}))
-def test_papers_bound_no_weight(name: str) -> None:
+def test_papers_bound_no_weight(name):
     plain = compose_plain([f"experiment={name}"]).settings
     assert plain["strategy"]["weight_cap"] is None
 
 
-def test_tables_fit_together() -> None:
+def test_tables_fit_together():
     assert not TABLES.keys() & published.load_elsewhere().keys()
     for name, table in TABLES.items():
         assert {*table.columns} <= table.methods.keys(), name
@@ -265,7 +259,7 @@ def test_tables_fit_together() -> None:
             assert table.cell(row, method).overrides == theirs, (name, row, method)
 
 
-def test_rows_are_selected_by_name_or_by_the_beginning_of_their_names() -> None:
+def test_rows_are_selected_by_name_or_by_the_beginning_of_their_names():
     # rotated_mnist_1200_100 starts so, too.
     table = TABLES["stocfl_table1"]
     given = ["rotated_mnist_1200", "rotated_cifar_10"]
@@ -274,7 +268,7 @@ def test_rows_are_selected_by_name_or_by_the_beginning_of_their_names() -> None:
     assert [each.row for each in table.cells(given, ["stocfl"])] == [*two, given[1]]
 
 
-def test_an_outcome_prints_the_published_figure_and_the_difference() -> None:
+def test_an_outcome_prints_the_published_figure_and_the_difference():
     table = PublishedTable("", "", "", "best", 1.5, {"a": []}, ["a"], {})
     cell = Cell("row", "a", 90.0, [])
     ours = Outcome({0: 91.0, 1: 92.0}, {0: 90.0, 1: 91.0})
@@ -288,10 +282,7 @@ def test_an_outcome_prints_the_published_figure_and_the_difference() -> None:
     assert Outcome(reasons=diverged).line(table, cell)[2] == "collapsed"
     assert Outcome(reasons=[*diverged, "why"]).line(table, cell)[2] == "failed"
     part = Outcome({0: 80.0}, {}, ["why"]).line(table, cell)
-    assert part[2:] == [
-        *("80.0", "-", "-", "90.0", "-10.0"),
-        "below, without 1 failed",
-    ]
+    assert part[2:] == [*("80.0", "-", "-", "90.0", "-10.0"), "below, without 1 failed"]
     scaled = Outcome({0: 90.0}).line(table, cell, scale=0.5)
     assert scaled[-2:] == ["-", "not comparable"]
     unknown = Outcome({0: 80.0}).line(table, replace(cell, published=None))
@@ -306,7 +297,7 @@ def test_an_outcome_prints_the_published_figure_and_the_difference() -> None:
     assert never[2:] == ["never", "-", "-", "90.00", "-", ""]
 
 
-def test_the_methods_of_a_row_are_tested_together() -> None:
+def test_the_methods_of_a_row_are_tested_together():
     table = PublishedTable("", "", "", "final", 1.5, {"a": []}, ["a"], {})
     values = {
         ("mnist", "fedavg"): {0: 90.0, 1: 90.0, 2: 90.0},
@@ -327,7 +318,7 @@ def test_the_methods_of_a_row_are_tested_together() -> None:
     assert find_row_leads(relative, [other])["mnist", "b"].startswith("+86.")
 
 
-def test_the_best_round_is_one_after_everyone_could_take_part(tmp_path: Path) -> None:
+def test_the_best_round_is_one_after_everyone_could_take_part(tmp_path):
     asked = ["clients=6", "participants=3", "partition.groups=3", "rounds=4"]
     config = compose_config([*asked, f"output_dir={tmp_path}"])
     row = {"cluster_sizes": [6], "failures": [], "bytes_up": 1, "bytes_down": 1}
@@ -340,7 +331,7 @@ def test_the_best_round_is_one_after_everyone_could_take_part(tmp_path: Path) ->
     assert table.value(few) == pytest.approx(60.0)
 
 
-def test_bytes_are_compared_with_the_models_of_fedavg(tmp_path: Path) -> None:
+def test_bytes_are_compared_with_the_models_of_fedavg(tmp_path):
     figure = TABLES["flexcfl_figure6"]
     config = compose_config(["model=mclr", "rounds=4", "participants=5"])
     # 650 parameters, to and from five clients in four rounds.
@@ -353,7 +344,7 @@ def test_bytes_are_compared_with_the_models_of_fedavg(tmp_path: Path) -> None:
     assert TABLES["flexcfl_table4"].unit == "accuracy in %, best"
 
 
-def test_the_cost_of_drift_is_the_difference_of_two_tables() -> None:
+def test_the_cost_of_drift_is_the_difference_of_two_tables():
     without, sudden, costs = (TABLES[f"fedccfa_table{i}"] for i in (1, 2, 8))
     for cell in costs.cells([], []):
         other = costs.reference(cell, TABLES)
@@ -368,9 +359,7 @@ def test_the_cost_of_drift_is_the_difference_of_two_tables() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small")
-def test_reproduce_runs_keeps_and_prints_a_table_with_its_failures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reproduce_runs_keeps_and_prints_a_table_with_its_failures(tmp_path, capsys):
     command = ["tiny", "--rows", "digits", "--output", str(tmp_path), "--markdown"]
     assert main([*command, "--scale", "0.5", "--jobs", "2"]) == 1
     out, _ = capsys.readouterr()
@@ -389,8 +378,8 @@ def test_reproduce_runs_keeps_and_prints_a_table_with_its_failures(
 
 @pytest.mark.usefixtures("small")
 def test_figures_are_kept_by_seed_and_written_into_pages_as_they_were(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, capsys, monkeypatch
+):
     path = tmp_path / "recorded.json"  # which an installed package does not have
     monkeypatch.setattr(recorded, "RECORDED", path)
     command = ["gain", "--output", str(tmp_path / "runs"), "--markdown", "-q"]
@@ -419,9 +408,7 @@ def test_figures_are_kept_by_seed_and_written_into_pages_as_they_were(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small")
-def test_a_figure_can_be_relative_to_another_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_figure_can_be_relative_to_another_run(tmp_path, capsys):
     command = ["--output", str(tmp_path), "--markdown", "-q", "--jobs", "2"]
     values = {}
     for name in ("gain", "gain_time", "gain_table"):
@@ -441,9 +428,7 @@ def test_a_figure_can_be_relative_to_another_run(
     assert not (tmp_path / "gain_table" / "digits" / "fedavg-s0").exists()
 
 
-def test_missing_data_can_be_named_or_fetched(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_data_can_be_named_or_fetched(monkeypatch, tmp_path, capsys):
     row = ["flexcfl_table1", "--rows", "labels_1", "--output", str(tmp_path / "out")]
     assert main([*row, "--data-dir", str(tmp_path)]) == 2
     assert main([*row, "--data-dir", str(tmp_path / "nowhere")]) == 2
@@ -472,9 +457,7 @@ def test_missing_data_can_be_named_or_fetched(
 
 
 @pytest.mark.usefixtures("small")
-def test_the_list_names_tables_rows_and_data(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_list_names_tables_rows_and_data(tmp_path, capsys):
     assert main(["--list", "--output", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "tiny" in out
@@ -486,7 +469,7 @@ def test_the_list_names_tables_rows_and_data(
     assert "4 x 3" in out
 
 
-def test_the_list_of_all_tables_composes_nothing() -> None:
+def test_the_list_of_all_tables_composes_nothing():
     words = "import sys; from simulations import reproduce; reproduce.main(['--list'])"
     slow = "assert not {'torch', 'pandas', 'sklearn'} & sys.modules.keys()"
     asked = [sys.executable, "-c", f"{words}; {slow}"]
@@ -495,7 +478,7 @@ def test_the_list_of_all_tables_composes_nothing() -> None:
     assert all(name in done.stdout for name in TABLES)
 
 
-def test_bad_arguments_give_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments_give_one_line(capsys):
     assert main(["flexcfl_table3", "--rows", "nowhere"]) == 2
     assert main(["flexcfl_table3", "--rows", "nowhere", "--list"]) == 2
     assert main(["flexcfl_table3", "--seeds", "0"]) == 2
@@ -509,9 +492,7 @@ def test_bad_arguments_give_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert "flexcfl_table3, flexcfl_table4" in lines[-1]
 
 
-def test_what_many_rows_lack_is_said_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_many_rows_lack_is_said_once(tmp_path, capsys):
     assert main(["flexcfl_table1", "--list", "--data-dir", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert out.count("not here: note 1") == 4

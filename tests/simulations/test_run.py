@@ -1,10 +1,7 @@
 """The run command: what it refuses, and what its sweeps leave behind."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -16,9 +13,7 @@ SMALL = ["engine=inprocess", "clients=6", "participants=3", "rounds=2"]
 SMALL += ["partition.groups=2", "strategy.local.epochs=1", "drift.rounds=[2]"]
 
 
-def test_quiet_and_verbose_are_no_overrides_and_reach_the_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_quiet_and_verbose_are_no_overrides_and_reach_the_run(monkeypatch):
     monkeypatch.setenv(VERBOSITY, "normal")
     for flags, expected in (
         ([], Verbosity.NORMAL),
@@ -31,7 +26,7 @@ def test_quiet_and_verbose_are_no_overrides_and_reach_the_run(
 
 
 @pytest.mark.slow
-def test_multirun_gives_every_run_its_own_folder(tmp_path: Path) -> None:
+def test_multirun_gives_every_run_its_own_folder(tmp_path):
     module = [sys.executable, "-m", "simulations.run", "--multirun", *SMALL]
     sweep = ["strategy=fedavg,local", "seed=0,1", f"output_dir={tmp_path}/sweep"]
     subprocess.run([*module, *sweep], cwd=tmp_path, check=True)
@@ -41,7 +36,7 @@ def test_multirun_gives_every_run_its_own_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_failed_run_exits_with_1_and_says_why(tmp_path: Path) -> None:
+def test_a_failed_run_exits_with_1_and_says_why(tmp_path):
     module = [sys.executable, "-m", "simulations.run", *SMALL]
     done = subprocess.run(
         [*module, "faults.nan=1", f"output_dir={tmp_path}/run", "strategy=fedavg"],
@@ -54,18 +49,14 @@ def test_a_failed_run_exits_with_1_and_says_why(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_the_composed_configuration_has_what_no_file_says(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_composed_configuration_has_what_no_file_says(capsys):
     assert main(["strategy=fielding", "strategy.threshold=0.5", "--cfg", "job"]) == 0
     node = yaml.safe_load(capsys.readouterr().out)
     assert node["strategy"]["threshold"] == 0.5
     assert node["strategy"]["scan"]["restarts"] == 10
 
 
-def test_a_run_does_not_go_on_with_data_that_changed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_does_not_go_on_with_data_that_changed(tmp_path, capsys):
     rows = "".join(f"{i},{i % 7},{'ab'[i % 2]}\n" for i in range(60))
     (tmp_path / "data.csv").write_text("x,z,label\n" + rows)
     small = ["dataset=csv", f"data_dir={tmp_path}", "partition=iid", "drift=none"]

@@ -1,7 +1,5 @@
 """The track: tuned, run, resumed, and its rows read again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -60,9 +58,7 @@ def rows_of(folder: Path) -> dict[str, dict[str, object]]:
     return {path.stem: json.loads(path.read_bytes()) for path in paths}
 
 
-def test_methods_are_tuned_run_and_ranked(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_methods_are_tuned_run_and_ranked(folder, capsys):
     command = ["fedavg", "ifca", "--streams", "moved", "--output", str(folder), "-q"]
     assert track.main(command) == 0
     shown = capsys.readouterr().out
@@ -108,9 +104,7 @@ def test_the_rate_of_fine_tuning_is_tuned_with_the_best_learning_rate(folder):
     assert seeds == {f"{best}-ft{result['fine_tuning_rate']:g}-s{n}" for n in range(3)}
 
 
-def test_a_row_of_other_settings_needs_a_name_and_keeps_other_streams(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_of_other_settings_needs_a_name_and_keeps_other_streams(folder, capsys):
     settings = ["fedavg", "strategy.weighting=plain", "--output", str(folder), "-q"]
     assert track.main(settings) == 2
     assert "--name" in capsys.readouterr().err
@@ -133,9 +127,7 @@ def test_a_row_of_other_settings_needs_a_name_and_keeps_other_streams(
         (["fedavg", "--first-seed", "5"], "--name=None"),
     ],
 )
-def test_bad_input_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], part: str
-) -> None:
+def test_bad_input_is_refused(folder, capsys, words, part):
     assert track.main(words) == 2
     assert part in capsys.readouterr().err
 
@@ -175,9 +167,7 @@ ROW = {
         ({"extra": 1}, "is no row of the track"),
     ],
 )
-def test_a_row_that_does_not_fit_is_refused(
-    folder: Path, change: dict[str, object], words: str
-) -> None:
+def test_a_row_that_does_not_fit_is_refused(folder, change, words):
     path = folder.parent / "mine.json"
     path.write_text(json.dumps({**ROW, **change}))
     with pytest.raises(ConfigError, match=words):
@@ -191,7 +181,7 @@ def make_row(name: str, scores: list[float], first_seed: int = 0) -> TrackRow:
     return TrackRow(**{**fields, "streams": {"moved": StreamResult(**result)}})
 
 
-def test_leads_are_marked_and_a_repetition_has_none_and_no_rank(folder: Path) -> None:
+def test_leads_are_marked_and_a_repetition_has_none_and_no_rank(folder):
     made = [
         make_row("fedavg", [0.50, 0.61, 0.70]),
         make_row("better", [0.60, 0.71, 0.81]),
@@ -208,7 +198,7 @@ def test_leads_are_marked_and_a_repetition_has_none_and_no_rank(folder: Path) ->
     assert "difference is -0.7 points, on `moved`" in page
 
 
-def test_rows_with_fine_tuning_are_compared_with_each_other(folder: Path) -> None:
+def test_rows_with_fine_tuning_are_compared_with_each_other(folder):
     made = [
         make_row("fedavg", [0.50, 0.61, 0.70]),
         make_row("fedavg_ft", [0.80, 0.71, 0.90]),
@@ -224,16 +214,14 @@ def test_rows_with_fine_tuning_are_compared_with_each_other(folder: Path) -> Non
 
 
 @pytest.mark.parametrize(("rate", "said"), [(0.1, True), (0.5, False)])
-def test_rates_at_the_end_of_the_grid_are_named(
-    folder: Path, rate: float, said: bool
-) -> None:
+def test_rates_at_the_end_of_the_grid_are_named(folder, rate, said):
     row = make_row("ours", [0.5, 0.6, 0.7])
     row.streams["moved"] = replace(row.streams["moved"], rate=rate)
     page = write_page({"ours": row}, load_protocol(), folder).read_text()
     assert ("better beyond it (0.1: ours)" in page) == said
 
 
-def test_the_page_in_docs_is_what_the_rows_say(tmp_path: Path) -> None:
+def test_the_page_in_docs_is_what_the_rows_say(tmp_path):
     protocol = load_protocol()
     rows = read_rows(ROWS, protocol)
     written = write_page(rows, protocol, tmp_path)
@@ -242,9 +230,7 @@ def test_the_page_in_docs_is_what_the_rows_say(tmp_path: Path) -> None:
     assert ranks and set(streams) <= set(protocol.ranked)
 
 
-def test_a_method_that_cannot_run_says_why(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_method_that_cannot_run_says_why(folder, capsys):
     words = ["fedavg", "strategy.weighting=none", "--name", "wrong"]
     command = [*words, "--output", str(folder), "-q", "--streams", "still"]
     assert track.main(command) == 1

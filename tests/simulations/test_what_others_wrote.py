@@ -1,7 +1,5 @@
 """Names and texts of a run that somebody else may have made are shown as text."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -40,7 +38,7 @@ def change_last(path: Path, **values: Any) -> None:
     path.write_text("\n".join([*lines, json.dumps(row), ""]))
 
 
-def test_a_name_is_no_command_of_tex(folder: Path) -> None:
+def test_a_name_is_no_command_of_tex(folder):
     rename(folder, r"\input{/etc/passwd}$^~{}")
     latex = render([load_run(folder)]).latex
     shown = r"\textbackslash{}input\{/etc/passwd\}\$\textasciicircum{}"
@@ -49,7 +47,7 @@ def test_a_name_is_no_command_of_tex(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ['=HYPERLINK("http://x")', "@SUM(1)", "+1", "-1"])
-def test_a_name_is_no_formula(name: str, folder: Path) -> None:
+def test_a_name_is_no_formula(name, folder):
     rename(folder, name)
     table = render([load_run(folder)]).csv
     assert "," + name not in table
@@ -57,9 +55,7 @@ def test_a_name_is_no_formula(name: str, folder: Path) -> None:
     assert "'" + name[:2] in table
 
 
-def test_a_terminal_is_not_steered(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_terminal_is_not_steered(folder, capsys):
     rename(folder, f"fedavg{TITLE}")
     (folder / "failure.txt").write_text(TITLE)
     run = load_run(folder)
@@ -76,16 +72,14 @@ def test_a_terminal_is_not_steered(
         ("clients.jsonl", {"client": 10**18}),
     ],
 )
-def test_huge_numbers_are_one_line(
-    name: str, values: dict[str, Any], folder: Path
-) -> None:
+def test_huge_numbers_are_one_line(name, values, folder):
     change_last(folder / name, **values)
     with pytest.raises(ConfigError, match=r"^[^\n]+$"):
         render([load_run(folder)])
 
 
 @pytest.mark.parametrize("key", ["clients", "rounds"])
-def test_a_run_of_a_billion_is_one_line(key: str, folder: Path) -> None:
+def test_a_run_of_a_billion_is_one_line(key, folder):
     (folder / "concepts.json").unlink()
     path = folder / "config.yaml"
     lines = path.read_text().splitlines()

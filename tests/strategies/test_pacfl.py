@@ -1,9 +1,5 @@
 """PACFL: principal vectors, their angles, and the clusters that follow from them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +8,7 @@ from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import FloatArray, Result
 from clients.pacfl import principal_vectors
 from strategies.pacfl import angles, merge_clients
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 
 def unit(*degrees: float) -> FloatArray:
@@ -21,7 +17,7 @@ def unit(*degrees: float) -> FloatArray:
     return np.stack([np.cos(turned), np.sin(turned), 0 * turned], axis=1)
 
 
-def test_principal_vectors_are_those_of_the_samples_as_they_are() -> None:
+def test_principal_vectors_are_those_of_the_samples_as_they_are():
     samples = torch.tensor([[[3.0, 0.0]], [[0.0, 4.0]], [[0.0, 4.0]]])
     # X^T X is diagonal with 9 and 32.
     found = abs(principal_vectors(samples, 3))
@@ -32,7 +28,7 @@ def test_principal_vectors_are_those_of_the_samples_as_they_are() -> None:
     assert abs(one) == pytest.approx(np.array([[0.6, 0.8]]))
 
 
-def test_angles_of_subspaces_by_hand() -> None:
+def test_angles_of_subspaces_by_hand():
     # Both have the plane's first axis within their span, in other vectors.
     one, other = unit(0, 90), unit(30, 120)
     out = np.array([[0.0, 0, 1], [0, 0, 0]])
@@ -69,9 +65,7 @@ def test_angles_of_subspaces_by_hand() -> None:
         ("single", 20, [0, 0, 0, 0]),
     ],
 )
-def test_the_nearest_merge_up_to_the_threshold(
-    linkage: str, threshold: float, expected: list[int]
-) -> None:
+def test_the_nearest_merge_up_to_the_threshold(linkage, threshold, expected):
     gaps = np.array([[0, 5, 30, 32], [5, 0, 20, 22], [30, 20, 0, 10], [32, 22, 10, 0]])
     found = merge_clients(gaps.astype(float), threshold, linkage)
     same = found[:, None] == found[None]
@@ -80,7 +74,7 @@ def test_the_nearest_merge_up_to_the_threshold(
     assert merge_clients(gaps[:1, :1], threshold, linkage).tolist() == [0]
 
 
-def test_newcomers_join_those_near_them_and_nobody_else_moves(tmp_path: Path) -> None:
+def test_newcomers_join_those_near_them_and_nobody_else_moves(tmp_path):
     options = ["strategy=pacfl", "strategy.by_label=false", "strategy.vectors=1"]
     method = open_method(tmp_path, *options, "strategy.threshold=10")
 
@@ -98,7 +92,7 @@ def test_newcomers_join_those_near_them_and_nobody_else_moves(tmp_path: Path) ->
     assert state.subspaces.shape == (7, 1, 3)
 
 
-def test_vectors_whose_length_is_not_one_are_refused(tmp_path: Path) -> None:
+def test_vectors_whose_length_is_not_one_are_refused(tmp_path):
     method = open_method(tmp_path, "strategy=pacfl", "strategy.vectors=1")
     vectors = np.zeros((10, 64), np.float32)
     vectors[0, 0] = 1
@@ -117,8 +111,6 @@ def test_vectors_whose_length_is_not_one_are_refused(tmp_path: Path) -> None:
         ["strategy.angle=smallest", "strategy.by_label=false", "strategy.threshold=12"],
     ],
 )
-def test_the_true_groups_are_found_before_the_first_round(
-    run_small: Runner, options: list[str]
-) -> None:
+def test_the_true_groups_are_found_before_the_first_round(run_small, options):
     run = run_small("strategy=pacfl", "drift=none", "rounds=1", *options)
     assert run.rounds[0]["ari"] == 1

@@ -18,11 +18,11 @@ SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"),
     *(".apng", ".jfif", ".jpe"),
 )
-"""Of the formats that are read."""
+"""Suffixes of the formats that are read."""
 
 
 OF_SYSTEMS = {"__MACOSX", "@eaDir", "lost+found", "Thumbs.db", "desktop.ini"}
-"""What systems leave in folders, beside hidden files."""
+"""Names that systems leave in folders, beside hidden files."""
 
 
 def is_left(name: str) -> bool:

@@ -25,10 +25,10 @@ class HuggingFace(TableDataset):
     """
 
     path: str = ""
-    """Its name on the hub, such as `uoft-cs/cifar10`, or a folder: absolute, or below
+    """Name on the hub, such as `uoft-cs/cifar10`, or a folder: absolute, or below
     data_dir."""
     subset: str | None = None
-    """Which of the dataset's configurations, where it has several."""
+    """Configuration of the dataset, where it has several."""
     train: str = "train"
     """The split to train on."""
     test: str | None = "test"
@@ -92,7 +92,8 @@ class HuggingFace(TableDataset):
             if any(map(Path.is_file, saved)):
                 loaded = datasets.load_from_disk(path)
             else:
-                # What it makes of a folder's files stands with what we make of them.
+                # The library keeps what it makes of a folder's files beside what we
+                # make of them.
                 own = str(cache_dir() / "datasets") if folder.is_dir() else None
                 loaded = datasets.load_dataset(path, self.subset, cache_dir=own)
         return loaded if isinstance(loaded, Mapping) else {self.train: loaded}
@@ -108,7 +109,7 @@ class HuggingFace(TableDataset):
         frame: pd.DataFrame = split.to_pandas()
         names = getattr(split.features.get(self.label), "names", None)
         if names:
-            # Where a label is not known, it is -1.
+            # An unknown label is -1.
             named = dict(enumerate(names))
             frame[self.label] = [named.get(number, "") for number in frame[self.label]]
         frame.columns = pd.Index(column_names(frame.columns))

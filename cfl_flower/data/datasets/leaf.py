@@ -82,7 +82,7 @@ class Femnist(LeafDataset):
 
     def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterator[Labelled]:
         """Return one writer's samples; pixels stay as LEAF gives them, in [0, 1]."""
-        # What is too large for float32 becomes infinite.
+        # Numbers too large for float32 become infinite.
         with np.errstate(over="ignore"):
             pixels = np.asarray(x, np.float32).reshape(len(y), *self.shape)
         if not np.isfinite(pixels).all():

@@ -17,7 +17,7 @@ NA_VALUES = (
     *("nan", "NAN", "-nan", "NaT", "None", "NULL", "Null", "null", "\\N", "#NULL!"),
     *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!"),
 )
-"""What databases, spreadsheets and libraries write for no value."""
+"""Texts that databases, spreadsheets and libraries write for no value."""
 
 
 Missing: TypeAlias = Literal["refuse", "drop", "mean"]

@@ -36,12 +36,12 @@ class SampleFile(NamedTuple):
     """A file in a device's folder."""
 
     changed: int
-    """In nanoseconds since 1970."""
+    """Time of the last change, in nanoseconds since 1970."""
     size: int
-    """In bytes."""
+    """Size in bytes."""
     path: Path
     label: int | None
-    """Of an image; a .npz has its own."""
+    """Label of an image; a .npz has its own."""
 
 
 @settings("dataset")

@@ -30,7 +30,7 @@ class Stream(TableDataset):
     standardise: bool = True
     package: ClassVar[str]
     tables: ClassVar[tuple[str, ...]]
-    """Its files, below the package's folder."""
+    """Files, below the package's folder."""
     remedy: ClassVar[str] = "install the package again, or another version of it"
 
     def files(self) -> tuple[str, ...]:

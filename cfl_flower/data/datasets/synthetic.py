@@ -33,9 +33,9 @@ class Synthetic:
     """
 
     alpha: NonNegative = 1.0
-    """How much the devices' models differ."""
+    """Variance among the devices' models."""
     beta: NonNegative = 1.0
-    """How much the devices' inputs differ."""
+    """Variance among the devices' inputs."""
     devices: Count = 100
     """Number of devices, each the owner of int(lognormal(4, 2)) + 50 samples."""
     data_seed: Natural = 23

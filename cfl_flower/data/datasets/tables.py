@@ -45,12 +45,12 @@ class TableDataset(InferredDataset):
     """A dataset in one or two tables, for training and testing."""
 
     missing: Missing = "refuse"
-    """What is done about missing values: refuse says where they are and ends, drop
-    leaves their rows out, mean takes the training set's mean of an input in numbers;
-    labels, owners, times and categories have none."""
+    """Treatment of missing values: refuse says where they are and ends, drop leaves
+    their rows out, mean takes the training set's mean of an input in numbers; labels,
+    owners, times and categories have none."""
     na_values: tuple[str, ...] | None = None
-    """What stands for a missing value, as an empty cell does; null for ?, -, NA, nan,
-    None, null and their like. With [], a class may be called None."""
+    """Texts that stand for a missing value, as an empty cell does; null for ?, -, NA,
+    nan, None, null and their like. With [], a class may be called None."""
     label: str = "label"
     """Column of the classes, by number or name."""
     features: tuple[str, ...] = ()
@@ -62,11 +62,11 @@ class TableDataset(InferredDataset):
     """Column with integers or dates, for `drift=timestamps`; row, if no column is
     called so, for the place of a sample in its table."""
     time_format: str | None = None
-    """How dates are written, by the letters of Python's strftime: `%d.%m.%Y %H:%M`;
-    null for 2024-01-31, and integer for numbers that only look like dates."""
+    """Format of dates, by the letters of Python's strftime: `%d.%m.%Y %H:%M`; null for
+    2024-01-31, and integer for numbers that only look like dates."""
     periods: Count = 1
-    """Of this many equal parts of the time, `standardise` takes mean and deviation from
-    the first: what comes later is not known yet."""
+    """Number of equal parts of the time; `standardise` takes mean and deviation from
+    the first, since later data are not known yet."""
     image: str | None = None
     """Column of images, instead of features."""
     size: Count = 32
@@ -228,7 +228,7 @@ class FileTable(TableDataset):
     standardise: bool = True
     remedy: ClassVar[str] = OWN_FILE
     advice: ClassVar[str] = "fix it, or save it again, or as a .csv for dataset=csv"
-    """What to do about a file that is no such table."""
+    """Remedy for a file that is no such table."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -287,12 +287,11 @@ class Csv(FileTable):
     """A dataset in .csv files whose first line has the names of the columns."""
 
     separator: str = ","
-    """What stands between two values; also the words tab and semicolon, which need no
-    quotes."""
+    """Separator of values; also the words tab and semicolon, which need no quotes."""
     decimal: Literal["point", "comma"] = "point"
-    """What stands before the decimals of a number."""
+    """Mark before the decimals of a number."""
     encoding: str = "utf-8"
-    """Of the characters, by Python's name."""
+    """Encoding of the characters, by Python's name."""
     header: bool = True
     """Whether the first line has the names of the columns; they are 0, 1, … if not."""
     name: ClassVar[str] = "the .csv file"
@@ -327,7 +326,7 @@ class Csv(FileTable):
             "header": 0 if self.header else None,
             "decimal": WORDS[self.decimal],
             "dtype": dict.fromkeys([self.label, self.owner, self.time], str),
-            # What is missing shall not make texts of a column's numbers.
+            # Missing values must not turn a column of numbers into texts.
             "na_values": dict.fromkeys(names, self.signs),
             "low_memory": False,
             "index_col": False,

@@ -52,7 +52,7 @@ def may_fetch() -> bool:
 
 
 FETCH = "fetch it again, or fix it if it is your own"
-"""What to do about a damaged file."""
+"""Remedy for a damaged file."""
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, Natural, require, settings
 
 OWN_FILE = "set dataset.file, and data_dir=. if it is in the current folder"
-"""What to do about a file that is not there."""
+"""Remedy for a file that is missing."""
 
 FOUND = ("shape", "classes", "names")
 """The settings that the files tell where they are not set."""

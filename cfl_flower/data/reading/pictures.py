@@ -21,7 +21,8 @@ TAKEN_AT_ONCE = 1024
 
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
-"""What is read, whatever a file is called: for EPS, Pillow starts Ghostscript."""
+"""Formats that are read, whatever a file is called: for EPS, Pillow starts
+Ghostscript."""
 
 
 Box: TypeAlias = tuple[int, int, int, int]
@@ -32,7 +33,7 @@ class Crop(NamedTuple):
     """One input: an image, or a box in it."""
 
     path: Path | BytesIO
-    """Of the image, or its bytes."""
+    """Path of the image, or its bytes."""
     box: Box | None = None
 
 

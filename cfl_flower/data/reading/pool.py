@@ -46,11 +46,11 @@ class Pool:
     labels: IntArray
     """The same labels for numpy."""
     owners: IntArray | None = None
-    """Who a sample came from (a writer, a user, a camera), where the dataset knows."""
+    """Owner of each sample (a writer, a user, a camera), where the dataset knows."""
     times: IntArray | None = None
-    """When it was taken, in the dataset's own unit."""
+    """Time of each sample, in the dataset's own unit."""
     domains: IntArray | None = None
-    """Which of several datasets it came from, in a hybrid of them."""
+    """Dataset of each sample, in a hybrid of several."""
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Pool:

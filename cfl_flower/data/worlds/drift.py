@@ -47,9 +47,9 @@ class Occasion:
     seed: int
     round: int
     number: int
-    """Of the event in its schedule."""
+    """Number of the event in its schedule."""
     occurrence: int
-    """How often it happened before."""
+    """Number of earlier occurrences."""
     labels: Callable[[World, int], BoolArray] = wished_labels
     """Returns of which labels each client got samples in an allocation."""
 
@@ -68,9 +68,9 @@ class Schedule:
     """Several events."""
 
     rounds: list[int] = field(default_factory=list)
-    """Of no effect itself: the events of a preset refer to it."""
+    """Rounds that the events of a preset refer to; without effect of its own."""
     width: Count = 1
-    """Of no effect itself, either."""
+    """Width that the events of a preset refer to; without effect of its own."""
     steps: dict[str, Any] = field(default_factory=dict)
     """The events, or further schedules, in their order."""
 
@@ -115,7 +115,7 @@ class Change(ABC):
     modulo: Count | None = None
     """It concerns clients whose id modulo this number is one of `residues`."""
     residues: list[int] = field(default_factory=list)
-    """What the ids of the clients that it concerns are, modulo `modulo`."""
+    """Residues, modulo `modulo`, of the ids of the clients concerned."""
 
     def __post_init__(self) -> None:
         ascending = all(one < two for one, two in pairwise(self.rounds))
@@ -205,7 +205,7 @@ class Relabel(Change):
     swaps: list[list[int]] = field(default_factory=list)
     """Labels that change names with each other. The same swap again undoes it."""
     permutation: list[int] = field(default_factory=list)
-    """What each label is called instead, all L of them; empty for no permutation."""
+    """New label of each of the L labels; empty for no permutation."""
     wrap: bool = False
     """Labels in `swaps` beyond the last one count on from the first, so that a preset
     fits datasets with fewer labels; with two of them its groups would not differ."""
@@ -273,7 +273,7 @@ class Rotate(Change):
     """Covariate drift: images are turned counter-clockwise."""
 
     degrees: float = 90.0
-    """By how much images are turned."""
+    """Angle by which images are turned."""
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""

@@ -154,11 +154,11 @@ class DrawnSamples:
     size: int
     """Samples in the pool."""
     counts: IntArray
-    """How many a client gets of each distribution, shape (clients, K)."""
+    """Number of samples of each distribution that a client gets, shape (clients, K)."""
     draws: IntArray
-    """How often it was allocated samples before, shape (clients,)."""
+    """Number of earlier allocations of each client, shape (clients,)."""
     purpose: Literal["deal", "deal-test"]
-    """For training or for testing."""
+    """Use of the samples: training or testing."""
     seed: int
 
     def __getitem__(self, client: int, /) -> IntArray:

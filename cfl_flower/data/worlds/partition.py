@@ -41,11 +41,11 @@ from cfl_flower.settings import Natural as NaturalNumber
 from cfl_flower.types import BoolArray, FloatArray, IntArray
 
 Pools = tuple[Pool, Pool]
-"""For training and for testing."""
+"""The pools for training and for testing."""
 
 
 Known = Sequence[Allocation]
-"""What was allocated before, in order."""
+"""Earlier allocations, in order."""
 
 
 @settings("partition")
@@ -82,7 +82,7 @@ class Partition:
     """Training samples that everyone holds beside its own, against heterogeneity: one
     of each of the rarer half of the labels, one of each label, or two (Fielding)."""
     tests: Literal["own", "whole"] = "own"
-    """What the reported accuracy is on: the client's own test samples (personalised),
+    """Samples of the reported accuracy: the client's own test samples (personalised),
     or the whole test set as it calls and turns it (generalised); then that on its own
     samples is reported beside, as ``personalised``."""
     validation: Annotated[float, Field(ge=0, le=0.5)] = 0.0

@@ -50,7 +50,7 @@ class Form(NamedTuple):
     degrees: float = 0.0
     """Rotation of the images."""
     looks: tuple[Look, ...] = ()
-    """What is done to them then."""
+    """Transformations of the samples."""
     part: str = "train"
 
     def show(self, pool: Pool, rows: IntArray) -> Tensor:
@@ -76,7 +76,7 @@ class View:
     degrees: float
     """Rotation of the images."""
     relabel: IntArray
-    """What the client calls the samples of a label, shape (L,)."""
+    """Label that the client gives to samples of each label, shape (L,)."""
     alike: float = 1.0
     """Share of all clients whose test samples are shown in the same way."""
     turns: tuple[float, ...] = (0.0,)
@@ -84,19 +84,19 @@ class View:
     whole: bool = False
     """The reported accuracy is on the whole test set."""
     held_out: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Of the pool for training, the samples for validation."""
+    """Indices in the training pool of the samples for validation."""
     looks: IntArray | None = None
     """The numbers of how the training samples of each label look, shape (L,); None
     where all look as recorded."""
     test_looks: IntArray | None = None
     """The same of test samples."""
     shown: tuple[tuple[Look, ...], ...] = ((),)
-    """What is done to samples of each number."""
+    """Transformations that make up each look."""
     earlier: View | None = None
-    """How samples are shown that a gradual change has not reached: their indices count
-    on through the pool, after the last of ``turns``."""
+    """View of the samples that a gradual change has not reached: their indices count on
+    through the pool, after the last of ``turns``."""
     late: BoolArray | None = None
-    """Which samples of the test pool it has not reached, shape (n,)."""
+    """Whether the change has not reached each sample of the test pool, shape (n,)."""
 
     @property
     def labels(self) -> IntArray:

@@ -30,7 +30,7 @@ HALF = 0.5
 """The share of a client's samples from which on they are most of them."""
 
 COMMON = ("allocations", "shown", "transition")
-"""What a world has beside the traits of its clients."""
+"""Fields of a world that are no traits of its clients."""
 
 
 class ReadOnlyArrays:
@@ -68,28 +68,28 @@ class Allocation(ReadOnlyArrays):
 
     layout: Layout
     takers: BoolArray
-    """Who was allocated samples; the others keep what they have."""
+    """Whether each client was allocated samples; the others keep theirs."""
     domains: IntArray
-    """Which of the datasets of a hybrid they were allocated from."""
+    """Dataset, in a hybrid, of each client's allocation."""
     copies: IntArray
-    """Which copy of the dataset they were allocated from, where there are several."""
+    """Copy of the dataset of each client's allocation, where there are several."""
     draws: IntArray
-    """How often each client was allocated samples before."""
+    """Number of earlier allocations of each client."""
     number: int = 0
-    """Of allocations before."""
+    """Number of earlier allocations."""
 
 
 class Transition(NamedTuple):
     """A change in the course of some rounds, sample by sample."""
 
     before: World
-    """What clients would hold without it."""
+    """World without the change."""
     began: int
-    """Its first round."""
+    """First round of the transition."""
     width: int
     """The number of its rounds, in the last of which all is as after it."""
     share: float
-    """Of the samples that are as after it, from 0 to 1."""
+    """Share of the samples that have changed, from 0 to 1."""
 
 
 class Look(Protocol):
@@ -118,27 +118,27 @@ class World(ReadOnlyArrays):
     groups: IntArray
     """The label distribution that they were allocated by; -1 without any."""
     domains: IntArray
-    """Which of the datasets of a hybrid a client's samples are from."""
+    """Dataset, in a hybrid, of each client's samples."""
     degrees: FloatArray
     """Counter-clockwise rotation of its images."""
     relabel: IntArray
-    """What it calls the samples of a label."""
+    """Label that each client gives to samples of a label."""
     visible: BoolArray
     """The labels whose samples have arrived and are not forgotten yet."""
     since: FloatArray
     until: FloatArray
     """The part of its stream, from 0 to 1, that has arrived and is not forgotten."""
     order: IntArray
-    """Of that stream: `AT_RANDOM`, which is one of training samples alone, `BY_RANK` or
-    `BY_TIME`."""
+    """Order of the stream: `AT_RANDOM`, which is one of training samples alone,
+    `BY_RANK` or `BY_TIME`."""
     looks: IntArray
-    """How the training samples of a label look: a number of `shown`."""
+    """Look of each label's training samples: a number of `shown`."""
     test_looks: IntArray
     """The same of test samples, which may look different."""
     shown: tuple[tuple[Look, ...], ...] = ((),)
-    """What was done to samples of each number, in order; 0 are those as recorded."""
+    """Transformations that make up each look, in order; look 0 is as recorded."""
     transition: Transition | None = None
-    """Of which this world is the end, if one goes on."""
+    """Transition that ends in this world, if one goes on."""
 
     @property
     def clients(self) -> int:

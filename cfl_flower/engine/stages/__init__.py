@@ -13,15 +13,15 @@ from cfl_flower.engine.stages.stage import (
 )
 
 STAGES: tuple[type[Stage], ...] = (
-    # Who is not there is asked nothing, whatever the method planned.
+    # Absent clients are asked nothing, whatever the method planned.
     AbsentClients,
-    # Who had all clients clustered anew too often is not heard for a while.
+    # A client that caused too many re-clusterings is not heard for a while.
     ReportBudget,
     # A method that wants single results gets its group's mean.
     GroupMeans,
     # Devices shorten what nobody sees singly.
     SumBounds,
-    # Who may take part; the mean gets its noise, and every client's loss is noted.
+    # Admits participants, adds the noise to the mean, and notes each client's loss.
     PrivacyBudget,
     # The groups; their sums are opened.
     SecureSums,
@@ -29,4 +29,4 @@ STAGES: tuple[type[Stage], ...] = (
     # The most that one participant counts for.
     RobustMeans,
 )
-"""In the order of plans, which is the reverse of that of results."""
+"""All stages, in the order of plans; results pass them in reverse."""

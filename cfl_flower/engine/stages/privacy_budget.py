@@ -61,13 +61,13 @@ class PrivacyBudget(Stage):
         self._costs = Costs.of(config, sent)
         self._has_reports = sent.reports
         self._asked: Asked | None = None
-        """Of real devices: what a server that died had asked for."""
+        """Requests to real devices of a server that died."""
         if not self.context.fleet.simulated:
             self._asked = Asked(Path(config.output_dir), config.resume)
         self._asked_now: set[ClientId] = set()
         """Whom the queries or tests under way ask for a report."""
         self._answered: set[ClientId] = set()
-        """Whose answers to this round's queries are accounted for."""
+        """Clients whose answers to this round's queries are accounted for."""
         self.participants.eligible.append(self.within_budget)
 
     @classmethod

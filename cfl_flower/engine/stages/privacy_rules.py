@@ -21,9 +21,9 @@ class Costs:
     model: float
     report: float
     training: float
-    """By the answer to a training."""
+    """Loss by the answer to a training."""
     participation: float
-    """By taking part: it may be asked for a report, too."""
+    """Loss by taking part, which may include a report."""
 
     @classmethod
     def of(cls, config: RunConfig, sent: Disclosure) -> Costs:

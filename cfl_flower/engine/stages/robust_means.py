@@ -166,7 +166,7 @@ class RobustMeans(Stage):
         settings = self.config.strategy
         rule = settings.robust
         groups = group_results(plan, results)
-        # Who weighs more than the median moves a mean as a longer update does.
+        # A weight above the median moves a mean as a longer update does.
         weights = [settings.weight(result) for result in results]
         heavy = np.maximum(np.array(weights) / np.median(weights), 1.0).tolist()
         lengths = {

@@ -62,7 +62,8 @@ class Stage:
     """
 
     phases: ClassVar[Sequence[str]] = ("train",)
-    """Of whose plans and results it is a stage: ``query``, ``train``, ``evaluate``."""
+    """Phases whose plans and results pass the stage: ``query``, ``train``,
+    ``evaluate``."""
     shows_models: ClassVar[bool] = True
     """Whether results of training still have their participants' models."""
     expects_results: ClassVar[bool] = True

@@ -1,7 +1,5 @@
 """The reference of a run: the single global model with its settings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cfl_flower.analysis.baselines import find_reference_runs
@@ -12,7 +10,7 @@ def config(name: str, epochs: int = 1, **others: Any) -> dict[str, Any]:
     return {"strategy": strategy, "seed": 0, "rounds": 5, "engine": "ray", **others}
 
 
-def test_a_reference_has_the_seed_and_the_settings_outside_of_the_method() -> None:
+def test_a_reference_has_the_seed_and_the_settings_outside_of_the_method():
     configs = [
         config("fedavg", seed=0),
         config("fedavg", seed=1),
@@ -26,7 +24,7 @@ def test_a_reference_has_the_seed_and_the_settings_outside_of_the_method() -> No
     assert find_reference_runs(configs) == [0, 1, 2, 0, 1, 2, None, None]
 
 
-def test_local_training_decides_between_several_references() -> None:
+def test_local_training_decides_between_several_references():
     configs = [config("fedavg", 1), config("fedavg", 5)]
     others = [config("ifca", epochs) for epochs in (5, 1, 3)]
     assert find_reference_runs([*configs, *others]) == [0, 1, 1, 0, None]
@@ -34,13 +32,13 @@ def test_local_training_decides_between_several_references() -> None:
     assert find_reference_runs([configs[0], *others]) == [0, 0, 0, 0]
 
 
-def test_repeated_references_count_as_one_and_ambiguous_ones_as_none() -> None:
+def test_repeated_references_count_as_one_and_ambiguous_ones_as_none():
     one, other = config("fedavg"), config("fedavg")
     assert find_reference_runs([one, other, config("ifca")]) == [0, 1, 0]
     other["strategy"] = other["strategy"] | {"weighting": "uniform"}
     assert find_reference_runs([one, other, config("ifca")]) == [0, 1, None]
 
 
-def test_runs_without_a_single_global_model_have_no_reference() -> None:
+def test_runs_without_a_single_global_model_have_no_reference():
     assert find_reference_runs([config("ifca"), config("oracle")]) == [None, None]
     assert find_reference_runs([]) == []

@@ -1,7 +1,5 @@
 """Tables of saved runs, from files written by hand."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -62,9 +60,7 @@ def printed(configs: Sequence[RunConfig], reference: str = "fedavg") -> str:
     return text.getvalue()
 
 
-def test_each_run_of_a_sweep_is_compared_with_the_reference_of_its_settings(
-    tmp_path: Path,
-) -> None:
+def test_each_run_of_a_sweep_is_compared_with_the_reference_of_its_settings(tmp_path):
     sweep = f"{SMALL} strategy=fedavg,ifca faults.malicious=0,0.5"
     configs = compose_sweep(f"{sweep} output_dir={tmp_path}")
     for config, accuracies in zip(
@@ -99,9 +95,7 @@ def test_each_run_of_a_sweep_is_compared_with_the_reference_of_its_settings(
     assert found["ifca malicious=0"][2] == ["25.0"]
 
 
-def test_a_common_reference_is_named_once_and_without_one_there_is_no_target(
-    tmp_path: Path,
-) -> None:
+def test_a_common_reference_is_named_once_and_without_one_there_is_no_target(tmp_path):
     configs = compose_sweep(f"{SMALL} strategy=fedavg,ifca output_dir={tmp_path}")
     for config, last in zip(configs, (0.8, 0.7), strict=True):
         finish(config, (0.5, 0.6, last))
@@ -126,8 +120,8 @@ def test_a_common_reference_is_named_once_and_without_one_there_is_no_target(
     ],
 )
 def test_a_broken_file_is_one_line_with_its_name_and_a_remedy(
-    name: str, text: str, why: str, tmp_path: Path
-) -> None:
+    name, text, why, tmp_path
+):
     configs = compose_sweep(f"{SMALL} strategy=ifca output_dir={tmp_path}/run")
     folder = finish(configs[0], (0.5, 0.6, 0.7))
     (folder / name).write_text(text)
@@ -140,7 +134,7 @@ def test_a_broken_file_is_one_line_with_its_name_and_a_remedy(
     assert "\n" not in message
 
 
-def test_leads_over_seeds_say_which_of_them_hold(tmp_path: Path) -> None:
+def test_leads_over_seeds_say_which_of_them_hold(tmp_path):
     sweep = f"{SMALL} strategy=fedavg,ifca,fesem seed=0,1,2 output_dir={tmp_path}"
     finals = {
         "fedavg": (0.5, 0.6, 0.5),
@@ -171,7 +165,7 @@ def test_leads_over_seeds_say_which_of_them_hold(tmp_path: Path) -> None:
     assert leads(two, "fedavg")["ifca"] == "+19.5, two seeds"
 
 
-def test_what_metrics_chose_has_a_table_and_columns_of_its_own(tmp_path: Path) -> None:
+def test_what_metrics_chose_has_a_table_and_columns_of_its_own(tmp_path):
     sweep = f"{SMALL} strategy=fedavg,ifca output_dir={tmp_path}"
     plain = compose_sweep(sweep)
     for config in plain:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,13 +12,7 @@ from cfl_flower.analysis.drift_metrics import (
     make_reference,
     score,
 )
-from cfl_flower.analysis.scorecards import (
-    ACCURACIES,
-    COSTS,
-    Column,
-    cell,
-    score_table,
-)
+from cfl_flower.analysis.scorecards import ACCURACIES, COSTS, Column, cell, score_table
 
 
 def rounds(*accuracies: float | None) -> list[dict[str, Any]]:
@@ -30,7 +22,7 @@ def rounds(*accuracies: float | None) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_score_equals_the_values_computed_by_hand() -> None:
+def test_a_score_equals_the_values_computed_by_hand():
     found = score(rounds(0.8, 0.9, 0.5, 0.7, 0.88, 0.92, 0.6, 0.9), [3, 7])
     assert found["before"] == pytest.approx((0.9 + 0.92) / 2)
     assert found["just_after"] == pytest.approx((0.5 + 0.6) / 2)
@@ -42,12 +34,12 @@ def test_a_score_equals_the_values_computed_by_hand() -> None:
     assert (found["bytes_up"], found["bytes_down"]) == (80, 160)
 
 
-def test_a_run_has_recovered_within_two_points() -> None:
+def test_a_run_has_recovered_within_two_points():
     assert score(rounds(0.9, 0.885), [2])["rounds_to_recover"] == 1
     assert score(rounds(0.9, 0.875), [2])["rounds_to_recover"] is None
 
 
-def test_class_agreement_counts_where_a_class_has_several_meanings() -> None:
+def test_class_agreement_counts_where_a_class_has_several_meanings():
     lines = rounds(0.8, 0.9, 0.7, 0.6)
     lines[0] |= {"class_ari": [0.5, 0.5], "class_meanings": [1, 1]}
     lines[1] |= {"class_ari": [0.2, 0.8, None], "class_meanings": [1, 2, 2]}
@@ -57,7 +49,7 @@ def test_class_agreement_counts_where_a_class_has_several_meanings() -> None:
     assert score(rounds(0.8), [])["class_ari"] is None
 
 
-def test_sparse_tests_are_scored_from_the_tested_rounds() -> None:
+def test_sparse_tests_are_scored_from_the_tested_rounds():
     # Tested every third round: before the drifts in 3 and 6, after them in 6 and 9.
     lines = rounds(None, None, 0.9, None, None, 0.7, None, None, 0.8, 0.7)
     found = score(lines, [5, 8])
@@ -78,9 +70,7 @@ def test_sparse_tests_are_scored_from_the_tested_rounds() -> None:
         rounds(0.9, 0.9, None, None),  # nothing after it
     ],
 )
-def test_a_drift_without_tests_before_or_after_is_a_dash(
-    lines: list[dict[str, Any]],
-) -> None:
+def test_a_drift_without_tests_before_or_after_is_a_dash(lines):
     found = score(lines, [3])
     assert found["rounds_to_recover"] is None
     for column in (ACCURACIES[3], COSTS[3], COSTS[4]):
@@ -88,7 +78,7 @@ def test_a_drift_without_tests_before_or_after_is_a_dash(
         assert cell([found, score(rounds(0.9, 0.9, 0.9, 0.9), [3])], column) == "-"
 
 
-def test_a_mean_over_drifts_needs_all_of_them() -> None:
+def test_a_mean_over_drifts_needs_all_of_them():
     found = score(rounds(0.8, None, 0.6, 0.8), [2, 3])
     assert found["just_after"] is None
     assert found["recovered"] is None
@@ -99,7 +89,7 @@ def test_a_mean_over_drifts_needs_all_of_them() -> None:
     assert cell([lost], ACCURACIES[3]) == "never"
 
 
-def test_a_target_is_reached_where_the_accuracy_stays_above_it() -> None:
+def test_a_target_is_reached_where_the_accuracy_stays_above_it():
     reference = make_reference(rounds(0.9, 0.7, 0.95, 0.7, 0.8))
     assert reference == Reference(target=0.8, reached=5, seconds=None)
     found = score(rounds(0.5, 0.9, 0.7, 0.8, 0.9), [], reference)
@@ -110,7 +100,7 @@ def test_a_target_is_reached_where_the_accuracy_stays_above_it() -> None:
     assert make_reference(rounds(None)) is None
 
 
-def test_costs_and_clusters_equal_the_values_computed_by_hand() -> None:
+def test_costs_and_clusters_equal_the_values_computed_by_hand():
     lines = rounds(0.8, 0.9, 0.5, 0.7, 0.88)
     for line, clusters, ari in zip(
         lines, [1, 2, 2, 3, 2], [0.0, 1, 1, 0.5, 1], strict=True
@@ -146,7 +136,7 @@ def cells(scores: dict[str, list[Score]], columns: Sequence[Column]) -> list[lis
     return [list(line) for line in made.lines]
 
 
-def test_a_column_without_any_number_is_left_out_and_a_lone_gap_is_a_dash() -> None:
+def test_a_column_without_any_number_is_left_out_and_a_lone_gap_is_a_dash():
     one, two = score(rounds(None, 0.912), []), score(rounds(0.4, 0.8), [2])
     (row,) = cells({"fedavg": [one]}, ACCURACIES)
     assert row == ["fedavg", *["91.2"] * 4]
@@ -158,7 +148,7 @@ def test_a_column_without_any_number_is_left_out_and_a_lone_gap_is_a_dash() -> N
     assert row == ["fedavg", "0.0", "0.0"]
 
 
-def test_seeds_share_a_row_with_mean_and_deviation() -> None:
+def test_seeds_share_a_row_with_mean_and_deviation():
     one, two = (score(rounds(0.5, final), [2]) for final in (0.8, 0.9))
     ((_, before, after, *_, mean),) = cells({"a": [one, two]}, ACCURACIES)
     assert before == "50.0 ± 0.0"
@@ -171,12 +161,12 @@ def test_seeds_share_a_row_with_mean_and_deviation() -> None:
     assert recover == "never"
 
 
-def test_last_ten_is_the_mean_of_the_last_tested_rounds() -> None:
+def test_last_ten_is_the_mean_of_the_last_tested_rounds():
     found = score(rounds(*[0.0] * 5, *[0.4] * 9, None, 0.6), [])
     assert (found["final"], found["last_ten"]) == (0.6, pytest.approx(0.42))
 
 
-def test_time_to_accuracy_ends_with_the_round_from_which_it_stays() -> None:
+def test_time_to_accuracy_ends_with_the_round_from_which_it_stays():
     timed = [
         {**row, "virtual_seconds": 10.0 * row["round"]}
         for row in rounds(0.5, 0.8, 0.7, 0.8, 0.9)
@@ -193,7 +183,7 @@ def test_time_to_accuracy_ends_with_the_round_from_which_it_stays() -> None:
     assert (untimed["seconds_to_reach"], untimed["speedup"]) == (None, 2.5)
 
 
-def test_missed_targets_are_never_and_untimed_ones_a_dash() -> None:
+def test_missed_targets_are_never_and_untimed_ones_a_dash():
     reference = Reference(target=0.9, reached=1, seconds=None)
     slow = score(rounds(0.9, 0.5, 0.6), [2], reference)
     fast = score(rounds(0.9, 0.5, 0.9), [2], reference)
@@ -223,24 +213,22 @@ def rows(**rounds: list[int | None]) -> list[dict[str, Any]]:
         ([0, 1, 2], [0, 0, 0], 2),
     ],
 )
-def test_a_cluster_is_identified_by_its_members(
-    before: list[int], after: list[int], moved: int
-) -> None:
+def test_a_cluster_is_identified_by_its_members(before, after, moved):
     assert count_moved(before, after) == moved
 
 
-def test_churn_is_the_mean_over_the_rounds() -> None:
+def test_churn_is_the_mean_over_the_rounds():
     # None of four, then two of four, then one of four.
     found = churn(rows(r1=[0, 0, 1, 1], r2=[0, 0, 1, 1], r3=[0, 0, 0, 2], r4=[0] * 4))
     assert found == pytest.approx((0 + 1 / 4 + 1 / 4) / 3)
 
 
-def test_clients_of_only_one_of_two_tests_are_left_out_of_churn() -> None:
+def test_clients_of_only_one_of_two_tests_are_left_out_of_churn():
     tests = rows(r1=[0, 0, 1, 1], r2=[0, 1, 1, None])
     assert churn(tests) == pytest.approx(1 / 3)
 
 
-def test_churn_is_spread_over_the_rounds_between_tests() -> None:
+def test_churn_is_spread_over_the_rounds_between_tests():
     # One of four in the five rounds from 5 to 10, and nobody in the next one.
     tests = rows(r5=[0, 0, 1, 1], r10=[0, 1, 1, 1], r11=[0, 1, 1, 1])
     assert churn(tests) == pytest.approx(1 / 4 / 6)
@@ -254,7 +242,7 @@ def line(client: int, accuracies: Sequence[float | None]) -> list[dict[str, Any]
     ]
 
 
-def test_forgetting_is_of_the_first_concept_when_it_returns() -> None:
+def test_forgetting_is_of_the_first_concept_when_it_returns():
     tests = [
         *line(0, [0.8, 0.9, 0.2, 0.3, 0.5, 0.9]),
         # It was not tested just before, and just after.
@@ -274,7 +262,7 @@ def test_forgetting_is_of_the_first_concept_when_it_returns() -> None:
     assert forgetting(line(0, [0.8, 0.1, 0.6, 0.1, 0.2]), twice) == pytest.approx(0.2)
 
 
-def test_epsilon_has_a_column_where_it_was_measured() -> None:
+def test_epsilon_has_a_column_where_it_was_measured():
     common = {"accuracy": 0.5, "bytes_up": 1, "bytes_down": 1}
     lines = [{"round": t, **common} for t in (1, 2)]
     plain = score(lines, [])

@@ -1,7 +1,5 @@
 """Methods of clusters whose clusters never did anything are named."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +8,6 @@ import pytest
 
 from cfl_flower.analysis.idle import WITHOUT_CLUSTERS, find_idle, say_idle
 from cfl_flower.analysis.saved import SavedRun, load_run
-from tests.conftest import Runner
 
 ONE = "all clients were in one cluster in every round"
 ALONE = "each client was a cluster of its own in every round"
@@ -33,9 +30,7 @@ ALONE = "each client was a cluster of its own in every round"
         (["strategy=static"], ""),
     ],
 )
-def test_what_clusters_did_not_do_is_said(
-    options: list[str], said: str, undisturbed: Runner
-) -> None:
+def test_what_clusters_did_not_do_is_said(options, said, undisturbed):
     run = load_run(undisturbed(*options).folder)
     found = find_idle({"ours": [run]})
     assert found == ([f"ours: {said}"] if said else [])
@@ -63,21 +58,19 @@ def with_clusters(run: SavedRun, clusters: Sequence[Sequence[int]]) -> SavedRun:
         ([[0, 0, 1, 1], [0, 0, 0, 0], [0, 0, 1, 1], [0, 0, 0, 1]], ""),
     ],
 )
-def test_clusters_are_who_is_with_whom(
-    clusters: list[list[int]], said: str, undisturbed: Runner
-) -> None:
+def test_clusters_are_who_is_with_whom(clusters, said, undisturbed):
     run = load_run(undisturbed("strategy=fielding").folder)
     assert run.drifts == [3]
     assert say_idle(with_clusters(run, clusters)) == said
 
 
-def test_seeds_are_counted(undisturbed: Runner) -> None:
+def test_seeds_are_counted(undisturbed):
     run = load_run(undisturbed("strategy=fielding").folder)
     idle = with_clusters(run, [[0, 0, 0, 0]] * 4)
     assert find_idle({"a": [run, idle, idle]}) == [f"a: {ONE} (with 2 of 3 seeds)"]
 
 
-def test_every_method_either_has_clusters_or_is_named() -> None:
+def test_every_method_either_has_clusters_or_is_named():
     folder = Path(__file__).parents[3] / "conf" / "strategy"
     methods = {file.stem for file in folder.glob("*.yaml")}
     clustered = "fielding flexcfl fedgroup ifca fesem stocfl cfl auxo feddrift flux"

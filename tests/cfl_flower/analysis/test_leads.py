@@ -1,7 +1,5 @@
 """Leads over seeds: by hand, as SciPy has them, and how often equal methods lead."""
 
-from __future__ import annotations
-
 from math import sqrt
 
 import numpy as np
@@ -23,7 +21,7 @@ shares = st.floats(0, 1)
 pairs = st.lists(st.tuples(shares, shares), min_size=2, max_size=6)
 
 
-def test_lead_is_paired_by_seed() -> None:
+def test_lead_is_paired_by_seed():
     # Seeds differ by ten points, methods by two in each of them.
     lead = find_lead([(0.82, 0.80), (0.92, 0.90), (0.72, 0.70)])
     assert lead == Lead(0.02, 0.0, 3, 0.0)
@@ -52,9 +50,7 @@ def test_lead_is_paired_by_seed() -> None:
         ([(0.5, 0.5)] * 4, 0.0, 1.0, "+0.0 ± 0.0, no lead"),
     ],
 )
-def test_few_seeds_and_equal_runs_carry_no_lead(
-    pairs: list[tuple[float, float]], mean: float, p: float | None, said: str
-) -> None:
+def test_few_seeds_and_equal_runs_carry_no_lead(pairs, mean, p, said):
     lead = find_lead(pairs)
     assert lead is not None and not lead.holds
     assert (lead.mean, lead.seeds) == (mean, len(pairs))
@@ -62,12 +58,12 @@ def test_few_seeds_and_equal_runs_carry_no_lead(
     assert lead.in_points() == said
 
 
-def test_runs_without_tests_have_no_lead() -> None:
+def test_runs_without_tests_have_no_lead():
     assert find_lead([(None, 0.5), (0.5, None)]) is None
     assert find_leads({"a": [], "b": [(None, 0.5)]}) == {}
 
 
-def test_every_method_makes_the_others_harder_to_tell_apart() -> None:
+def test_every_method_makes_the_others_harder_to_tell_apart():
     one = {"a": [(0.9, 0.8), (0.8, 0.7), (0.71, 0.6)]}
     (alone,) = find_leads(one).values()
     equal = [(0.5, 0.5), (0.6, 0.5), (0.5, 0.6)]
@@ -79,7 +75,7 @@ def test_every_method_makes_the_others_harder_to_tell_apart() -> None:
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
-def test_equal_methods_lead_in_one_table_of_twenty_at_most(seeds: int) -> None:
+def test_equal_methods_lead_in_one_table_of_twenty_at_most(seeds):
     rng = np.random.default_rng(seeds)
     tables, methods = 1000, 6
     values = rng.normal(size=(tables, methods + 1, seeds)).tolist()
@@ -101,18 +97,18 @@ def test_equal_methods_lead_in_one_table_of_twenty_at_most(seeds: int) -> None:
 
 
 @given(pairs)
-def test_lead_changes_its_sign_with_the_order(pairs: list[tuple[float, float]]) -> None:
+def test_lead_changes_its_sign_with_the_order(pairs):
     lead, reversed_ = find_lead(pairs), find_lead([(b, a) for a, b in pairs])
     assert lead is not None and reversed_ is not None
     assert lead.mean == -reversed_.mean
     assert lead.holds == reversed_.holds
 
 
-def test_the_best_on_each_stream_has_rank_one() -> None:
+def test_the_best_on_each_stream_has_rank_one():
     scores = {"a": [0.5, 0.5, 0.5], "b": [0.9, 0.6, 0.4], "c": [0.1, 0.2, 0.6]}
     assert average_ranks(scores) == pytest.approx({"b": 5 / 3, "a": 2, "c": 7 / 3})
 
 
-def test_the_critical_difference_is_that_of_demsars_example() -> None:
+def test_the_critical_difference_is_that_of_demsars_example():
     # Four classifiers on 14 datasets: q = 2.569.
     assert critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)

@@ -1,7 +1,5 @@
 """Tables of methods by the values of a swept setting."""
 
-from __future__ import annotations
-
 from io import StringIO
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
 from simulations.compare import by_settings, make_jobs
-from tests.conftest import SMALL, Runner
+from tests.conftest import SMALL
 
 
 def swept(configs: list[RunConfig]) -> list[Table]:
@@ -37,9 +35,7 @@ def columns(configs: list[RunConfig]) -> dict[str, list[list[str]]]:
     }
 
 
-def test_a_sweep_table_has_a_row_per_method_and_a_column_per_value(
-    run_small: Runner, tmp_path: Path
-) -> None:
+def test_a_sweep_table_has_a_row_per_method_and_a_column_per_value(run_small, tmp_path):
     quick = ["rounds=2", "clients=6", "participants=3"]
     found, configs = {}, []
     for method in ("strategy=fedavg", "strategy=fielding"):
@@ -69,18 +65,18 @@ def test_a_sweep_table_has_a_row_per_method_and_a_column_per_value(
     )
 
 
-def test_methods_and_seeds_alone_are_no_sweep() -> None:
+def test_methods_and_seeds_alone_are_no_sweep():
     runs = ["strategy=fedavg", "strategy=fielding"], ["seed=1"], ["rounds=3"]
     assert swept([compose_config(each) for each in runs[:2]]) == []
 
 
-def test_runs_on_other_data_are_columns_named_by_their_option() -> None:
+def test_runs_on_other_data_are_columns_named_by_their_option():
     runs = [compose_config([f"drift={name}"]) for name in ("none", "rotate")]
     headings = [column[0] for column in next(iter(columns(runs).values()))]
     assert headings == ["strategy", "drift=none", "drift=rotate"]
 
 
-def test_a_swept_setting_applies_to_the_methods_that_have_it(tmp_path: Path) -> None:
+def test_a_swept_setting_applies_to_the_methods_that_have_it(tmp_path):
     asked = ["strategy=fedavg,fielding,static", "strategy.threshold=0,1", "rounds=2"]
     jobs = make_jobs([*asked, f"output_dir={tmp_path}"])
     assert [job.label for job in jobs] == [
@@ -90,7 +86,7 @@ def test_a_swept_setting_applies_to_the_methods_that_have_it(tmp_path: Path) -> 
     ]
 
 
-def test_a_setting_that_no_method_has_is_refused(tmp_path: Path) -> None:
+def test_a_setting_that_no_method_has_is_refused(tmp_path):
     asked = ["strategy=fedavg,fielding", "strategy.treshold=0,1"]
     assert by_settings(asked) == [asked]
     both = by_settings([*asked, "strategy.threshold=0,1"])

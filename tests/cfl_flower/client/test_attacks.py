@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -19,15 +17,12 @@ from cfl_flower.engine.checks import check_method
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import Answer
 from strategies.fedavg import FedAvg
-from tests.conftest import Runner
 
 HONEST = np.float32([0.1, 0.2, 0.3, 0.4])
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.25, 10), (1.0, 40)])
-def test_a_share_of_all_clients_is_malicious_for_the_whole_run(
-    share: float, count: int
-) -> None:
+def test_a_share_of_all_clients_is_malicious_for_the_whole_run(share, count):
     faults = Faults(malicious=share)
     assert len(malicious_clients(faults, 40, 0)) == count
     assert malicious_clients(faults, 40, 0) == malicious_clients(faults, 40, 0)
@@ -35,8 +30,8 @@ def test_a_share_of_all_clients_is_malicious_for_the_whole_run(
 
 @given(st.integers(0, 99), st.integers(0, 99))
 def test_a_permuted_report_has_the_same_coordinates_in_the_clients_own_order(
-    seed: int, client: int
-) -> None:
+    seed, client
+):
     spoilt = spoil_report("permute", HONEST, seed, client)
     assert sorted(spoilt.tolist()) == HONEST.tolist()
     order = spoilt.argsort()
@@ -44,7 +39,7 @@ def test_a_permuted_report_has_the_same_coordinates_in_the_clients_own_order(
     assert again[order].tolist() == HONEST[::-1].tolist()
 
 
-def test_only_a_flip_changes_labels() -> None:
+def test_only_a_flip_changes_labels():
     labels = np.array([0, 1, 9])
     assert spoil_labels("flip", labels, 10).tolist() == [9, 8, 0]
     assert spoil_labels("permute", labels, 10) is labels
@@ -52,7 +47,7 @@ def test_only_a_flip_changes_labels() -> None:
 
 
 @pytest.mark.parametrize("options", [{"malicious": 1.5}, {"attack": "lie"}])
-def test_attacks_out_of_range_name_the_setting(options: dict) -> None:
+def test_attacks_out_of_range_name_the_setting(options):
     with pytest.raises(ConfigError, match=rf"faults\.{next(iter(options))}="):
         Faults(**options)
 
@@ -68,16 +63,14 @@ def spoilt(attack: str, phase: str = "train", **answer: Any) -> Answer:
 
 
 @pytest.mark.parametrize(("attack", "times"), [("scale", -10), ("signflip", -1)])
-def test_an_update_is_what_a_model_differs_by_from_the_one_that_it_is_of(
-    attack: str, times: float
-) -> None:
+def test_an_update_is_what_a_model_differs_by_from_the_one_that_it_is_of(attack, times):
     model, other = spoilt(attack).arrays
     assert np.allclose(model - RECEIVED[1], times * (TRAINED - RECEIVED[1]), atol=1e-4)
     # What is of no received model's length is an update itself.
     assert other.tolist() == [times]
 
 
-def test_noise_has_the_deviation_that_it_is_said_to_have() -> None:
+def test_noise_has_the_deviation_that_it_is_said_to_have():
     wide = np.zeros(10_000, np.float32)
     answer = Answer(3, [wide], 12)
     spoil_answer("noise", answer, "train", [wide], np.random.default_rng(0))
@@ -86,9 +79,7 @@ def test_noise_has_the_deviation_that_it_is_said_to_have() -> None:
 
 @pytest.mark.parametrize("attack", get_args(get_type_hints(Faults)["attack"]))
 @pytest.mark.parametrize("phase", ["query", "train", "evaluate"])
-def test_an_attack_spoils_what_it_names_and_nothing_else(
-    attack: str, phase: str
-) -> None:
+def test_an_attack_spoils_what_it_names_and_nothing_else(attack, phase):
     report = {"representation": TRAINED.tobytes(), "samples": 3}
     answer = spoilt(attack, phase, metrics=dict(report))
     trains = phase == "train" and attack in ("scale", "signflip", "noise")
@@ -100,7 +91,7 @@ def test_an_attack_spoils_what_it_names_and_nothing_else(
     assert all(array.dtype == np.float32 for array in answer.arrays)
 
 
-def test_a_claim_of_samples_is_of_each_kind_that_there_is() -> None:
+def test_a_claim_of_samples_is_of_each_kind_that_there_is():
     counts = np.float32([0, 4, 1]).tobytes()
     answer = spoilt("count", "train", metrics={"classes": counts, "counts": counts})
     for name in ("classes", "counts"):
@@ -108,7 +99,7 @@ def test_a_claim_of_samples_is_of_each_kind_that_there_is() -> None:
         assert claimed.tolist() == [0, 2**28, 2**28]
 
 
-def test_attackers_are_named_beside_those_who_are_drawn() -> None:
+def test_attackers_are_named_beside_those_who_are_drawn():
     named = Faults(malicious=0.5, attackers=[7, 39])
     drawn = malicious_clients(Faults(malicious=0.5), 40, 0)
     assert malicious_clients(named, 40, 0) == drawn | {7, 39}
@@ -116,7 +107,7 @@ def test_attackers_are_named_beside_those_who_are_drawn() -> None:
 
 
 @pytest.mark.parametrize("attackers", ["[40]", "[-1]", "[a]", "7", "[1.5]"])
-def test_attackers_that_are_no_clients_are_refused(attackers: str) -> None:
+def test_attackers_that_are_no_clients_are_refused(attackers):
     options = ["strategy=fedavg", "clients=40", f"faults.attackers={attackers}"]
     with pytest.raises(ConfigError, match=r"faults\.attackers"):
         composed = compose_config(options)
@@ -125,8 +116,8 @@ def test_attackers_that_are_no_clients_are_refused(attackers: str) -> None:
 
 @pytest.mark.parametrize("attack", ["scale", "signflip", "noise", "count"])
 def test_named_attackers_spoil_models_and_are_not_among_the_honest(
-    attack: str, run_small: Runner, undisturbed: Runner
-) -> None:
+    attack, run_small, undisturbed
+):
     options = ["strategy=fedavg", "strategy.weighting=samples"]
     run = run_small(*options, "faults.attackers=[2]", f"faults.attack={attack}")
     last = run.rounds[-1]

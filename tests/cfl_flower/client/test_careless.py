@@ -1,7 +1,5 @@
 """Clients that nobody means harm with: each costs its own result, and no other's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -9,7 +7,6 @@ import numpy as np
 import pytest
 
 from clients.base import ClusteredClient
-from tests.conftest import Runner
 
 SMALL = ["strategy=fedavg", "rounds=1", "clients=6", "participants=6", "drift=none"]
 CARELESS = 3
@@ -59,12 +56,8 @@ def change(monkeypatch: pytest.MonkeyPatch, method: str, how: Change) -> None:
     ],
 )
 def test_what_is_no_list_of_arrays_and_no_loss_costs_one_result(
-    run_small: Runner,
-    monkeypatch: pytest.MonkeyPatch,
-    method: str,
-    returned: Any,
-    words: str,
-) -> None:
+    run_small, monkeypatch, method, returned, words
+):
     change(monkeypatch, method, lambda result, _: (returned, *result[1:]))
     (row,) = run_small(*SMALL).rounds
     assert [failure["client"] for failure in row["failures"]] == [CARELESS]
@@ -85,12 +78,8 @@ def test_what_is_no_list_of_arrays_and_no_loss_costs_one_result(
     ],
 )
 def test_a_careless_client_costs_its_own_result(
-    run_small: Runner,
-    monkeypatch: pytest.MonkeyPatch,
-    method: str,
-    how: Change,
-    words: str,
-) -> None:
+    run_small, monkeypatch, method, how, words
+):
     change(monkeypatch, method, how)
     run = run_small(*SMALL)
     (row,) = run.rounds
@@ -99,9 +88,7 @@ def test_a_careless_client_costs_its_own_result(
     assert len(run.clients) == (5 if method == "evaluate" else 6)
 
 
-def test_numbers_of_numpy_are_numbers(
-    run_small: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_of_numpy_are_numbers(run_small, monkeypatch):
     plain = run_small(*SMALL, folder="plain").numbers
 
     def as_numpy(result: Any, _: Any) -> Any:

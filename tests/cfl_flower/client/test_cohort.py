@@ -1,7 +1,5 @@
 """Tasks that wait for each other where they train."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time
@@ -45,7 +43,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_each_task_trains_as_often_as_it_likes(sizes: list[int]) -> None:
+def test_each_task_trains_as_often_as_it_likes(sizes):
     ours = models(4)
     theirs = [model.clone() for model in ours]
     for place, model in enumerate(theirs):
@@ -64,7 +62,7 @@ def test_each_task_trains_as_often_as_it_likes(sizes: list[int]) -> None:
         torch.testing.assert_close(own.vector, other.vector)
 
 
-def test_each_task_has_its_own_draws_of_torch() -> None:
+def test_each_task_has_its_own_draws_of_torch():
     def task(seed: int) -> list[float]:
         torch.manual_seed(seed)
         before = float(torch.rand(()))
@@ -75,9 +73,7 @@ def test_each_task_has_its_own_draws_of_torch() -> None:
     assert run_cohort([lambda: task(0), lambda: task(1)]) == expected
 
 
-def test_a_failure_of_the_training_is_each_waiting_tasks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_failure_of_the_training_is_each_waiting_tasks(monkeypatch):
     def fail(jobs: list[TrainingJob]) -> None:
         raise RuntimeError("the device is gone")
 
@@ -95,7 +91,7 @@ def test_a_failure_of_the_training_is_each_waiting_tasks(
     assert found == ["the device is gone", "well", "the device is gone"]
 
 
-def test_a_slow_task_costs_no_other_its_time() -> None:
+def test_a_slow_task_costs_no_other_its_time():
     def task(seconds: float) -> str:
         try:
             with time_limit(0.2):
@@ -110,9 +106,7 @@ def test_a_slow_task_costs_no_other_its_time() -> None:
     assert found == ["late", "in time"]
 
 
-def test_a_training_that_takes_too_long_is_stopped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_training_that_takes_too_long_is_stopped(monkeypatch):
     monkeypatch.setattr(cohort, "train_cohort", lambda jobs: time.sleep(10))
 
     def task() -> str:
@@ -128,7 +122,7 @@ def test_a_training_that_takes_too_long_is_stopped(
     assert time.monotonic() - started < 5
 
 
-def test_large_models_make_small_cohorts() -> None:
+def test_large_models_make_small_cohorts():
     small = models(1)[0]
     assert cohort_size(small) == cohort.MOST
     large = FlatModel(Mclr().build((cohort.FLOATS // 40,), 10))
@@ -136,7 +130,7 @@ def test_large_models_make_small_cohorts() -> None:
 
 
 @pytest.mark.parametrize("work", [lambda: time.sleep(30), lambda: spin(30)])
-def test_work_is_interrupted_at_its_limit(work: object) -> None:
+def test_work_is_interrupted_at_its_limit(work):
     with (
         interruptible(),
         pytest.raises(TaskTimeoutError, match=r"system\.task_timeout"),
@@ -151,7 +145,7 @@ def spin(seconds: float) -> None:
         pass
 
 
-def test_the_next_task_has_a_limit_of_its_own() -> None:
+def test_the_next_task_has_a_limit_of_its_own():
     with interruptible():
         with time_limit(0.05):
             pass
@@ -160,7 +154,7 @@ def test_the_next_task_has_a_limit_of_its_own() -> None:
             time.sleep(30)
 
 
-def test_a_time_limit_restores_signal_handlers() -> None:
+def test_a_time_limit_restores_signal_handlers():
     before = signal.getsignal(signal.SIGALRM)
     with interruptible(), time_limit(10):
         pass
@@ -168,7 +162,7 @@ def test_a_time_limit_restores_signal_handlers() -> None:
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_a_thread_runs_without_a_limit_of_its_own() -> None:
+def test_a_thread_runs_without_a_limit_of_its_own():
     finished = []
 
     def work() -> None:

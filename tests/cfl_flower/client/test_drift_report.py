@@ -1,9 +1,5 @@
 """What the server asks of a client's data, and what the client reports."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -14,26 +10,26 @@ from cfl_flower.types import Result
 HISTOGRAM = np.float32([0.25, 0.75])
 
 
-def test_request_survives_the_config_of_a_task() -> None:
+def test_request_survives_the_config_of_a_task():
     request = ReportRequest("label_histogram", 0.5, "abc")
     config = {**request.to_config(), HELD: "def"}
     found = ReportRequest.of(config)
     assert found == ReportRequest("label_histogram", 0.5, "abc", held="def")
 
 
-def test_config_without_a_representation_asks_for_nothing() -> None:
+def test_config_without_a_representation_asks_for_nothing():
     assert ReportRequest.of({"test": True}) is None
     assert ReportRequest.of({"representation": False}) is None
 
 
-def test_report_survives_the_metrics_of_a_reply() -> None:
+def test_report_survives_the_metrics_of_a_reply():
     metrics = DriftReport(HISTOGRAM, 12).to_metrics()
     found = DriftReport.from_metrics(metrics, 2, "label histogram")
     assert found.representation.tolist() == [0.25, 0.75]
     assert found.num_examples == 12
 
 
-def test_reports_are_stacked_in_the_order_of_their_results() -> None:
+def test_reports_are_stacked_in_the_order_of_their_results():
     results = [
         Result(client, 1, report=DriftReport(HISTOGRAM * (1 - client), 5 + client))
         for client in (0, 1)
@@ -55,7 +51,7 @@ def test_reports_are_stacked_in_the_order_of_their_results() -> None:
         ({"samples": "9"}, "samples='9'"),
     ],
 )
-def test_malformed_report_is_refused(change: dict[str, Any], words: str) -> None:
+def test_malformed_report_is_refused(change, words):
     metrics = {**DriftReport(HISTOGRAM, 12).to_metrics(), **change}
     with pytest.raises(InvalidResultError, match=words) as error:
         DriftReport.from_metrics(metrics, 2, "label histogram")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 
@@ -37,9 +35,7 @@ def view(pool: Pool, rows: list[int], degrees: float = 0.0, shift: int = 0) -> V
     return View(pool, pool, indices, indices, degrees, names)
 
 
-def test_a_shared_model_gives_the_numbers_of_a_model_tested_alone(
-    pool: Pool, model: FlatModel, vector: Vector
-) -> None:
+def test_a_shared_model_gives_the_numbers_of_a_model_tested_alone(pool, model, vector):
     # Rows on both sides of a block's end, one of them twice.
     mine = view(pool, [0, 7, 7, BLOCK - 1, BLOCK, len(pool.labels) - 1])
     alone = Evaluator(model, {}).evaluate(vector, mine)
@@ -52,9 +48,7 @@ def keep_scores(kept: list[torch.Tensor], scores: torch.Tensor, _: object) -> No
     kept.append(scores.log_softmax(1))
 
 
-def test_a_shift_of_the_logits_is_as_another_bias(
-    pool: Pool, model: FlatModel, vector: Vector
-) -> None:
+def test_a_shift_of_the_logits_is_as_another_bias(pool, model, vector):
     mine = view(pool, [0, 7, 7, BLOCK - 1, BLOCK, len(pool.labels) - 1])
     shift = np.linspace(-2, 3, 10, dtype=np.float32)
     biased = vector.copy()
@@ -72,9 +66,7 @@ def test_a_shift_of_the_logits_is_as_another_bias(
     torch.testing.assert_close(*map(torch.cat, noted))
 
 
-def test_a_test_does_not_depend_on_earlier_tests(
-    pool: Pool, model: FlatModel, vector: Vector
-) -> None:
+def test_a_test_does_not_depend_on_earlier_tests(pool, model, vector):
     mine, other = view(pool, [1, 2, 3]), view(pool, [9, 300])
     first = Evaluator(model, {id(vector): MANY})
     other_model = np.zeros_like(vector)
@@ -84,9 +76,7 @@ def test_a_test_does_not_depend_on_earlier_tests(
     assert first.evaluate(vector, mine) == fresh.evaluate(vector, mine)
 
 
-def test_a_personal_model_is_tested_on_its_clients_samples_only(
-    pool: Pool, model: FlatModel, vector: Vector
-) -> None:
+def test_a_personal_model_is_tested_on_its_clients_samples_only(pool, model, vector):
     seen: list[int] = []
     model.module.register_forward_hook(lambda _, x, __: seen.append(len(x[0])))
     Evaluator(model, {id(vector): 2}).evaluate(vector, view(pool, [4, 5]))
@@ -94,8 +84,8 @@ def test_a_personal_model_is_tested_on_its_clients_samples_only(
 
 
 def test_a_shared_model_sees_the_pool_once_whatever_the_number_of_clients(
-    pool: Pool, model: FlatModel, vector: Vector
-) -> None:
+    pool, model, vector
+):
     seen: list[int] = []
     model.module.register_forward_hook(lambda _, x, __: seen.append(len(x[0])))
     evaluator = Evaluator(model, {id(vector): MANY})
@@ -106,8 +96,8 @@ def test_a_shared_model_sees_the_pool_once_whatever_the_number_of_clients(
 
 @pytest.mark.parametrize("degrees", [0.0, 90.0])
 def test_a_mixture_shares_the_predictions_of_each_rotation(
-    pool: Pool, model: FlatModel, vector: Vector, degrees: float
-) -> None:
+    pool, model, vector, degrees
+):
     size, turns = len(pool.labels), (0.0, 90.0, 180.0, 270.0)
     rows = np.array([3, 3, 7, size + 2, 3 * size + 1, 4 * size - 1])
     mine = replace(view(pool, [], degrees), test_indices=rows, turns=turns)
@@ -127,9 +117,7 @@ def test_a_mixture_shares_the_predictions_of_each_rotation(
     assert sum(seen) == 3 * size + len(rows)
 
 
-def test_personal_models_at_one_address_are_not_confused(
-    pool: Pool, model: FlatModel, vector: Vector
-) -> None:
+def test_personal_models_at_one_address_are_not_confused(pool, model, vector):
     whole, evaluator = view(pool, list(range(len(pool.labels)))), Evaluator(model, {})
     own, losses = vector.copy(), set()
     for _ in range(3):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Answer
 
 
-def test_faults_have_their_probabilities_and_are_the_same_in_every_run() -> None:
+def test_faults_have_their_probabilities_and_are_the_same_in_every_run():
     odds = fault_odds(Faults(raises=0.3, drops=0.1))
     draws = [draw_fault(odds, 5, "train", r, c) for r in range(40) for c in range(50)]
     again = [draw_fault(odds, 5, "train", r, c) for r in range(40) for c in range(50)]
@@ -28,7 +26,7 @@ def test_faults_have_their_probabilities_and_are_the_same_in_every_run() -> None
     assert other != draws
 
 
-def test_the_raises_fault_raises_an_error() -> None:
+def test_the_raises_fault_raises_an_error():
     with pytest.raises(RuntimeError, match=r"faults\.raises"):
         inject_fault_before("raises")
     inject_fault_before(None)
@@ -42,7 +40,7 @@ def sound() -> Answer:
 @pytest.mark.parametrize(
     ("fault", "reason"), [("nan", "non-finite"), ("shape", "shape")]
 )
-def test_a_spoiled_model_is_refused(fault: str, reason: str) -> None:
+def test_a_spoiled_model_is_refused(fault, reason):
     answer = inject_fault_after(fault, sound())
     assert answer is not None
     with pytest.raises(InvalidResultError) as caught:
@@ -50,7 +48,7 @@ def test_a_spoiled_model_is_refused(fault: str, reason: str) -> None:
     assert caught.value.reason == reason
 
 
-def test_a_spoiled_report_is_no_histogram() -> None:
+def test_a_spoiled_report_is_no_histogram():
     nan, short = (
         inject_fault_after("nan", sound()),
         inject_fault_after("shape", sound()),
@@ -61,7 +59,7 @@ def test_a_spoiled_report_is_no_histogram() -> None:
     assert len(short.metrics["r"]) == 4
 
 
-def test_a_wrong_shape_of_an_answer_without_arrays_is_a_wrong_count() -> None:
+def test_a_wrong_shape_of_an_answer_without_arrays_is_a_wrong_count():
     answer = inject_fault_after("shape", Answer(1, [], 3, 0.1, {"correct": 1}))
     assert answer is not None
     with pytest.raises(InvalidResultError) as caught:

@@ -1,7 +1,5 @@
 """What leaves a client with privacy=: clipped updates, noise, and nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +43,7 @@ def sent(
     return protect_answer(privacy, where, *told)[0][0]
 
 
-def test_the_update_is_clipped_and_with_local_privacy_noisy(tmp_path: Path) -> None:
+def test_the_update_is_clipped_and_with_local_privacy_noisy(tmp_path):
     model = np.zeros(LONG, np.float32)
     model[:2] = 3, 4
     central = sent(CentralPrivacy(clip=0.5), context(tmp_path), model)
@@ -57,7 +55,7 @@ def test_the_update_is_clipped_and_with_local_privacy_noisy(tmp_path: Path) -> N
     assert abs(noise.mean()) < 0.05
 
 
-def test_the_same_task_has_the_same_noise_and_no_other_has(tmp_path: Path) -> None:
+def test_the_same_task_has_the_same_noise_and_no_other_has(tmp_path):
     privacy, model = LocalPrivacy(), np.zeros(LONG, np.float32)
     first = sent(privacy, context(tmp_path), model)
     assert sent(privacy, context(tmp_path), model).tolist() == first.tolist()
@@ -68,9 +66,7 @@ def test_the_same_task_has_the_same_noise_and_no_other_has(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("privacy", [LocalPrivacy(), CentralPrivacy()])
-def test_a_device_sends_one_answer_per_phase_and_round(
-    tmp_path: Path, privacy: LocalPrivacy
-) -> None:
+def test_a_device_sends_one_answer_per_phase_and_round(tmp_path, privacy):
     numbers = np.linspace(0, 1, LONG).astype(np.float32)
 
     def answer(phase: str, round: int, told: Vector) -> tuple[list[bytes], Any]:
@@ -92,7 +88,7 @@ def test_a_device_sends_one_answer_per_phase_and_round(
             seen.append(first)
 
 
-def test_a_devices_noise_does_not_follow_from_the_seed(tmp_path: Path) -> None:
+def test_a_devices_noise_does_not_follow_from_the_seed(tmp_path):
     privacy, model = LocalPrivacy(), np.zeros(LONG, np.float32)
     places = {name: tmp_path / name for name in ("one", "two", "simulated")}
     noises = [
@@ -102,7 +98,7 @@ def test_a_devices_noise_does_not_follow_from_the_seed(tmp_path: Path) -> None:
     assert abs(np.corrcoef(noises) - np.eye(3)).max() < 0.03
 
 
-def test_a_direction_gets_noise_and_keeps_its_length(tmp_path: Path) -> None:
+def test_a_direction_gets_noise_and_keeps_its_length(tmp_path):
     privacy, unit = LocalPrivacy(report_noise=0.01), np.zeros(LONG, np.float32)
     unit[0] = 1
     told = "query", [], {}, [unit], {}
@@ -124,23 +120,19 @@ def test_a_direction_gets_noise_and_keeps_its_length(tmp_path: Path) -> None:
         ("evaluate", {"correct": 3, "representation": b"", "samples": 3}),
     ],
 )
-def test_what_is_not_accounted_for_does_not_leave_the_client(
-    tmp_path: Path, phase: str, metrics: dict[str, Scalar]
-) -> None:
+def test_what_is_not_accounted_for_does_not_leave_the_client(tmp_path, phase, metrics):
     told = phase, RECEIVED, {"bases": ""}, [], metrics
     with pytest.raises(ValueError, match="which privacy=local does not cover"):
         protect_answer(LocalPrivacy(), context(tmp_path), *told)
 
 
-def test_tests_do(tmp_path: Path) -> None:
+def test_tests_do(tmp_path):
     told = "evaluate", RECEIVED, {}, [], {"correct": 3}
     assert protect_answer(LocalPrivacy(), context(tmp_path), *told) == ([], {})
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_a_client_shortens_each_update_and_tells_nothing_of_it(
-    tmp_path: Path, own: bool
-) -> None:
+def test_a_client_shortens_each_update_and_tells_nothing_of_it(tmp_path, own):
     # Lengths 5 and 1 of a cluster's and a global model, as StoCFL's.
     models = [RECEIVED[0].copy(), np.zeros(LONG, np.float32)]
     models[0][:2] += np.float32([3, 4])
@@ -155,7 +147,7 @@ def test_a_client_shortens_each_update_and_tells_nothing_of_it(
         assert arrays[1].tolist() == models[1].tolist()
 
 
-def test_a_histogram_with_noise_on_its_shares_is_a_distribution() -> None:
+def test_a_histogram_with_noise_on_its_shares_is_a_distribution():
     histogram, rng = np.full(4000, 1 / 4000, np.float32), np.random.default_rng(0)
     noise = ClientNoise(noise_multiplier=1e-5)
     noisy = noise.protect(histogram, 30, rng)
@@ -169,9 +161,7 @@ def test_a_histogram_with_noise_on_its_shares_is_a_distribution() -> None:
 
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("kind", [LocalPrivacy, CentralPrivacy])
-def test_no_message_changes_the_bound_on_an_update(
-    tmp_path: Path, kind: type[LocalPrivacy], own: bool
-) -> None:
+def test_no_message_changes_the_bound_on_an_update(tmp_path, kind, own):
     model = np.zeros(LONG, np.float32)
     model[0] = 1000
     config = {"bases": "1", "clip": 1e6}

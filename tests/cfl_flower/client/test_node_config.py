@@ -1,7 +1,5 @@
 """Devices with folders of their own, in process: what they hold is what is there."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -26,7 +24,7 @@ from cfl_flower.client.node_config import (
 )
 from cfl_flower.errors import ConfigError
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Run, Runner
+from tests.conftest import Run
 
 SITES = [
     "dataset=folder",
@@ -77,9 +75,7 @@ def clusters(run: Run, round: int) -> dict[str, int]:
     return {row["client"]: row["cluster"] for row in rows}
 
 
-def test_new_files_are_new_samples_and_move_a_device(
-    run_small: Runner, tmp_path: Path
-) -> None:
+def test_new_files_are_new_samples_and_move_a_device(run_small, tmp_path):
     grid = Sites(tmp_path)
 
     def drift() -> None:
@@ -101,9 +97,7 @@ def test_new_files_are_new_samples_and_move_a_device(
     assert all(row["failures"] == [] for row in run.rounds)
 
 
-def test_state_of_an_old_run_is_removed_when_another_begins(
-    tmp_path: Path,
-) -> None:
+def test_state_of_an_old_run_is_removed_when_another_begins(tmp_path):
     (tmp_path / "not-ours").mkdir()
     site = NodeConfig.of({"client-id": 3, "state-dir": str(tmp_path), "state-days": 30})
     assert site is not None
@@ -123,8 +117,8 @@ def test_state_of_an_old_run_is_removed_when_another_begins(
 
 
 def test_a_device_without_samples_costs_its_own_results_only(
-    run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    run_small, tmp_path, caplog
+):
     grid = Sites(tmp_path)
     (tmp_path / "site-b" / "first.npz").unlink()
     grid.events[2] = lambda: add_samples(tmp_path / "site-b", "first", LOW)
@@ -141,8 +135,8 @@ def test_a_device_without_samples_costs_its_own_results_only(
 
 @pytest.mark.parametrize("attack", ["noise", "flip"])
 def test_no_message_makes_an_attacker_of_a_device_with_its_own_data(
-    attack: str, run_small: Runner, tmp_path: Path
-) -> None:
+    attack, run_small, tmp_path
+):
     def losses(*faults: str) -> list[float]:
         grid = Sites(tmp_path / str(len(faults)))
         for place, config in enumerate(grid.node_configs.values()):
@@ -155,9 +149,7 @@ def test_no_message_makes_an_attacker_of_a_device_with_its_own_data(
     assert losses(*named, f"faults.attack={attack}") == losses()
 
 
-def test_a_device_restarted_as_another_client_is_queried_again(
-    run_small: Runner, tmp_path: Path
-) -> None:
+def test_a_device_restarted_as_another_client_is_queried_again(run_small, tmp_path):
     grid = Sites(tmp_path)
 
     def rename() -> None:
@@ -185,14 +177,12 @@ def test_a_device_restarted_as_another_client_is_queried_again(
         ({"client-id": 0, LEAST_MEMBERS: True}, f"{LEAST_MEMBERS}=True"),
     ],
 )
-def test_an_invalid_node_config_is_named(node: dict[str, Any], complaint: str) -> None:
+def test_an_invalid_node_config_is_named(node, complaint):
     with pytest.raises(ConfigError, match=complaint):
         NodeConfig.of(node)
 
 
-def test_a_device_hears_of_so_many_runs_in_a_day(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_hears_of_so_many_runs_in_a_day(tmp_path, monkeypatch):
     monkeypatch.setattr(node_config_module, "RUNS_A_DAY", 3)
     site = NodeConfig.of({"client-id": 3, "state-dir": str(tmp_path)})
     assert site is not None
@@ -245,9 +235,7 @@ NAMED = {**SENT["dataset"], "classes": 2, "names": ["hiv", "well"]}
         ({"dataset": NAMED}, {"dataset": NAMED}, ""),
     ],
 )
-def test_a_run_has_the_settings_that_its_owner_says(
-    word: dict[str, Any], changed: dict[str, Any], named: str, tmp_path: Path
-) -> None:
+def test_a_run_has_the_settings_that_its_owner_says(word, changed, named, tmp_path):
     path = tmp_path / "own.json"
     path.write_text(json.dumps(word))
     config = {"client-id": "a", "data-dir": str(tmp_path), "settings": str(path)}
@@ -264,9 +252,7 @@ def test_a_run_has_the_settings_that_its_owner_says(
 
 
 @pytest.mark.parametrize("group", ["dataset", "model", "privacy"])
-def test_of_a_class_that_the_owner_names_no_run_has_other_settings(
-    group: str, tmp_path: Path
-) -> None:
+def test_of_a_class_that_the_owner_names_no_run_has_other_settings(group, tmp_path):
     path = tmp_path / "own.json"
     own = {"dataset": {"shape": [6]}, "model": {"hidden": 64}, "privacy": {}}[group]
     path.write_text(json.dumps({group: {"_target_": SENT[group]["_target_"], **own}}))
@@ -286,8 +272,8 @@ def test_of_a_class_that_the_owner_names_no_run_has_other_settings(
     [(1.0, 1.0, True), (0.5, 0.7, True), (0.5, 0.4, False), (None, 0.9, False)],
 )
 def test_a_histogram_has_the_noise_of_the_owner_at_least(
-    said: float | None, asked: float, allowed: bool, tmp_path: Path
-) -> None:
+    said, asked, allowed, tmp_path
+):
     path = tmp_path / "own.json"
     own = {} if said is None else {"report_noise": said}
     path.write_text(json.dumps({"privacy": {"_target_": LOCAL, **own}}))
@@ -313,8 +299,8 @@ def test_a_histogram_has_the_noise_of_the_owner_at_least(
     ],
 )
 def test_a_file_of_settings_that_says_too_little_is_refused_at_once(
-    text: str, words: str, tmp_path: Path
-) -> None:
+    text, words, tmp_path
+):
     path = tmp_path / "own.json"
     config = {"client-id": 1, "settings": str(path)}
     with pytest.raises(ConfigError, match=f"settings={path} "):
@@ -324,9 +310,7 @@ def test_a_file_of_settings_that_says_too_little_is_refused_at_once(
         NodeConfig.of(config)
 
 
-def test_a_device_takes_part_in_no_run_with_other_settings(
-    run_small: Runner, tmp_path: Path
-) -> None:
+def test_a_device_takes_part_in_no_run_with_other_settings(run_small, tmp_path):
     grid = Sites(tmp_path)
     (tmp_path / "own.json").write_text('{"dataset": {"classes": 11}}')
     grid.node_configs[1000]["settings"] = str(tmp_path / "own.json")
@@ -336,7 +320,7 @@ def test_a_device_takes_part_in_no_run_with_other_settings(
     assert told == {"site-a": log}
 
 
-def test_the_client_side_needs_neither_ray_nor_hydra() -> None:
+def test_the_client_side_needs_neither_ray_nor_hydra():
     """All that a SuperNode imports, every method's client included, without them.
 
     It starts a process for each message: what one method needs is imported first, and
@@ -372,7 +356,7 @@ for module in pkgutil.walk_packages(
 @pytest.mark.parametrize(
     "run", ["", "..", "../run", "/tmp/run", "é" * 50, "a/b", "run", "A" * 32, "0" * 33]
 )
-def test_a_run_that_is_no_token_is_refused(run: str, tmp_path: Path) -> None:
+def test_a_run_that_is_no_token_is_refused(run, tmp_path):
     site = NodeConfig.of({"client-id": 3, "state-dir": str(tmp_path / "state")})
     assert site is not None
     with pytest.raises(ConfigError, match=r"run=.* is not allowed"):

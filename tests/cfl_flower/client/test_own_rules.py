@@ -1,7 +1,5 @@
 """What no server learns from a device whose owner has rules of their own."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import pkgutil
@@ -29,7 +27,6 @@ from cfl_flower.models import initial_vector
 from cfl_flower.seeding import key
 from cfl_flower.types import PASSES, Answer, Plan, Scalar, Task
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner
 
 SHAPE = (1, 8, 8)
 FOLDERS = [
@@ -115,8 +112,8 @@ def noisy(tmp_path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_no_query_has_an_answer_of_arrays_that_are_no_directions(
-    method: str, noisy: dict[str, Any], tmp_path: Path
-) -> None:
+    method, noisy, tmp_path
+):
     settings = settings_of(tmp_path, f"strategy={method}", "model=mlp")
     settings["privacy"] = {**PRIVACY, "report_noise": 1.0}
     client = locate(settings["strategy"]["client"])
@@ -168,8 +165,8 @@ class Twins(InProcessGrid):
 
 @pytest.mark.parametrize("options", TESTED, ids=" ".join)
 def test_what_a_test_tells_does_not_depend_on_training_samples(
-    options: list[str], run_small: Runner, tmp_path: Path
-) -> None:
+    options, run_small, tmp_path
+):
     more = ["model=mlp"]
     if "strategy/representation=embedding" in options:
         np.save(tmp_path / "shared.npy", np.zeros(4810, np.float32))
@@ -196,9 +193,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("options", OTHERS, ids=" ".join)
-def test_a_test_of_another_model_is_refused_by_name(
-    options: list[str], noisy: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_test_of_another_model_is_refused_by_name(options, noisy, tmp_path):
     hidden = ["strategy/privacy=client"] if "strategy=fielding" in options else []
     settings = settings_of(tmp_path, *options, *hidden, *NOISY)
     model = model_of(settings)
@@ -219,8 +214,8 @@ HISTOGRAM: dict[str, Scalar] = {"representation": "label_histogram"}
 
 @pytest.mark.parametrize("kind", ["histogram", "direction"])
 def test_a_device_reports_the_same_with_the_same_noise_in_every_run(
-    kind: str, noisy: dict[str, Any], tmp_path: Path
-) -> None:
+    kind, noisy, tmp_path
+):
     method = {"histogram": ["strategy=fielding", "strategy/privacy=client"]}
     options = [*NOISY, "model=mlp", *method.get(kind, ["strategy=stocfl"])]
 
@@ -241,7 +236,7 @@ def test_a_device_reports_the_same_with_the_same_noise_in_every_run(
     assert told("a", name="another") != told("a")
 
 
-def test_with_other_settings_the_noise_is_another(tmp_path: Path) -> None:
+def test_with_other_settings_the_noise_is_another(tmp_path):
     node = site(tmp_path, "a")
 
     def noise(epsilon: float) -> np.ndarray:
@@ -259,9 +254,7 @@ def test_with_other_settings_the_noise_is_another(tmp_path: Path) -> None:
     assert abs(2 * once - twice - honest).max() > 1e-5
 
 
-def test_a_noise_that_its_owner_does_not_say_is_the_default(
-    noisy: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_noise_that_its_owner_does_not_say_is_the_default(noisy, tmp_path):
     options = ["strategy=fielding", "strategy/privacy=client", *NOISY]
     settings = settings_of(tmp_path, *options)
     assert "representation" in ask(noisy, "query", settings, HISTOGRAM).metrics
@@ -281,9 +274,7 @@ def test_a_noise_that_its_owner_does_not_say_is_the_default(
 
 
 @pytest.mark.parametrize("names", ["hiv,well", "flu,well"])
-def test_a_server_that_guesses_names_of_classes_hears_one_answer(
-    names: str, tmp_path: Path
-) -> None:
+def test_a_server_that_guesses_names_of_classes_hears_one_answer(names, tmp_path):
     node = site(tmp_path, "a", **{SECURE_SUMS: True})
     for name in ("hiv", "well"):
         folder = Path(node["data-dir"]) / name

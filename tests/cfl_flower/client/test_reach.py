@@ -1,7 +1,5 @@
 """Whatever a message says: a device calls no host, and writes to its own folders."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import logging
@@ -33,7 +31,6 @@ from cfl_flower.data.datasets.tables import Csv
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import Json, Plan, Task
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner
 
 TOKEN = "0" * 32
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -201,9 +198,7 @@ def device(
 
 
 @pytest.mark.parametrize("kind", DATASETS, ids=lambda kind: kind.__qualname__)
-def test_no_setting_of_a_dataset_leads_out_of_a_device(
-    kind: Any, device: Device
-) -> None:
+def test_no_setting_of_a_dataset_leads_out_of_a_device(kind, device):
     for dataset in hostile(kind):
         done, said = device.asked(dataset=dataset)
         assert done == [], (dataset, said)
@@ -217,9 +212,7 @@ def test_no_setting_of_a_dataset_leads_out_of_a_device(
 
 
 @pytest.mark.parametrize("kind", NETWORKS, ids=lambda kind: kind.__qualname__)
-def test_no_setting_of_a_network_leads_out_of_a_device(
-    kind: Any, device: Device
-) -> None:
+def test_no_setting_of_a_network_leads_out_of_a_device(kind, device):
     texts = next(hostile(Csv))
     for network in hostile(kind):
         adapted = {"_target_": "cfl_flower.models.Adapted", "network": network}
@@ -229,9 +222,7 @@ def test_no_setting_of_a_network_leads_out_of_a_device(
                 assert done == [], (model, said)
 
 
-def test_a_device_for_a_trial_remembers_in_its_own_folder(
-    run_small: Runner, tmp_path: Path
-) -> None:
+def test_a_device_for_a_trial_remembers_in_its_own_folder(run_small, tmp_path):
     nodes = [
         {"client-id": client, "state-dir": str(tmp_path / "state")}
         for client in range(12)
@@ -243,7 +234,7 @@ def test_a_device_for_a_trial_remembers_in_its_own_folder(
     assert len(list(remembered.glob("[0-9]*/*.safetensors"))) >= 12
 
 
-def test_no_function_of_this_project_is_called_as_a_network() -> None:
+def test_no_function_of_this_project_is_called_as_a_network():
     functions = [
         f"{module.__name__}.{name}"
         for module in modules(cfl_flower, strategies, clients)

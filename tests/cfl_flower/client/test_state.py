@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +13,7 @@ def value(state: ClientState, before: int) -> float | None:
     return None if found is None else float(found[0])
 
 
-def test_a_client_reads_the_newest_version_from_before_its_round(
-    tmp_path: Path,
-) -> None:
+def test_a_client_reads_the_newest_version_from_before_its_round(tmp_path):
     state = ClientState(tmp_path, 3)
     assert state.load(before=99) == {}
     for round in (1, 4):
@@ -26,9 +22,7 @@ def test_a_client_reads_the_newest_version_from_before_its_round(
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_file_names_are_synced_on_devices_only(
-    alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_names_are_synced_on_devices_only(alone, tmp_path, monkeypatch):
     synced: list[Path] = []
     monkeypatch.setattr(files, "sync_folder", synced.append)
     state = ClientState(tmp_path, "site-a", alone=alone)
@@ -38,7 +32,7 @@ def test_file_names_are_synced_on_devices_only(
     assert synced == ([own, own / "classifier"] if alone else [])
 
 
-def test_the_checkpointed_version_is_kept(tmp_path: Path) -> None:
+def test_the_checkpointed_version_is_kept(tmp_path):
     for round, keep_from in ((1, 0), (3, 0), (5, 4), (6, 4), (8, 7)):
         ClientState(tmp_path, 3, keep_from).save(round, {"x": np.float32([round])})
     # The checkpoint of round 7 may be resumed: round 8 then reads version 6.
@@ -47,7 +41,7 @@ def test_the_checkpointed_version_is_kept(tmp_path: Path) -> None:
     assert value(ClientState(tmp_path, 3), before=8) == 6
 
 
-def test_old_versions_are_deleted_between_checkpoints(tmp_path: Path) -> None:
+def test_old_versions_are_deleted_between_checkpoints(tmp_path):
     for round in range(1, 20):
         state = ClientState(tmp_path, 3, keep_from=(round - 1) // 10 * 10)
         state.save(round, {"x": np.float32([round])})
@@ -59,9 +53,7 @@ def test_old_versions_are_deleted_between_checkpoints(tmp_path: Path) -> None:
     assert value(state, 11) == 10
 
 
-def test_a_resumed_run_ignores_later_versions_of_a_killed_one(
-    tmp_path: Path,
-) -> None:
+def test_a_resumed_run_ignores_later_versions_of_a_killed_one(tmp_path):
     killed = ClientState(tmp_path, 3, keep_from=10)
     for round in (4, 9, 12, 14, 17):
         killed.save(round, {"x": np.float32([round])})
@@ -73,14 +65,14 @@ def test_a_resumed_run_ignores_later_versions_of_a_killed_one(
         assert value(resumed, round + 1) == round
 
 
-def test_an_unfinished_file_is_no_version(tmp_path: Path) -> None:
+def test_an_unfinished_file_is_no_version(tmp_path):
     state = ClientState(tmp_path, 3)
     state.save(1, {"x": np.float32([1])})
     (tmp_path / "3" / ".00000002.safetensors.77.tmp").write_bytes(b"torn")
     assert value(state, 9) == 1
 
 
-def test_a_version_that_is_referred_to_outlives_newer_ones(tmp_path: Path) -> None:
+def test_a_version_that_is_referred_to_outlives_newer_ones(tmp_path):
     state = ClientState(tmp_path, 3, keep_from=10)
     for round in (0, 5, 12):
         state.save(round, {"x": np.float32([round])}, also=0)
@@ -89,7 +81,7 @@ def test_a_version_that_is_referred_to_outlives_newer_ones(tmp_path: Path) -> No
     assert state.at(0) == {}
 
 
-def test_shared_arrays_are_saved_once(tmp_path: Path) -> None:
+def test_shared_arrays_are_saved_once(tmp_path):
     one, two = ClientState(tmp_path, 1), ClientState(tmp_path, "site")
     name = "shared-0123456789abcdef"
     assert one.kept(name) == {}
@@ -100,9 +92,7 @@ def test_shared_arrays_are_saved_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
-def test_values_that_are_not_finite_are_not_saved(
-    number: float, tmp_path: Path
-) -> None:
+def test_values_that_are_not_finite_are_not_saved(number, tmp_path):
     state = ClientState(tmp_path, 7)
     sound = {"own": np.ones(3, np.float32)}
     state.save(1, sound)
@@ -111,7 +101,7 @@ def test_values_that_are_not_finite_are_not_saved(
     assert state.load(3).keys() == {"own"}
 
 
-def test_what_a_device_keeps_is_its_own_accounts(tmp_path: Path) -> None:
+def test_what_a_device_keeps_is_its_own_accounts(tmp_path):
     """Its noise secret is among it."""
     state = ClientState(tmp_path, "site-a", alone=True).part("privacy")
     state.save(0, {"secret": np.zeros(8, np.uint32)})
@@ -122,14 +112,14 @@ def test_what_a_device_keeps_is_its_own_accounts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["shared-x/../../victim", "..", "/etc/x", "", "word", "a" * 17]
 )
-def test_arrays_of_many_clients_stay_in_the_folder(name: str, tmp_path: Path) -> None:
+def test_arrays_of_many_clients_stay_in_the_folder(name, tmp_path):
     state = ClientState(tmp_path / "state", "site-a")
     with pytest.raises(ConfigError, match="is not allowed"):
         state.keep(name, {"x": np.zeros(1)})
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
-def test_a_damaged_version_is_one_line_that_names_its_file(tmp_path: Path) -> None:
+def test_a_damaged_version_is_one_line_that_names_its_file(tmp_path):
     state = ClientState(tmp_path, 3)
     state.save(1, {"model": np.ones(4, np.float32)})
     (file,) = (tmp_path / "3").iterdir()

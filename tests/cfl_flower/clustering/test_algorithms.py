@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,7 +15,7 @@ from cfl_flower.clustering.algorithms import (
     number_by_appearance,
     silhouettes,
 )
-from cfl_flower.clustering.representations import Distance, distances
+from cfl_flower.clustering.representations import distances
 
 LABELS = st.lists(st.integers(0, 5), min_size=1, max_size=40).map(np.array)
 
@@ -34,23 +32,21 @@ def histograms(groups: int, each: int, seed: int = 0) -> tuple[np.ndarray, np.nd
     return np.array(rows, np.float32), truth
 
 
-def test_a_centre_is_the_mean_of_its_members_and_unknown_without_any() -> None:
+def test_a_centre_is_the_mean_of_its_members_and_unknown_without_any():
     points = np.float32([[0, 1], [1, 0], [4, 4]])
     centres = cluster_centres(points, np.array([0, 0, 2]), 3)
     assert centres[[0, 2]].tolist() == [[0.5, 0.5], [4, 4]]
     assert np.isnan(centres[1]).all()
 
 
-def test_the_nearest_centre_is_the_first_on_a_tie_and_never_an_unknown_one() -> None:
+def test_the_nearest_centre_is_the_first_on_a_tie_and_never_an_unknown_one():
     centres = np.array([[np.nan, np.nan], [0, 0], [2, 2], [0, 0]])
     points = np.array([[1.0, 1.0], [0.1, 0], [2, 1.5]])
     assert nearest_centre(points, centres, "l1").tolist() == [1, 1, 2]
 
 
 @given(LABELS, st.integers(0, 99))
-def test_mixing_is_the_mean_over_the_members_of_their_old_models(
-    old: np.ndarray, seed: int
-) -> None:
+def test_mixing_is_the_mean_over_the_members_of_their_old_models(old, seed):
     new = number_by_appearance(rng(seed).integers(0, 3, len(old)))
     models = rng(seed).normal(size=(6, 4))
     mixed = mixing_matrix(old, new, 6) @ models
@@ -60,9 +56,7 @@ def test_mixing_is_the_mean_over_the_members_of_their_old_models(
 
 
 @given(LABELS)
-def test_numbers_by_appearance_keep_the_clusters_and_ignore_their_names(
-    labels: np.ndarray,
-) -> None:
+def test_numbers_by_appearance_keep_the_clusters_and_ignore_their_names(labels):
     numbered = number_by_appearance(labels)
     assert adjusted_rand_score(labels, numbered) == 1
     assert numbered[0] == 0
@@ -73,7 +67,7 @@ def test_numbers_by_appearance_keep_the_clusters_and_ignore_their_names(
 
 @pytest.mark.parametrize("metric", ["l1", "js"])
 @pytest.mark.parametrize("count", [30, 1100])
-def test_silhouettes_equal_scikit_learns(metric: Distance, count: int) -> None:
+def test_silhouettes_equal_scikit_learns(metric, count):
     points = rng().dirichlet(np.ones(5), count)
     labelings = [
         np.arange(count) % 2,
@@ -88,9 +82,7 @@ def test_silhouettes_equal_scikit_learns(metric: Distance, count: int) -> None:
 
 @pytest.mark.parametrize("groups", [2, 3, 7])
 @pytest.mark.parametrize("metric", ["l1", "js"])
-def test_choose_clusters_finds_k_and_the_clusters(
-    groups: int, metric: Distance
-) -> None:
+def test_choose_clusters_finds_k_and_the_clusters(groups, metric):
     points, truth = histograms(groups, 8)
     found = choose_clusters(points, metric, KMeansScan(), rng())
     assert adjusted_rand_score(truth, found) == 1
@@ -106,11 +98,11 @@ def test_choose_clusters_finds_k_and_the_clusters(
     ],
     ids=["all equal", "one client", "two clients"],
 )
-def test_points_without_structure_are_one_cluster(points: np.ndarray) -> None:
+def test_points_without_structure_are_one_cluster(points):
     assert not choose_clusters(points, "l1", KMeansScan(), rng()).any()
 
 
-def test_the_scan_stays_within_its_range() -> None:
+def test_the_scan_stays_within_its_range():
     points, _ = histograms(6, 5)
     found = choose_clusters(points, "l1", KMeansScan(2, 3), rng())
     assert found.max() + 1 <= 3
@@ -119,7 +111,7 @@ def test_the_scan_stays_within_its_range() -> None:
     assert single.tolist() == [0] * 30
 
 
-def test_choose_clusters_splits_finely_only_on_evidence() -> None:
+def test_choose_clusters_splits_finely_only_on_evidence():
     # Clients without clusters: the largest silhouette is 0.13, at many clusters.
     flat = rng(2).dirichlet(np.ones(10), 100).astype(np.float32)
     largest = choose_clusters(flat, "l1", KMeansScan(substantial=0), rng())
@@ -127,7 +119,7 @@ def test_choose_clusters_splits_finely_only_on_evidence() -> None:
     assert careful.max() + 1 == 2 < largest.max() + 1
 
 
-def test_scan_takes_the_largest_silhouette() -> None:
+def test_scan_takes_the_largest_silhouette():
     points, _ = histograms(4, 6)
     found = choose_clusters(points, "l1", KMeansScan(largest=8), rng())
     others = [
@@ -137,7 +129,7 @@ def test_scan_takes_the_largest_silhouette() -> None:
     assert silhouettes(points, [found], "l1")[0] == pytest.approx(max(scores))
 
 
-def test_the_best_of_the_restarts_counts() -> None:
+def test_the_best_of_the_restarts_counts():
     points = rng().dirichlet(np.ones(6), 60)
 
     def inertia(restarts: int, seed: int) -> float:
@@ -151,7 +143,7 @@ def test_the_best_of_the_restarts_counts() -> None:
     assert max(gains) > 1e-3
 
 
-def test_clustering_draws_from_its_generator_only() -> None:
+def test_clustering_draws_from_its_generator_only():
     points = rng().dirichlet(np.full(4, 0.5), 50).astype(np.float32)
     scan = KMeansScan()
     np.random.seed(7)
@@ -161,7 +153,7 @@ def test_clustering_draws_from_its_generator_only() -> None:
     assert np.array_equal(np.random.get_state()[1], state)
 
 
-def test_kmeans_finds_as_many_clusters_as_there_are_distinct_points() -> None:
+def test_kmeans_finds_as_many_clusters_as_there_are_distinct_points():
     points = np.array([[0.0, 0], [0, 0.1], [9, 9], [9, 9.1]])
     labels = kmeans(points, 2, np.random.default_rng(0))
     assert number_by_appearance(labels).tolist() == [0, 0, 1, 1]
@@ -174,7 +166,7 @@ def test_kmeans_finds_as_many_clusters_as_there_are_distinct_points() -> None:
     assert not np.array_equal(one, other)
 
 
-def test_complete_linkage_merges_where_the_farthest_members_are_nearest() -> None:
+def test_complete_linkage_merges_where_the_farthest_members_are_nearest():
     # On a line at 0, 2, 3.5 and 6: 2 and 3.5 first, then 6 is 4 from its farthest
     # member there and 0 is 3.5.
     places = np.array([[0.0], [2], [3.5], [6]])
@@ -185,7 +177,7 @@ def test_complete_linkage_merges_where_the_farthest_members_are_nearest() -> Non
     assert sorted(complete_linkage(gaps, 9)) == [0, 1, 2, 3]
 
 
-def test_many_clients_are_clustered_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_clients_are_clustered_as_few_are(monkeypatch):
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 4, 1500)
     points = np.vstack([rng.dirichlet(1 + 60 * np.eye(6)[t]) for t in truth])

@@ -1,7 +1,5 @@
 """Fielding's Algorithm 2, step by step."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,7 +17,7 @@ from strategies.fielding.reclustering import (
 CENTRES = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]])
 
 
-def test_only_drifted_clients_move_each_to_its_nearest_centre() -> None:
+def test_only_drifted_clients_move_each_to_its_nearest_centre():
     points = np.float32([[0.9, 0.1, 0], [0.2, 0.8, 0], [0, 0.4, 0.6], [0, 0, 1]])
     clusters = np.array([0, 0, 0, 0])
     moved = move_drifted(np.array([1, 2]), points, clusters, CENTRES, "l1")
@@ -28,7 +26,7 @@ def test_only_drifted_clients_move_each_to_its_nearest_centre() -> None:
 
 
 @given(st.permutations(range(8)), st.integers(0, 99))
-def test_the_order_of_reports_has_no_effect(order: list[int], seed: int) -> None:
+def test_the_order_of_reports_has_no_effect(order, seed):
     points = np.random.default_rng(seed).dirichlet(np.ones(3), 8)
     clusters = np.zeros(8, np.int64)
     one = move_drifted(np.arange(8), points, clusters, CENTRES, "l1")
@@ -36,13 +34,13 @@ def test_the_order_of_reports_has_no_effect(order: list[int], seed: int) -> None
     assert np.array_equal(one, two)
 
 
-def test_a_cluster_that_all_members_left_keeps_its_centre() -> None:
+def test_a_cluster_that_all_members_left_keeps_its_centre():
     points = np.float32([[1, 0, 0], [0, 1, 0]])
     fresh = recompute_centres(points, np.array([0, 0]), CENTRES)
     assert fresh.tolist() == [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 1]]
 
 
-def test_each_client_is_as_far_from_its_own_centre_as_the_metric_says() -> None:
+def test_each_client_is_as_far_from_its_own_centre_as_the_metric_says():
     points = np.array([[1.0, 0, 0], [0, 0, 2], [0, 3, 0]])
     clusters = np.array([0, 0, 1])
     gaps = own_centre_distances(points, clusters, CENTRES, "l1")
@@ -51,14 +49,14 @@ def test_each_client_is_as_far_from_its_own_centre_as_the_metric_says() -> None:
     assert squares.tolist() == [0, 5, 4]
 
 
-def test_theta_is_the_mean_distance_over_pairs_of_centres() -> None:
+def test_theta_is_the_mean_distance_over_pairs_of_centres():
     # L1 distances of the three pairs: 2, 1, 1.
     centres = np.array([[1.0, 0], [0, 1], [0.5, 0.5]])
     assert mean_centre_distance(centres, "l1") == pytest.approx(4 / 3)
     assert mean_centre_distance(centres[:1], "l1") == 0
 
 
-def test_the_shift_is_that_of_the_centre_that_moved_most() -> None:
+def test_the_shift_is_that_of_the_centre_that_moved_most():
     new = np.array([[1, 0, 0], [0.25, 0.75, 0], [0.1, 0, 0.9]])
     assert largest_shift(CENTRES, new, "l1") == pytest.approx(0.5)
 
@@ -73,7 +71,5 @@ def test_the_shift_is_that_of_the_centre_that_moved_most() -> None:
         (0.01, 0.0, True),
     ],
 )
-def test_reclustering_is_triggered_at_a_third_of_theta(
-    shift: float, theta: float, expected: bool
-) -> None:
+def test_reclustering_is_triggered_at_a_third_of_theta(shift, theta, expected):
     assert needs_reclustering(shift, theta, 1 / 3) is expected

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,13 +23,11 @@ BEFORE = np.array([50, 50, 0, 0])
         ([0, 0, 0, 0], True),
     ],
 )
-def test_a_change_of_more_than_a_fifth_of_the_samples_is_a_shift(
-    current: list[int], shifted: bool
-) -> None:
+def test_a_change_of_more_than_a_fifth_of_the_samples_is_a_shift(current, shifted):
     assert ShiftTest().detects(np.array(current), BEFORE) is shifted
 
 
-def test_the_reference_metric_ignores_which_labels_changed() -> None:
+def test_the_reference_metric_ignores_which_labels_changed():
     reference = ShiftTest(metric="reference")
     assert not reference.detects(np.array([0, 0, 50, 50]), BEFORE)
     # Sorted: 0 0 50 50 against 0 0 30 30, a mean difference of 10 > 5.
@@ -39,9 +35,7 @@ def test_the_reference_metric_ignores_which_labels_changed() -> None:
 
 
 @given(st.permutations([60, 30, 10, 0, 0]))
-def test_the_reference_metric_ignores_permutations_of_counts(
-    counts: list[int],
-) -> None:
+def test_the_reference_metric_ignores_permutations_of_counts(counts):
     before = np.array([60, 30, 10, 0, 0])
     assert not ShiftTest(metric="reference").detects(np.array(counts), before)
     moved = int(np.abs(np.array(counts) - before).sum())

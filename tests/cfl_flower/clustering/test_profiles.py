@@ -1,7 +1,5 @@
 """Profiles, their distances and their clusters, by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -17,7 +15,7 @@ from cfl_flower.clustering.profiles import (
 )
 
 
-def test_a_profile_has_moments_of_all_samples_and_of_each_label() -> None:
+def test_a_profile_has_moments_of_all_samples_and_of_each_label():
     points = np.array([[1.0, 0], [3, 4], [5, 8]])
     found = full_profile(points, np.array([1, 1, 2]), 3)
     overall = [3, 4, np.sqrt(8 / 3), np.sqrt(32 / 3)]
@@ -30,7 +28,7 @@ def test_a_profile_has_moments_of_all_samples_and_of_each_label() -> None:
     assert label_free_profile(points[:0]).tolist() == [-1, -1, -1, -1]
 
 
-def test_a_projection_is_orthonormal_and_has_zeros_for_what_lacks() -> None:
+def test_a_projection_is_orthonormal_and_has_zeros_for_what_lacks():
     wide = random_projection(50, 3, np.random.default_rng(0))
     assert wide.T @ wide == pytest.approx(np.eye(3), abs=1e-6)
     narrow = random_projection(2, 3, np.random.default_rng(0))
@@ -39,7 +37,7 @@ def test_a_projection_is_orthonormal_and_has_zeros_for_what_lacks() -> None:
     assert narrow[:, :2].T @ narrow[:, :2] == pytest.approx(np.eye(2), abs=1e-6)
 
 
-def test_distances_are_those_of_min_max_scaled_groups() -> None:
+def test_distances_are_those_of_min_max_scaled_groups():
     # Three groups of two numbers, of three clients; the last group is constant.
     profiles = np.array([[0.0, 4, 1, 1, 7, 7], [2, 2, 1, 3, 7, 7], [4, 0, 2, 1, 7, 7]])
     ranges = group_ranges(profiles, 3)
@@ -54,7 +52,7 @@ def test_distances_are_those_of_min_max_scaled_groups() -> None:
     assert inputs[:, 0] == pytest.approx([0, np.sqrt(0.5), np.sqrt(2)])
 
 
-def test_the_elbow_is_kneedles() -> None:
+def test_the_elbow_is_kneedles():
     # Turned: 0, .5, .975, .9875, 1, 1 less 0, .2, .4, .6, .8, 1: 0, .3, .575, .3875...
     # The fall of .1875 is below the threshold of 1 / 5, that to .2 is not.
     assert elbow(np.array([1.0, 1.0, 1.1, 1.2, 5.0, 9.0])) == 3
@@ -76,13 +74,11 @@ def test_the_elbow_is_kneedles() -> None:
         ("1.015 1.015 1.092 1.092 1.192 1.192 1.204 1.204 1.236 1.482", 8),
     ],
 )
-def test_the_elbow_of_pairs_is_that_of_the_authors_library(
-    nearest: str, found: int
-) -> None:
+def test_the_elbow_of_pairs_is_that_of_the_authors_library(nearest, found):
     assert elbow(np.array(nearest.split(), float)) == found
 
 
-def test_clusters_are_of_pairs_and_outliers_alone() -> None:
+def test_clusters_are_of_pairs_and_outliers_alone():
     points = np.array([[0.0], [0.1], [5.0], [5.1], [0.2], [90.0]])
     # The nearest are at .1 (five times) and 84.9: the elbow is at .1.
     assert adaptive_clusters(points).tolist() == [0, 0, 1, 1, 0, 2]
@@ -90,7 +86,7 @@ def test_clusters_are_of_pairs_and_outliers_alone() -> None:
     assert adaptive_clusters(np.zeros((3, 2))).tolist() == [0, 0, 0]
 
 
-def test_shares_fall_with_the_distance_and_rise_with_the_weight() -> None:
+def test_shares_fall_with_the_distance_and_rise_with_the_weight():
     gaps = np.array([[1.0, 2.0, 4.0], [3.0, 3.0, 3.0], [0.0, 1.0, 1.0]])
     shares = matching_shares(gaps, np.array([1.0, 2.0, 4.0]))
     # Weights over distances: 1, 1, 1; 1, 2, 4; and next to nothing but the first.

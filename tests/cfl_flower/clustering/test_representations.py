@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from cfl_flower.clustering.representations import (
-    Distance,
     chance_explains,
     check_histogram,
     digest,
@@ -36,18 +33,18 @@ def parse_histogram(data: object, classes: int) -> Vector:
     return histogram
 
 
-def test_a_histogram_holds_the_share_of_each_label() -> None:
+def test_a_histogram_holds_the_share_of_each_label():
     histogram = label_histogram(np.array([2, 2, 0, 2]), 4)
     assert histogram.tolist() == [0.25, 0, 0.75, 0]
     assert histogram.dtype == np.float32
 
 
-def test_a_client_without_samples_has_a_uniform_histogram() -> None:
+def test_a_client_without_samples_has_a_uniform_histogram():
     assert label_histogram(np.array([], np.int64), 4).tolist() == [0.25] * 4
 
 
 @given(st.lists(st.integers(0, 9), max_size=200))
-def test_a_histogram_is_a_distribution_that_the_server_accepts(labels: list) -> None:
+def test_a_histogram_is_a_distribution_that_the_server_accepts(labels):
     histogram = label_histogram(np.array(labels, np.int64), 10)
     assert np.array_equal(parse_histogram(histogram.tobytes(), 10), histogram)
 
@@ -66,15 +63,13 @@ def test_a_histogram_is_a_distribution_that_the_server_accepts(labels: list) -> 
         np.float32([np.inf, 0, 0]).tobytes(),
     ],
 )
-def test_a_report_that_is_no_distribution_over_the_labels_is_refused(
-    data: object,
-) -> None:
+def test_a_report_that_is_no_distribution_over_the_labels_is_refused(data):
     with pytest.raises(InvalidResultError, match="label histogram") as caught:
         parse_histogram(data, 3)
     assert caught.value.reason == "representation"
 
 
-def test_distances_equal_those_computed_by_hand() -> None:
+def test_distances_equal_those_computed_by_hand():
     a, b = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [0.5, 0.5]])
     assert distances(a, b, "l1").tolist() == [[2, 1]]
     # Jensen-Shannon: the mixture of (1, 0) and (0.5, 0.5) is (0.75, 0.25).
@@ -85,7 +80,7 @@ def test_distances_equal_those_computed_by_hand() -> None:
 
 
 @given(HISTOGRAMS, METRIC)
-def test_distances_are_a_metric(rows: np.ndarray, metric: Distance) -> None:
+def test_distances_are_a_metric(rows, metric):
     gaps = distances(rows, rows, metric)
     assert not np.isnan(gaps).any()
     assert gaps == pytest.approx(gaps.T)
@@ -93,7 +88,7 @@ def test_distances_are_a_metric(rows: np.ndarray, metric: Distance) -> None:
     assert gaps[0, 2] <= gaps[0, 1] + gaps[1, 2] + 1e-6
 
 
-def test_mean_client_distance_equals_the_value_computed_by_hand() -> None:
+def test_mean_client_distance_equals_the_value_computed_by_hand():
     # Cluster 0: L1 distances 2, 1, 1 between three clients, so each one's mean to
     # the other two is 1.5, 1.5, 1. Cluster 1: one client, 0. Mean over 4 clients: 1.
     rows = np.array([[1, 0], [0, 1], [0.5, 0.5], [1, 0]])
@@ -101,26 +96,24 @@ def test_mean_client_distance_equals_the_value_computed_by_hand() -> None:
     assert found == pytest.approx((1.5 + 1.5 + 1 + 0) / 4)
 
 
-def test_mean_client_distance_of_no_clients_is_none() -> None:
+def test_mean_client_distance_of_no_clients_is_none():
     assert mean_client_distance(np.zeros((0, 2)), np.zeros(0, np.int64), "l1") is None
 
 
-def test_a_unit_vector_has_length_1_unless_it_is_zero() -> None:
+def test_a_unit_vector_has_length_1_unless_it_is_zero():
     found = unit(np.float32([3, 4]))
     assert found.tolist() == np.float32([0.6, 0.8]).tolist()
     assert found.dtype == np.float32
     assert unit(np.float32([0, 0])).tolist() == [0, 0]
 
 
-def test_a_digest_identifies_a_representation() -> None:
+def test_a_digest_identifies_a_representation():
     one, two = np.float32([0.5, 0.5]), np.float32([0.25, 0.75])
     assert digest(one) == digest(one.copy()) != digest(two)
 
 
 @given(HISTOGRAMS, METRIC)
-def test_the_order_of_clients_does_not_change_heterogeneity(
-    rows: np.ndarray, metric: Distance
-) -> None:
+def test_the_order_of_clients_does_not_change_heterogeneity(rows, metric):
     clusters = np.array([0, 0, 1])
     found = mean_client_distance(rows, clusters, metric)
     turned = mean_client_distance(rows[::-1], clusters[::-1], metric)
@@ -129,14 +122,14 @@ def test_the_order_of_clients_does_not_change_heterogeneity(
     assert found == pytest.approx(turned) == pytest.approx(expected, abs=1e-6)
 
 
-def test_shares_may_be_off_by_rounding_only() -> None:
+def test_shares_may_be_off_by_rounding_only():
     third = np.full(3, 1 / 3, np.float32)
     assert parse_histogram((third * 1.0005).astype(np.float32).tobytes(), 3).sum() > 1
     with pytest.raises(InvalidResultError, match="sum to"):
         parse_histogram((third * np.float32(1.01)).tobytes(), 3)
 
 
-def test_nearly_equal_clients_have_a_distance_in_every_metric() -> None:
+def test_nearly_equal_clients_have_a_distance_in_every_metric():
     # One rounding apart, the divergence can come out below 0, whose root is NaN.
     rows = np.random.default_rng(0).dirichlet(np.ones(3), 50)
     for row in rows:
@@ -146,7 +139,7 @@ def test_nearly_equal_clients_have_a_distance_in_every_metric() -> None:
         assert found == pytest.approx(0, abs=1e-6)
 
 
-def test_homogeneity_is_pearsons_chi_squared_test() -> None:
+def test_homogeneity_is_pearsons_chi_squared_test():
     # Counts [6, 4] and [2, 8], expected [4, 6] twice: chi2 = 2 (4/4 + 4/6) = 10/3,
     # one degree of freedom: p = 0.068.
     histograms, counts = np.array([[0.6, 0.4], [0.2, 0.8]]), np.array([10, 10])
@@ -156,7 +149,7 @@ def test_homogeneity_is_pearsons_chi_squared_test() -> None:
     assert not chance_explains(histograms, 10 * counts, 0.001)
 
 
-def test_homogeneity_ignores_clients_without_samples() -> None:
+def test_homogeneity_ignores_clients_without_samples():
     uniform = np.full((1, 4), 0.25)
     one, two = np.array([[1.0, 0, 0, 0]]), np.array([[0, 1.0, 0, 0]])
     assert not chance_explains(np.vstack([one, uniform]), np.array([9, 0]), 0.01)
@@ -165,7 +158,7 @@ def test_homogeneity_ignores_clients_without_samples() -> None:
 
 
 @given(st.integers(0, 999), st.sampled_from(["l1", "js", "l2", "cosine"]))
-def test_the_farthest_pair_is_found_in_its_cluster(seed: int, metric: Distance) -> None:
+def test_the_farthest_pair_is_found_in_its_cluster(seed, metric):
     rng = np.random.default_rng(seed)
     points, clusters = rng.dirichlet(np.ones(4), 9), rng.integers(0, 3, 9)
     gaps = distances(points, points, metric)
@@ -175,7 +168,7 @@ def test_the_farthest_pair_is_found_in_its_cluster(seed: int, metric: Distance) 
     assert found == pytest.approx(expected, abs=1e-6)
 
 
-def test_zeros_are_far_from_everything_under_the_cosine() -> None:
+def test_zeros_are_far_from_everything_under_the_cosine():
     points = np.array([[0.0, 0], [1, 0], [2, 0]])
     assert distances(points[:1], points[1:], "cosine").tolist() == [[1, 1]]
     assert mean_client_distance(points, np.zeros(3, int), "cosine") == pytest.approx(
@@ -184,7 +177,7 @@ def test_zeros_are_far_from_everything_under_the_cosine() -> None:
 
 
 @pytest.mark.parametrize("metric", ["l1", "js", "l2", "cosine"])
-def test_in_large_clusters_the_outermost_stand_for_all(metric: Distance) -> None:
+def test_in_large_clusters_the_outermost_stand_for_all(metric):
     rng = np.random.default_rng(0)
     points = rng.dirichlet(np.full(10, 0.3), 1500).astype(np.float32)
     found = largest_pairwise_distance(points, np.zeros(1500, int), metric)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -27,9 +25,7 @@ def random_updates(seed: int, count: int, length: int) -> list[np.ndarray]:
     return list(rng.normal(size=(count, length)).astype(np.float32))
 
 
-def test_the_gram_matrix_equals_the_sum_of_its_blocks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_gram_matrix_equals_the_sum_of_its_blocks(monkeypatch):
     updates = random_updates(0, 5, 103)
     monkeypatch.setattr(directions, "BLOCK_FLOATS", 50)
     matrix = np.stack(updates).astype(np.float64)
@@ -38,7 +34,7 @@ def test_the_gram_matrix_equals_the_sum_of_its_blocks(
         assert gram_matrix(updates, kind) == expected
 
 
-def test_cosines_equal_those_computed_by_hand() -> None:
+def test_cosines_equal_those_computed_by_hand():
     updates = [np.float32(row) for row in ([3, 0], [1, 1], [0, 0])]
     half = 1 / np.sqrt(2)
     assert cosine_matrix(updates) == pytest.approx(
@@ -46,7 +42,7 @@ def test_cosines_equal_those_computed_by_hand() -> None:
     )
 
 
-def test_rounding_never_takes_a_cosine_or_a_gap_out_of_its_range() -> None:
+def test_rounding_never_takes_a_cosine_or_a_gap_out_of_its_range():
     # sqrt(3)^2 is less than 3 in floating-point numbers.
     ones = np.ones(3, np.float32)
     assert cosine_matrix([ones, -ones]).tolist() == [[1, -1], [-1, 1]]
@@ -54,13 +50,13 @@ def test_rounding_never_takes_a_cosine_or_a_gap_out_of_its_range() -> None:
     assert nearest_direction(ones, [-ones]) == (0, -1)
 
 
-def test_units_of_vectors_whose_squares_exceed_float32_are_exact() -> None:
+def test_units_of_vectors_whose_squares_exceed_float32_are_exact():
     unit = normalise(np.float32([3e30, 4e30]))
     assert unit.dtype == np.float32
     assert unit == pytest.approx([0.6, 0.8])
 
 
-def test_eigenvectors_of_a_large_matrix_are_those_of_a_dense_method() -> None:
+def test_eigenvectors_of_a_large_matrix_are_those_of_a_dense_method():
     # Ten eigenvalues stand out of the noise.
     matrix = np.random.default_rng(0).normal(size=(300, 300))
     matrix *= np.concatenate([np.linspace(10, 20, 10), np.full(290, 0.1)])
@@ -70,7 +66,7 @@ def test_eigenvectors_of_a_large_matrix_are_those_of_a_dense_method() -> None:
     assert np.abs(columns) == pytest.approx(np.abs(dense[:, :-5:-1]), abs=1e-6)
 
 
-def test_decomposed_cosines_equal_those_computed_by_hand() -> None:
+def test_decomposed_cosines_equal_those_computed_by_hand():
     # Singular values 5 and 1 along the axes, so the directions are the axes.
     updates = [np.float32(row) for row in ([3, 0, 0], [4, 0, 0], [0, 1, 0])]
     assert decomposed_cosines(updates, 2) == pytest.approx(
@@ -80,9 +76,7 @@ def test_decomposed_cosines_equal_those_computed_by_hand() -> None:
 
 @given(seeds, st.sampled_from([(6, 40), (40, 6), (7, 7)]))
 @settings(deadline=None)
-def test_decomposed_cosines_equal_those_by_singular_value_decomposition(
-    seed: int, shape: tuple[int, int]
-) -> None:
+def test_decomposed_cosines_equal_those_by_singular_value_decomposition(seed, shape):
     updates = random_updates(seed, *shape)
     matrix = np.stack(updates).astype(np.float64)
     _, _, right = np.linalg.svd(matrix, full_matrices=False)
@@ -91,7 +85,7 @@ def test_decomposed_cosines_equal_those_by_singular_value_decomposition(
     assert np.abs(decomposed_cosines(updates, 3)) == pytest.approx(expected, abs=1e-3)
 
 
-def test_directions_a_million_times_weaker_than_the_first_are_found() -> None:
+def test_directions_a_million_times_weaker_than_the_first_are_found():
     # One client's update explodes: the others' groups must still be seen.
     rng = np.random.default_rng(0)
     bases = rng.normal(size=(3, 200))
@@ -110,14 +104,14 @@ def test_directions_a_million_times_weaker_than_the_first_are_found() -> None:
         assert found == pytest.approx(expected, abs=1e-3)
 
 
-def test_decomposed_cosines_accept_few_updates_and_zero_updates() -> None:
+def test_decomposed_cosines_accept_few_updates_and_zero_updates():
     updates = [np.float32([0, 0, 0]), np.float32([1, 2, 2])]
     cosines = decomposed_cosines(updates, 5)
     assert cosines.shape == (2, 2)
     assert np.abs(cosines) == pytest.approx(np.array([[0, 0], [1, 0]]), abs=1e-6)
 
 
-def test_madc_leaves_the_two_updates_themselves_out() -> None:
+def test_madc_leaves_the_two_updates_themselves_out():
     cosines = np.array(
         [[1, 0.9, 0.1, 0], [0.9, 1, 0.2, 0.4], [0.1, 0.2, 1, 0.5], [0, 0.4, 0.5, 1]]
     )
@@ -126,25 +120,25 @@ def test_madc_leaves_the_two_updates_themselves_out() -> None:
     assert madc(cosines)[2, 3] == pytest.approx((abs(0.1 - 0) + abs(0.2 - 0.4)) / 2)
 
 
-def test_madc_of_two_is_their_cosine_distance() -> None:
+def test_madc_of_two_is_their_cosine_distance():
     assert madc(np.array([[1, 0.25], [0.25, 1]])).tolist() == [[0, 0.75], [0.75, 0]]
     assert madc(np.ones((1, 1))).tolist() == [[0]]
 
 
-def test_dissimilarity_runs_from_zero_to_one() -> None:
+def test_dissimilarity_runs_from_zero_to_one():
     axes = [np.float32(row) for row in ([1, 1], [1, -1], [-2, -2])]
     gaps = dissimilarities(np.float32([3, 3]), axes)
     assert gaps == pytest.approx(np.array([0, 0.5, 1]), abs=1e-6)
     assert dissimilarities(np.float32([0, 0]), axes).tolist() == [0.5, 0.5, 0.5]
 
 
-def test_the_nearest_model_is_the_lowest_id_on_a_tie() -> None:
+def test_the_nearest_model_is_the_lowest_id_on_a_tie():
     centres = [np.float32([2, 0]), np.float32([0, 2]), np.float32([9, 9])]
     assert nearest_model(np.float32([1, 1]), centres) == 0
     assert nearest_model(np.float32([0, 1]), centres) == 1
 
 
-def test_sketches_keep_cosines_within_their_standard_error() -> None:
+def test_sketches_keep_cosines_within_their_standard_error():
     rng = np.random.default_rng(0)
     base = rng.normal(size=20_000)
     updates = [
@@ -161,7 +155,7 @@ def test_sketches_keep_cosines_within_their_standard_error() -> None:
         assert np.std(errors) < np.sqrt(2 / dimension)
 
 
-def test_a_sketch_is_linear_and_the_same_for_all_clients() -> None:
+def test_a_sketch_is_linear_and_the_same_for_all_clients():
     one, two = random_updates(3, 2, 1000)
     both = sketch(one, 64, 7) + sketch(two, 64, 7)
     assert both.dtype == np.float32
@@ -174,7 +168,7 @@ def test_a_sketch_is_linear_and_the_same_for_all_clients() -> None:
     assert (axes != 0).any(axis=0).all()
 
 
-def test_the_nearest_sum_is_found_by_direction_alone() -> None:
+def test_the_nearest_sum_is_found_by_direction_alone():
     sums = [np.array([0.0, 0.0]), np.array([9.0, 1.0]), np.array([0.0, 2.0])]
     assert nearest_direction(np.float32([1, 0]), sums)[0] == 1
     assert nearest_direction(np.float32([0, 5]), sums) == (2, 1.0)

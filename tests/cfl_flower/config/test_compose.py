@@ -5,10 +5,7 @@ import numpy as np
 import pytest
 
 from cfl_flower.building import build
-from cfl_flower.config.compose import (
-    compose_config,
-    compose_sweep,
-)
+from cfl_flower.config.compose import compose_config, compose_sweep
 from cfl_flower.config.options import GROUPS
 from cfl_flower.config.overrides import CONF
 from cfl_flower.config.warnings import find_warnings

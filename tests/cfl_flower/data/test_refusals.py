@@ -1,10 +1,7 @@
 """Settings out of range, and files that are not there: one line, with key and value."""
 
-from __future__ import annotations
-
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,7 +62,7 @@ REFUSED: dict[type, list[dict[str, Any]]] = {
         {"residues": [], "modulo": 3},
     ],
     Relabel: [
-        *({"swaps": []}, {"swaps": [[1]]}, {"swaps": [[1, 1]]}, {"random_swaps": -1}),
+        *({"swaps": []}, {"swaps": [[1]]}, {"swaps": [[1, 1]]}, {"random_swaps": -1})
     ],
     Exchange: [{"probability": 1.1}],
     Release: [
@@ -82,7 +79,7 @@ REFUSED: dict[type, list[dict[str, Any]]] = {
     ("kind", "options"),
     [(kind, options) for kind, rows in REFUSED.items() for options in rows],
 )
-def test_a_setting_out_of_range_is_named(kind: type, options: dict[str, Any]) -> None:
+def test_a_setting_out_of_range_is_named(kind, options):
     with pytest.raises(ConfigError, match=rf"\.{next(iter(options))}="):
         kind(**options)
 
@@ -97,16 +94,14 @@ def test_a_setting_out_of_range_is_named(kind: type, options: dict[str, Any]) ->
         (Natural(), 2, "cannot be allocated anew"),
     ],
 )
-def test_a_partition_that_does_not_fit_the_labels_is_refused(
-    partition: Partition, labels: int, words: str
-) -> None:
+def test_a_partition_that_does_not_fit_the_labels_is_refused(partition, labels, words):
     before = Layout(np.ones((4, labels)), np.zeros(4, np.int64))
     with pytest.raises(ConfigError, match=words):
         partition.layout(4, labels, first_world(before).allocations, 0)
 
 
 @pytest.mark.parametrize("named", [[[0, 1]], [[0], []]])
-def test_groups_without_labels_are_refused(named: list[list[int]]) -> None:
+def test_groups_without_labels_are_refused(named):
     with pytest.raises(ConfigError, match=r"partition\.named="):
         LabelGroups(groups=2, named=named)
 
@@ -119,9 +114,7 @@ FILES: list[FileDataset] = [
 
 
 @pytest.mark.parametrize("dataset", FILES, ids=lambda it: type(it).__name__)
-def test_files_that_are_not_there_are_named(
-    dataset: FileDataset, tmp_path: Path
-) -> None:
+def test_files_that_are_not_there_are_named(dataset, tmp_path):
     lacks = f"{dataset.name} is not in data_dir={tmp_path}: it lacks "
     line = f"{lacks}{', '.join(dataset.files())}; {dataset.remedy}"
     for look in (dataset.check, dataset.load):

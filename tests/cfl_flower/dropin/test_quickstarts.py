@@ -1,7 +1,5 @@
 """Apps of Flower's users get clusters by one line, in process and in its simulation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import cfl_flower.strategies as plain
@@ -24,10 +22,7 @@ APPS = {
         quickstarts.pytorch,
         lambda: ArrayRecord(quickstarts.Net().state_dict()),
     ),
-    "numpy": (
-        quickstarts.numpy,
-        lambda: ArrayRecord(quickstarts.Net().state_dict()),
-    ),
+    "numpy": (quickstarts.numpy, lambda: ArrayRecord(quickstarts.Net().state_dict())),
     "sklearn": (quickstarts.sklearn, quickstarts.first_weights),
 }
 METHODS = {"fielding": plain.Fielding, "flexcfl": plain.FlexCFL}
@@ -44,7 +39,7 @@ def check(found: ClusteredResult) -> None:
 
 @pytest.mark.parametrize("app", APPS)
 @pytest.mark.parametrize("name", METHODS)
-def test_a_quickstart_in_process(app: str, name: str) -> None:
+def test_a_quickstart_in_process(app, name):
     client_app, initial = APPS[app]
     grid = InProcessGrid([{"partition-id": node} for node in range(4)], client_app)
     strategy = METHODS[name](**OPTIONS[name])
@@ -58,7 +53,7 @@ def test_a_quickstart_in_process(app: str, name: str) -> None:
         quickstarts.Net().load_state_dict(found.cluster_arrays[0].to_torch_state_dict())
 
 
-def test_a_numpy_client_learns_what_the_same_app_of_messages_does() -> None:
+def test_a_numpy_client_learns_what_the_same_app_of_messages_does():
     found = {}
     for app in ("pytorch", "numpy"):
         grid = InProcessGrid([{"partition-id": n} for n in range(4)], APPS[app][0])
@@ -79,7 +74,7 @@ class Forgets(quickstarts.DigitsClient):
         return arrays[1:], size, metrics
 
 
-def test_a_numpy_client_that_returns_other_arrays_costs_itself_alone() -> None:
+def test_a_numpy_client_that_returns_other_arrays_costs_itself_alone():
     def client_fn(context: Context) -> Client:
         kind = (Forgets, quickstarts.DigitsClient)
         return kind[int(context.node_config["partition-id"]) > 0](context).to_client()
@@ -118,7 +113,7 @@ HELP = {
 
 
 @pytest.mark.parametrize("wrong", HELP)
-def test_what_flower_says_of_an_app_is_one_line_with_what_helps(wrong: str) -> None:
+def test_what_flower_says_of_an_app_is_one_line_with_what_helps(wrong):
     app, words = HELP[wrong]
     grid = InProcessGrid([{"partition-id": node} for node in range(2)], app)
     with pytest.raises(CflError, match=words) as found:
@@ -126,7 +121,7 @@ def test_what_flower_says_of_an_app_is_one_line_with_what_helps(wrong: str) -> N
     assert "\n" not in str(found.value)
 
 
-def test_an_app_without_tests_is_trained_with_its_reports() -> None:
+def test_an_app_without_tests_is_trained_with_its_reports():
     app = ClientApp(mods=quickstarts.pytorch._mods)
     app.train()(quickstarts.train_net)
     grid = InProcessGrid([{"partition-id": node} for node in range(4)], app)
@@ -151,7 +146,7 @@ ASKING: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", ASKING)
-def test_a_numpy_client_without_the_methods_mod_is_served(name: str) -> None:
+def test_a_numpy_client_without_the_methods_mod_is_served(name):
     kind, options = ASKING[name]
     app = ClientApp(
         client_fn=lambda context: quickstarts.DigitsClient(context).to_client(),
@@ -165,7 +160,7 @@ def test_a_numpy_client_without_the_methods_mod_is_served(name: str) -> None:
 
 
 @pytest.mark.ray
-def test_a_quickstart_in_flowers_simulation() -> None:
+def test_a_quickstart_in_flowers_simulation():
     client_app, initial = APPS["numpy"]
     server_app = ServerApp()
     results: list[ClusteredResult] = []
@@ -182,7 +177,7 @@ def test_a_quickstart_in_flowers_simulation() -> None:
 
 
 @pytest.mark.ray
-def test_nodes_choose_in_flowers_simulation() -> None:
+def test_nodes_choose_in_flowers_simulation():
     server_app = ServerApp()
     results: list[ClusteredResult] = []
 

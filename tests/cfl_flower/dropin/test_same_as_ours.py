@@ -1,10 +1,7 @@
 """A method gives the same, as our app and for a ClientApp that trains alike."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import cfl_flower.strategies as plain
@@ -45,7 +42,7 @@ from clients.feddrift import Choice, FedDriftClient
 from clients.tested import Samples
 from simulations.engines.inprocess import InProcessGrid
 from strategies.stocfl import StoCFLSettings
-from tests.conftest import SMALL, Runner
+from tests.conftest import SMALL
 
 CLUSTERS = {"clusters": 3}
 METHODS = {
@@ -183,7 +180,7 @@ class Alike:
         return Message(RecordDict({"metrics": found}), reply_to=message)
 
 
-def test_a_server_that_restarts_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
+def test_a_server_that_restarts_goes_on_to_the_same_numbers(tmp_path):
     kept: dict[str, Any] = {"fraction_train": 0.5, "checkpoint": tmp_path}
 
     def run(strategy: Any, rounds: int, alike: Alike, grid: Any) -> Any:
@@ -202,7 +199,7 @@ def test_a_server_that_restarts_goes_on_to_the_same_numbers(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_clusters_and_models_are_ours(name: str, run_small: Runner) -> None:
+def test_clusters_and_models_are_ours(name, run_small):
     kind, options = METHODS[name]
     values = [f"strategy.{key}={value}".lower() for key, value in options.items()]
     name = name.split(maxsplit=1)[0]
@@ -235,7 +232,7 @@ def test_clusters_and_models_are_ours(name: str, run_small: Runner) -> None:
     assert len(set(found.clusters.values())) > 1 or name in ("fedavg", "fesem")
 
 
-def test_label_shares_test_what_ours_do(run_small: Runner) -> None:
+def test_label_shares_test_what_ours_do(run_small):
     overrides = ["strategy=fielding", "strategy.label_shares=true"]
     ours = run_small(*overrides)
     alike = Alike([*SMALL, *overrides])
@@ -266,7 +263,7 @@ def test_label_shares_test_what_ours_do(run_small: Runner) -> None:
 
 
 @pytest.mark.parametrize("distance", ["l2", "cosine"])
-def test_embeddings_cluster_as_ours_do(distance: str, run_small: Runner) -> None:
+def test_embeddings_cluster_as_ours_do(distance, run_small):
     overrides = ["strategy=fielding", "strategy/representation=embedding"]
     overrides.append(f"strategy.distance={distance}")
     ours = run_small(*overrides, "strategy.representation.shared.samples=0")
@@ -298,7 +295,7 @@ def test_embeddings_cluster_as_ours_do(distance: str, run_small: Runner) -> None
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fielding"])
-def test_fine_tuning_tests_what_ours_does(name: str, run_small: Runner) -> None:
+def test_fine_tuning_tests_what_ours_does(name, run_small):
     overrides = [f"strategy={name}", "strategy.fine_tuning=2"]
     ours = run_small(*overrides)
     alike = Alike([*SMALL, *overrides])

@@ -1,11 +1,8 @@
 """What a strategy for any ClientApp says of wrong uses, and what nodes may do."""
 
-from __future__ import annotations
-
 import logging
 import re
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import cfl_flower.strategies as plain
@@ -84,14 +81,14 @@ def labels_of_half(context: Context) -> list[int]:
     return [first, first + 1] * 20
 
 
-def test_both_imports_are_one() -> None:
+def test_both_imports_are_one():
     import strategies
 
     assert plain.Fielding is strategies.Fielding
     assert plain.Fielding.method.__module__ == "strategies.fielding.method"
 
 
-def test_arrays_keep_their_names_types_and_counters() -> None:
+def test_arrays_keep_their_names_types_and_counters():
     found = start(make_app(), rounds=1)
     arrays = found.cluster_arrays[0]
     assert arrays["layer.weight"].numpy().dtype == np.float64
@@ -102,7 +99,7 @@ def test_arrays_keep_their_names_types_and_counters() -> None:
     assert found.arrays == arrays
 
 
-def test_metrics_are_by_round_and_cluster() -> None:
+def test_metrics_are_by_round_and_cluster():
     means: list[int] = []
 
     def evaluate(number: int, cluster: int, arrays: ArrayRecord) -> MetricRecord:
@@ -124,7 +121,7 @@ def test_metrics_are_by_round_and_cluster() -> None:
     assert found.failures == {1: [], 2: []}
 
 
-def test_flowers_evaluate_function_tests_each_cluster() -> None:
+def test_flowers_evaluate_function_tests_each_cluster():
     seen: list[tuple[int, bool]] = []
     first = record()
 
@@ -144,7 +141,7 @@ def test_flowers_evaluate_function_tests_each_cluster() -> None:
     assert [of_clusters[k]["number"] for k in (0, 1)] == [2.0, 3.0]
 
 
-def test_nodes_without_the_mod_are_served(caplog: pytest.LogCaptureFixture) -> None:
+def test_nodes_without_the_mod_are_served(caplog):
     with caplog.at_level(logging.WARNING):
         found = start(make_app(), plain.Fielding)
     assert found.clusters == dict.fromkeys(range(1000, 1004), 0)
@@ -152,7 +149,7 @@ def test_nodes_without_the_mod_are_served(caplog: pytest.LogCaptureFixture) -> N
     assert len(lines) == 4
 
 
-def test_labels_are_whole_numbers() -> None:
+def test_labels_are_whole_numbers():
     with pytest.raises(CflError, match=r"labels=.*'cat'.* whole numbers from 0 to 3"):
         start(make_app(lambda context: ["cat", "dog"]), plain.Fielding)
 
@@ -172,7 +169,7 @@ def test_labels_are_whole_numbers() -> None:
         (plain.FedDrift, {"fine_tuning": 1}, "fine_tuning=1"),
     ],
 )
-def test_wrong_settings_are_one_line(kind: Any, options: Any, words: str) -> None:
+def test_wrong_settings_are_one_line(kind, options, words):
     with pytest.raises(ConfigError, match=words):
         start(make_app(), kind, **options)
 
@@ -187,7 +184,7 @@ class Slower(plain.FedAvg):  # type: ignore[misc]
         return super().configure_train(server_round, arrays, config, grid)
 
 
-def test_a_round_has_a_config_of_its_own() -> None:
+def test_a_round_has_a_config_of_its_own():
     seen = []
 
     app = make_app()
@@ -201,7 +198,7 @@ def test_a_round_has_a_config_of_its_own() -> None:
     assert seen == [1.0] * 4 + [0.5] * 4
 
 
-def test_counters_are_what_they_were_after_a_restart(tmp_path: Path) -> None:
+def test_counters_are_what_they_were_after_a_restart(tmp_path):
     grid = InProcessGrid([{"partition-id": node} for node in range(4)], make_app())
     saved = plain.FedAvg(checkpoint=tmp_path).start(grid, record(), 1)
     sent = []
@@ -230,7 +227,7 @@ def nothing(message: Message, context: Context) -> Message:
         (label_shares(lambda context: "cat", 4, SCALE), r"labels=.*cat.* is not"),
     ],
 )
-def test_a_mod_of_tests_that_fails_costs_a_nodes_test(mod: Any, words: str) -> None:
+def test_a_mod_of_tests_that_fails_costs_a_nodes_test(mod, words):
     app = ClientApp()
     app.train()(make_app())
     app.evaluate(mods=[mod])(make_app())
@@ -242,7 +239,7 @@ def test_a_mod_of_tests_that_fails_costs_a_nodes_test(mod: Any, words: str) -> N
 
 
 @pytest.mark.parametrize("rows", [[1.0, 2.0], 3.0, [[np.nan]], [["cat"]]])
-def test_embeddings_are_rows_of_numbers(rows: Any) -> None:
+def test_embeddings_are_rows_of_numbers(rows):
     app = ClientApp(mods=[embedding(lambda arrays, context: rows)])
     app.train()(make_app())
     app.evaluate()(make_app())
@@ -251,7 +248,7 @@ def test_embeddings_are_rows_of_numbers(rows: Any) -> None:
     assert "\n" not in str(found.value)
 
 
-def test_newcomers_join_and_who_left_is_kept() -> None:
+def test_newcomers_join_and_who_left_is_kept():
     grid = InProcessGrid([{"partition-id": n} for n in range(4)])
 
     def move(content: RecordDict) -> RecordDict:
@@ -320,7 +317,7 @@ def bomb() -> bytes:
         (measured(**{"num-examples": float("nan")}), "num-examples"),
     ],
 )
-def test_a_node_that_lies_costs_its_own_result(spoil: Any, reason: str) -> None:
+def test_a_node_that_lies_costs_its_own_result(spoil, reason):
     def honest(content: RecordDict) -> RecordDict:
         content["metrics"]["accuracy"] = 0.5
         return content
@@ -338,7 +335,7 @@ def test_a_node_that_lies_costs_its_own_result(spoil: Any, reason: str) -> None:
     assert np.isfinite(found.arrays[WEIGHT].numpy()).all()
 
 
-def test_an_app_that_is_wrong_everywhere_ends_in_one_line() -> None:
+def test_an_app_that_is_wrong_everywhere_ends_in_one_line():
     def forget(content: RecordDict) -> RecordDict:
         return RecordDict({"arrays": content["arrays"]} if "arrays" in content else {})
 
@@ -349,7 +346,7 @@ def test_an_app_that_is_wrong_everywhere_ends_in_one_line() -> None:
     assert "\n" not in str(found.value)
 
 
-def test_a_counter_that_lies_is_nobody_elses() -> None:
+def test_a_counter_that_lies_is_nobody_elses():
     lie = sent(SEEN, Array(np.array(2**62)))
     answers = {2: lambda content: lie(content) if "arrays" in content else content}
     found = start(make_app(answers=answers), rounds=2)
@@ -366,7 +363,7 @@ def test_a_counter_that_lies_is_nobody_elses() -> None:
         {"other": 1},
     ],
 )
-def test_a_report_that_lies_is_nobody_elses(report: dict[str, Any]) -> None:
+def test_a_report_that_lies_is_nobody_elses(report):
     app = make_app(labels_of_half)
 
     def lie(message: Message, context: Context) -> Message:
@@ -438,7 +435,7 @@ LIES: list[tuple[Any, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "choice"), LIES)
-def test_a_choice_that_lies_is_nobody_elses(kind: Any, choice: dict[str, Any]) -> None:
+def test_a_choice_that_lies_is_nobody_elses(kind, choice):
     app = choosing()
 
     def lie(message: Message, context: Context) -> Message:
@@ -457,7 +454,7 @@ def test_a_choice_that_lies_is_nobody_elses(kind: Any, choice: dict[str, Any]) -
     assert np.isfinite(found.arrays[WEIGHT].numpy()).all()
 
 
-def test_nodes_choose_by_loss_and_metrics_are_of_what_they_chose() -> None:
+def test_nodes_choose_by_loss_and_metrics_are_of_what_they_chose():
     found = start(choosing(), plain.IFCA, rounds=1, **SEEDED)
     first = record(weight=np.zeros((2, 3)))
     drawn = {k: each[WEIGHT].numpy()[0, 0] for k, each in found.cluster_arrays.items()}
@@ -469,16 +466,14 @@ def test_nodes_choose_by_loss_and_metrics_are_of_what_they_chose() -> None:
     assert first.keys() == found.arrays.keys()
 
 
-def test_losses_of_nan_are_never_chosen() -> None:
+def test_losses_of_nan_are_never_chosen():
     found = start(choosing(loss=float("nan")), plain.IFCA, **SEEDED)
     assert set(found.clusters.values()) == {0}
     with pytest.raises(CflError, match="losses: numbers must be finite; fix the app"):
         start(choosing(loss=float("nan")), plain.FedDrift)
 
 
-def test_without_the_mod_nodes_train_the_first_model(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_without_the_mod_nodes_train_the_first_model(caplog):
     with caplog.at_level(logging.WARNING):
         found = start(choosing(mod=False), plain.IFCA, **SEEDED)
     assert set(found.clusters.values()) == {0}
@@ -487,7 +482,7 @@ def test_without_the_mod_nodes_train_the_first_model(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_evaluate_without_a_loss_is_one_line(kind: Any) -> None:
+def test_an_evaluate_without_a_loss_is_one_line(kind):
     words = r"choose_by_loss: evaluate returned \['eval_loss', .*give choose_by_loss"
     with pytest.raises(CflError, match=words) as error:
         start(choosing("eval_loss"), kind, **KINDS[kind])
@@ -496,7 +491,7 @@ def test_an_evaluate_without_a_loss_is_one_line(kind: Any) -> None:
         start(choosing(mod=False), plain.FedDrift)
 
 
-def test_a_node_that_never_trained_gets_a_cluster_by_its_labels() -> None:
+def test_a_node_that_never_trained_gets_a_cluster_by_its_labels():
     found = start(make_app(labels_of_half), plain.Fielding, significance=0.0)
     assert found.assign([0, 1] * 9) == found.clusters[1000]
     assert found.assign(np.array([3, 2, 3])) == found.clusters[1001]
@@ -509,6 +504,6 @@ def test_a_node_that_never_trained_gets_a_cluster_by_its_labels() -> None:
 
 
 @pytest.mark.parametrize("epochs", [0, 1.5, "2"])
-def test_epochs_of_fine_tuning_are_whole_numbers(epochs: Any) -> None:
+def test_epochs_of_fine_tuning_are_whole_numbers(epochs):
     with pytest.raises(ConfigError, match=f"fine_tune: epochs={epochs}"):
         fine_tune(make_app(), epochs)

@@ -1,7 +1,5 @@
 """What a server holds grows with clusters, and not with clients or rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -14,7 +12,6 @@ from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.checkpoint import pack
 from cfl_flower.runs.loggers import NoLogger
 from cfl_flower.state import ClusteredState
-from tests.conftest import Runner
 
 CLIENTS = 12
 
@@ -78,9 +75,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("strategy", BOUNDS)
-def test_a_server_holds_a_few_models_for_each_cluster(
-    strategy: str, run_small: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_holds_a_few_models_for_each_cluster(strategy, run_small, monkeypatch):
     # What is kept of a psi that will not be needed again is small beside a model.
     monkeypatch.setattr("strategies.stocfl.method.KEPT", 64)
     HELD.clear()

@@ -1,9 +1,6 @@
 """The rounds of a synchronous method: who takes part, device time, what is noted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +20,7 @@ from cfl_flower.types import Plan, Result, Task
 from simulations.engines.inprocess import InProcessGrid
 from simulations.run import check, run
 from strategies.fedavg import FedAvg
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 QUIET = ["strategy=fedavg", "drift.rounds=[]", "rounds=2"]
 MODEL_BYTES = 4 * 650
@@ -38,7 +35,7 @@ def samples_of(run: Any) -> dict[int, int]:
     return {c: len(stream.view(c, 1).labels) for c in range(config.clients)}
 
 
-def test_a_rounds_time_is_that_of_its_slowest_participant(run_small: Runner) -> None:
+def test_a_rounds_time_is_that_of_its_slowest_participant(run_small):
     run = run_small(*QUIET, "participants=12")
     local, device_of = LocalTraining(epochs=1), Devices().open(seed=0)
     slowest = max(
@@ -52,14 +49,14 @@ def test_a_rounds_time_is_that_of_its_slowest_participant(run_small: Runner) -> 
     assert run.summary["virtual_seconds"] == pytest.approx(2 * slowest)
 
 
-def test_tests_cost_no_device_time(run_small: Runner) -> None:
+def test_tests_cost_no_device_time(run_small):
     every = run_small(*QUIET)
     once = run_small(*QUIET, "system.evaluate_every=2", folder="once")
     times = [[row["virtual_seconds"] for row in run.rounds] for run in (every, once)]
     assert times[0] == times[1]
 
 
-def test_a_client_counts_for_the_samples_that_it_can_train_on(tmp_path: Path) -> None:
+def test_a_client_counts_for_the_samples_that_it_can_train_on(tmp_path):
     """FedScale's utility: rms loss times min(n, steps x batch size)."""
     found = []
     for steps, size in ((1, 3), (2, 3), (1, 6)):
@@ -73,9 +70,7 @@ def test_a_client_counts_for_the_samples_that_it_can_train_on(tmp_path: Path) ->
         assert twice == pytest.approx(2 * found[0])
 
 
-def test_class_agreement_is_noted_where_clients_mean_different_things(
-    run_small: Runner,
-) -> None:
+def test_class_agreement_is_noted_where_clients_mean_different_things(run_small):
     sudden = ["drift=sudden", "drift.rounds=[3]", "partition.purity=0"]
     for name, expected in (("fedavg", [1, 0]), ("oracle", [0, None])):
         rows = run_small(f"strategy={name}", *sudden, folder=name).rounds
@@ -94,9 +89,7 @@ def test_class_agreement_is_noted_where_clients_mean_different_things(
     assert len(ours.rounds[0]["class_ari"]) == 10
 
 
-def test_a_round_in_which_nobody_has_samples_says_what_to_change(
-    tmp_path: Path,
-) -> None:
+def test_a_round_in_which_nobody_has_samples_says_what_to_change(tmp_path):
     days = [1, 2, 3, 4, 298, 299] * 10
     lines = [f"{k % 7},{'ab'[k % 2]},{k % 3},{day}" for k, day in enumerate(days)]
     path = tmp_path / "days.csv"
@@ -139,7 +132,7 @@ class Counting(FedAvg):
         return super().plan_train(server_round)
 
 
-def test_a_checkpoint_has_its_round_and_nothing_of_the_next(tmp_path: Path) -> None:
+def test_a_checkpoint_has_its_round_and_nothing_of_the_next(tmp_path):
     config = compose_config(
         [
             *QUIET,
@@ -179,8 +172,8 @@ def test_a_checkpoint_has_its_round_and_nothing_of_the_next(tmp_path: Path) -> N
     ],
 )
 def test_devices_keep_what_the_newest_checkpoint_that_is_sure_to_be_there_needs(
-    every: int, done: int, number: int, kept: int, tmp_path: Path
-) -> None:
+    every, done, number, kept, tmp_path
+):
     # The one of the round before is written in the course of a round.
     asked = ["strategy=fedavg", f"system.checkpoint_every={every}"]
     context = open_method(tmp_path, *asked).engine.context
@@ -189,7 +182,7 @@ def test_devices_keep_what_the_newest_checkpoint_that_is_sure_to_be_there_needs(
     assert context.keep_from == kept
 
 
-def test_who_may_not_take_part_is_never_chosen(tmp_path: Path) -> None:
+def test_who_may_not_take_part_is_never_chosen(tmp_path):
     method = open_method(tmp_path, "strategy=fedavg", "clients=8", "participants=6")
     method.state.clients = list(range(8))
     method.state.clusters = np.zeros(8, np.int64)
@@ -202,7 +195,7 @@ def test_who_may_not_take_part_is_never_chosen(tmp_path: Path) -> None:
         assert participants.choose(server_round) == [0, 4]
 
 
-def test_who_says_nothing_has_as_many_samples_as_before(tmp_path: Path) -> None:
+def test_who_says_nothing_has_as_many_samples_as_before(tmp_path):
     method = open_method(tmp_path, "strategy=fedavg")
     method.state.clients = list(range(5))
     method.state.empty = [0, 1]
@@ -211,13 +204,13 @@ def test_who_says_nothing_has_as_many_samples_as_before(tmp_path: Path) -> None:
     assert method.state.empty == [1, 2]
 
 
-def test_the_last_round_is_tested_in_any_case(run_small: Runner) -> None:
+def test_the_last_round_is_tested_in_any_case(run_small):
     run = run_small("strategy=fedavg", "system.evaluate_every=3", "rounds=5")
     tested = [row["round"] for row in run.rounds if row["accuracy"] is not None]
     assert tested == [3, 5]
 
 
-def test_a_model_each_way_counts_for_each_participant(run_small: Runner) -> None:
+def test_a_model_each_way_counts_for_each_participant(run_small):
     row = run_small("strategy=fedavg", "rounds=1").rounds[0]
     sent = row["participants"] * 650 * 4
     assert [row["bytes_up"], row["bytes_down"]] == [sent, sent]
@@ -226,7 +219,7 @@ def test_a_model_each_way_counts_for_each_participant(run_small: Runner) -> None
 MODEL = np.zeros(3, np.float32)
 
 
-def test_numbers_of_numpy_are_pythons() -> None:
+def test_numbers_of_numpy_are_pythons():
     task = Task(np.int64(4), (np.int64(0),))  # type: ignore[arg-type]
     (found,) = check_plan(Plan([task], [MODEL]), "plan_train", [4]).tasks
     assert type(found.client) is int
@@ -245,16 +238,16 @@ def test_numbers_of_numpy_are_pythons() -> None:
         (Plan([Task(1, (-1,))], [MODEL]), r"client 1 models \(-1,\) of 1"),
     ],
 )
-def test_a_plan_that_makes_no_sense_names_the_step(plan: Any, words: str) -> None:
+def test_a_plan_that_makes_no_sense_names_the_step(plan, words):
     with pytest.raises((TypeError, ValueError), match=words):
         check_plan(plan, "plan_train", [1, 2])
 
 
-def test_whoever_is_new_may_be_asked() -> None:
+def test_whoever_is_new_may_be_asked():
     assert check_plan(Plan([Task("site-a")]), "hello", None).tasks == [Task("site-a")]
 
 
-def test_a_plan_has_a_list_of_models_of_its_own() -> None:
+def test_a_plan_has_a_list_of_models_of_its_own():
     models = [np.zeros(2, np.float32)]
     plan = Plan([], models)
     plan.models.append(np.ones(2, np.float32))

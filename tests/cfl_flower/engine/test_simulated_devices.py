@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +12,7 @@ from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.types import PASSES, Result
 
 
-def test_seconds_are_those_of_fedscales_model() -> None:
+def test_seconds_are_those_of_fedscales_model():
     device = Device(milliseconds=40.0, kbps=1000.0)
     local = LocalTraining(steps=20, batch_size=20)
     passes = TRAINING_PASSES * local.count_samples(600)
@@ -24,7 +22,7 @@ def test_seconds_are_those_of_fedscales_model() -> None:
     assert device.seconds(passes, 2 * 125_000) == 50.0
 
 
-def test_a_client_keeps_its_device_whoever_else_there_is() -> None:
+def test_a_client_keeps_its_device_whoever_else_there_is():
     first, again = (Devices().open(seed=3) for _ in range(2))
     assert [first(i) for i in range(9)] == [again(i) for i in range(9)]
     assert first("site-a") == again("site-a")
@@ -32,7 +30,7 @@ def test_a_client_keeps_its_device_whoever_else_there_is() -> None:
     assert first(0) != Devices().open(seed=4)(0)
 
 
-def test_devices_are_as_wide_as_the_settings_say() -> None:
+def test_devices_are_as_wide_as_the_settings_say():
     settings = Devices(milliseconds=20, slowest=8, kbps=900, narrowest=50)
     drawn = [settings.open(seed=0)(i) for i in range(3000)]
     for numbers, median, width in (
@@ -44,7 +42,7 @@ def test_devices_are_as_wide_as_the_settings_say() -> None:
         assert high / low == pytest.approx(width, rel=0.25)
 
 
-def test_a_clock_waits_for_the_slowest_and_begins_anew() -> None:
+def test_a_clock_waits_for_the_slowest_and_begins_anew():
     devices = {0: Device(1.0, 8.0), 1: Device(4.0, 8.0)}
     clock = VirtualClock(devices.__getitem__)
     results = [Result(client, 1, telemetry={PASSES: 10}) for client in devices]
@@ -62,8 +60,8 @@ ROUNDS = st.lists(st.integers(2, 20), max_size=4, unique=True)
 
 @given(st.integers(1, 60), ROUNDS, ROUNDS, st.floats(0, 0.5), st.floats(0, 0.49))
 def test_as_many_come_and_go_as_the_settings_say(
-    count: int, joins: list[int], leaves: list[int], joining: float, leaving: float
-) -> None:
+    count, joins, leaves, joining, leaving
+):
     come = round(joining * count) if joins else 0
     gone = round(leaving * count) if leaves else 0
     assume(come + gone < count)
@@ -92,7 +90,7 @@ def test_as_many_come_and_go_as_the_settings_say(
         ({"joins": [2], "leaves": [3], "joining": 0.8}, "devices.joining"),
     ],
 )
-def test_wrong_settings_are_one_line(settings: dict[str, object], said: str) -> None:
+def test_wrong_settings_are_one_line(settings, said):
     with pytest.raises(ConfigError, match=said):
         Devices(**settings)  # type: ignore[arg-type]
 
@@ -100,7 +98,7 @@ def test_wrong_settings_are_one_line(settings: dict[str, object], said: str) -> 
 @pytest.mark.parametrize(
     "settings", [{"joins": [2], "joining": 0.95}, {"leaves": [2], "leaving": 0.95}]
 )
-def test_somebody_of_few_clients_is_there(settings: dict[str, object]) -> None:
+def test_somebody_of_few_clients_is_there(settings):
     devices = Devices(**settings)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="less with 6 clients: none is in round"):
         devices.open_presence(6, seed=0)

@@ -1,7 +1,5 @@
 """The event loop of methods without rounds, and whose turn it is."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -29,7 +27,7 @@ from clients.fedsoft import FedSoftClient
 from clients.tested import Config, Reply
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fedasync import FedAsync
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 SMALL = ["strategy=ccfl", "strategy.public=30"]
 
@@ -67,9 +65,7 @@ class _LastFirst(InProcessGrid):
 DEVICES = [{"client-id": client} for client in range(12)]
 
 
-def test_devices_are_taken_in_as_they_come(
-    run_small: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_devices_are_taken_in_as_they_come(run_small, monkeypatch):
     # This grid answers one of all that are asked for at a time.
     monkeypatch.setattr("cfl_flower.communication.grid.REQUESTS", 1)
     run = run_small(*SMALL, "drift.rounds=[]", grid=_LastFirst(DEVICES))
@@ -78,7 +74,7 @@ def test_devices_are_taken_in_as_they_come(
     assert [row["participants"] for row in run.rounds] == [6] * 4
 
 
-def test_device_that_leaves_stops_nobody(run_small: Runner) -> None:
+def test_device_that_leaves_stops_nobody(run_small):
     class Leaving(_LastFirst):
         def push_messages(self, messages: Iterable[Message]) -> list[str]:
             if len(self._order) > 12:
@@ -92,9 +88,7 @@ def test_device_that_leaves_stops_nobody(run_small: Runner) -> None:
     assert sum(run.rounds[-1]["cluster_sizes"]) == 12
 
 
-def test_silent_newcomer_stops_nobody(
-    run_small: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_newcomer_stops_nobody(run_small, monkeypatch):
     # For clients 12 and 13, which are not there from the start.
     monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
 
@@ -127,9 +121,7 @@ def test_silent_newcomer_stops_nobody(
 
 
 @pytest.mark.parametrize("wait", [0, 1])
-def test_asynchronous_run_ends_when_nobody_uploads(
-    wait: int, run_small: Runner
-) -> None:
+def test_asynchronous_run_ends_when_nobody_uploads(wait, run_small):
     grid = _LastFirst(DEVICES)
     grid.lost = frozenset(range(1000, 1012))
     options = ["system.message_timeout=1", f"strategy.policy.wait={wait}"]
@@ -139,9 +131,7 @@ def test_asynchronous_run_ends_when_nobody_uploads(
 
 
 @pytest.mark.parametrize(("name", "stamp"), [("ccfl", 2), ("fedsoft", 5)])
-def test_a_model_that_is_sent_again_has_the_stamp_of_its_epoch(
-    name: str, stamp: int, tmp_path: Path
-) -> None:
+def test_a_model_that_is_sent_again_has_the_stamp_of_its_epoch(name, stamp, tmp_path):
     strategy = open_method(tmp_path, f"strategy={name}", "strategy.public=30")
     strategy.engine.welcome([Result(0, 5)])
     state = strategy.state
@@ -167,9 +157,7 @@ class _Broken(InProcessGrid):
         return Message(Error(1, "broken"), reply_to=message)
 
 
-def test_broken_device_neither_ends_the_run_nor_is_asked_all_the_time(
-    run_small: Runner,
-) -> None:
+def test_broken_device_neither_ends_the_run_nor_is_asked_all_the_time(run_small):
     grid = _Broken([1011])
     run = run_small(*SMALL, "drift.rounds=[]", grid=grid)
     assert grid.asked[1011] == 1
@@ -177,7 +165,7 @@ def test_broken_device_neither_ends_the_run_nor_is_asked_all_the_time(
     assert sum(row["participants"] for row in run.rounds) == 4 * 6 + 1
 
 
-def test_failed_upload_is_asked_for_again(run_small: Runner) -> None:
+def test_failed_upload_is_asked_for_again(run_small):
     faults = ["faults.raises=0.3", "faults.nan=0.2", "participants=12", "rounds=5"]
     shuffled = ["strategy.arrival=shuffled", "strategy.stream=cycles"]
     run = run_small(*SMALL, *faults, *shuffled, "drift.rounds=[]")
@@ -261,8 +249,8 @@ FAILING = [(method, "Empty") for method in METHODS] + [
 
 @pytest.mark.parametrize(("method", "name"), FAILING)
 def test_a_simulated_client_that_fails_costs_only_its_own_result(
-    method: str, name: str, run_small: Runner
-) -> None:
+    method, name, run_small
+):
     run = run_small(*own_client(method, name), FAST, "drift.rounds=[]")
     assert {each["client"] for each in run.failures} == {5}
     for row in run.rounds:
@@ -306,9 +294,7 @@ def known(state: ClusteredState) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("spoilt", SPOILT)
-def test_an_upload_that_is_not_taken_in_changes_nothing(
-    spoilt: str, tmp_path: Path
-) -> None:
+def test_an_upload_that_is_not_taken_in_changes_nothing(spoilt, tmp_path):
     config = compose_config(["strategy=fedasync", f"output_dir={tmp_path}"])
     fleet = Fleet(InProcessGrid([{}]), config)
     method = Refusing(config, fleet, config.timeline)
@@ -330,17 +316,15 @@ def test_an_upload_that_is_not_taken_in_changes_nothing(
     assert exchanges.noted[0][1]["staleness"] == 0
 
 
-def test_a_simulation_ends_when_all_clients_fail_again_and_again(
-    run_small: Runner,
-) -> None:
+def test_a_simulation_ends_when_all_clients_fail_again_and_again(run_small):
     with pytest.raises(NoValidResultError, match="none of 36 clients gave a valid"):
         run_small(*own_client("fedasync", "NobodyTrains"), "drift.rounds=[]")
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_client_that_is_done_at_once_has_a_few_turns_in_a_round(
-    method: str, run_small: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    method, run_small, monkeypatch
+):
     turns, now = list[Counter[Any]](), list[float]()
     close = Uploads._test_all
 
@@ -356,8 +340,8 @@ def test_a_client_that_is_done_at_once_has_a_few_turns_in_a_round(
 
 
 def test_a_device_that_answers_at_once_has_a_few_turns_in_a_round(
-    run_small: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run_small, monkeypatch
+):
     class Slow(InProcessGrid):
         """Device 5 answers at once, and all others some looks later."""
 
@@ -394,9 +378,7 @@ def test_a_device_that_answers_at_once_has_a_few_turns_in_a_round(
     assert sum(grid.tasks.values()) >= 4 * 12
 
 
-def test_an_upload_is_due_once_both_ways_and_the_training_have_passed(
-    tmp_path: Path,
-) -> None:
+def test_an_upload_is_due_once_both_ways_and_the_training_have_passed(tmp_path):
     options = ["strategy=fedasync", "drift=none", "clients=6", "participants=6"]
     method = open_method(tmp_path, *options, "rounds=1")
     engine = method.engine
@@ -409,7 +391,7 @@ def test_an_upload_is_due_once_both_ways_and_the_training_have_passed(
         assert state.due[row] == pytest.approx(device.seconds(passes, both_ways))
 
 
-def test_shuffled_clients_upload_once_in_each_cycle(tmp_path: Path) -> None:
+def test_shuffled_clients_upload_once_in_each_cycle(tmp_path):
     options = ["strategy=fedasync", "strategy.arrival=shuffled", "drift.rounds=[3]"]
     size = ["clients=6", "participants=6", "rounds=5", "strategy.local.epochs=1"]
     config = compose_config([*options, *size, f"output_dir={tmp_path}"])
@@ -443,9 +425,7 @@ def turns(tmp_path: Path) -> Turns:
     return found
 
 
-def test_who_failed_rests_until_it_succeeds_or_some_time_has_passed(
-    turns: Turns, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_failed_rests_until_it_succeeds_or_some_time_has_passed(turns, monkeypatch):
     turns.note(1, valid=False)
     turns.note(2, valid=True)
     assert turns.resting() == {1}
@@ -456,7 +436,7 @@ def test_who_failed_rests_until_it_succeeds_or_some_time_has_passed(
     assert turns.resting() == set()
 
 
-def test_it_is_hopeless_when_all_fail_three_times_in_a_row(turns: Turns) -> None:
+def test_it_is_hopeless_when_all_fail_three_times_in_a_row(turns):
     for sound in (False, False, True, False, False):
         turns.note(1, sound)
         turns.note(2, valid=False)

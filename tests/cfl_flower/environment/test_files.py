@@ -1,10 +1,8 @@
-from __future__ import annotations
-
 import errno
 import os
 import subprocess
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,9 +16,7 @@ from cfl_flower.environment.files import (
 )
 
 
-def test_a_file_is_replaced_in_one_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_replaced_in_one_step(tmp_path, monkeypatch):
     path = tmp_path / "file"
     write_atomically(path, b"old")
 
@@ -50,14 +46,14 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return found
 
 
-def test_a_file_is_synced_before_its_name(tmp_path: Path, synced: list[Path]) -> None:
+def test_a_file_is_synced_before_its_name(tmp_path, synced):
     write_atomically(tmp_path / "file", b"new")
     temporary, folder = synced
     assert temporary.name.endswith(".tmp")
     assert folder == tmp_path
 
 
-def test_what_a_killed_process_left_is_removed_wherever_it_is(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_removed_wherever_it_is(tmp_path):
     below = tmp_path / "clients" / "3"
     below.mkdir(parents=True)
     with subprocess.Popen(["true"]) as gone:
@@ -81,7 +77,7 @@ def test_what_a_killed_process_left_is_removed_wherever_it_is(tmp_path: Path) ->
         assert {each.name for each in folder.iterdir() if each.is_file()} == {*kept}
 
 
-def test_appended_text_is_synced_to_disk(tmp_path: Path, synced: list[Path]) -> None:
+def test_appended_text_is_synced_to_disk(tmp_path, synced):
     path = tmp_path / "lines"
     append_durably(path, "one\n")
     append_durably(path, "two µ\n")
@@ -96,12 +92,7 @@ def test_appended_text_is_synced_to_disk(tmp_path: Path, synced: list[Path]) -> 
         (errno.EIO, pytest.raises(OSError, match="no")),
     ],
 )
-def test_an_error_of_the_disk_is_raised(
-    code: int,
-    raises: AbstractContextManager[object],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_error_of_the_disk_is_raised(code, raises, tmp_path, monkeypatch):
     def refuse(descriptor: int) -> None:
         del descriptor
         raise OSError(code, "no")
@@ -111,7 +102,7 @@ def test_an_error_of_the_disk_is_raised(
         sync_folder(tmp_path)
 
 
-def test_links_that_stay_in_a_folder_are_not_found(tmp_path: Path) -> None:
+def test_links_that_stay_in_a_folder_are_not_found(tmp_path):
     folder = tmp_path / "folder"
     (folder / "below").mkdir(parents=True)
     (folder / "inside").symlink_to("below")
@@ -125,9 +116,7 @@ def test_links_that_stay_in_a_folder_are_not_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["one", ".token", "three/two/one"])
 @pytest.mark.parametrize("end", ["file", "folder", "nothing"])
-def test_a_link_out_of_a_folder_is_found_at_any_level(
-    name: str, end: str, tmp_path: Path
-) -> None:
+def test_a_link_out_of_a_folder_is_found_at_any_level(name, end, tmp_path):
     (tmp_path / "elsewhere" / "folder").mkdir(parents=True)
     (tmp_path / "elsewhere" / "file").touch()
     link = tmp_path / "folder" / name

@@ -1,7 +1,5 @@
 """Memory that goes back to the system, and what Python finds unreachable."""
 
-from __future__ import annotations
-
 import gc
 import platform
 import resource
@@ -13,10 +11,7 @@ from subprocess import run
 import numpy as np
 import pytest
 
-from cfl_flower.environment.machine import (
-    rare_collections,
-    return_free_memory,
-)
+from cfl_flower.environment.machine import rare_collections, return_free_memory
 
 NAME = "a_module_of_test_memory"
 
@@ -28,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop(NAME, None)
 
 
-def test_what_a_run_leaves_behind_is_gone_after_it() -> None:
+def test_what_a_run_leaves_behind_is_gone_after_it():
     class Run:
         alive = 0
 
@@ -54,7 +49,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked")
-def test_memory_between_what_is_in_use_is_returned() -> None:
+def test_memory_between_what_is_in_use_is_returned():
     # Blocks from the heap, which only its end would leave by itself.
     blocks = [np.ones(2**13) for _ in range(1600)]
     kept = blocks[::16]
@@ -86,7 +81,7 @@ print(after - before)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked")
-def test_the_models_of_a_round_take_the_memory_of_the_last_one() -> None:
+def test_the_models_of_a_round_take_the_memory_of_the_last_one():
     command = [sys.executable, "-c", ROUNDS]
     done = run(command, capture_output=True, text=True, check=True)
     # Five times ten models of 4 MiB have 51,200 pages.

@@ -1,7 +1,5 @@
 """Parts from outside: who allows them, and where they are found."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil
@@ -48,7 +46,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_ones_own_command_allows_what_it_names(own: Path) -> None:
+def test_ones_own_command_allows_what_it_names(own):
     assert "tiny" in list_options("model")
     config = compose_config(["model=tiny"])
     assert type(config.model).__name__ == "Tiny"
@@ -56,7 +54,7 @@ def test_ones_own_command_allows_what_it_names(own: Path) -> None:
     assert build(config.resolved["model"]) == config.model
 
 
-def test_a_message_or_a_file_allows_nothing(own: Path) -> None:
+def test_a_message_or_a_file_allows_nothing(own):
     node = {"name": "tiny", "_target_": "ownmodel.Tiny"}
     with pytest.raises(
         ConfigError, match=r"ownmodel.Tiny.* not allowed; set CFL_PLUGINS=ownmodel "
@@ -64,9 +62,7 @@ def test_a_message_or_a_file_allows_nothing(own: Path) -> None:
         build(node)
 
 
-def test_a_device_allows_by_its_environment(
-    own: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_allows_by_its_environment(own, monkeypatch):
     monkeypatch.setenv(plugins.ALLOWED, "other, ownmodel.networks")
     assert locate("ownmodel.Tiny").__name__ == "Tiny"
     monkeypatch.setenv(plugins.ALLOWED, "missing_package")
@@ -75,15 +71,9 @@ def test_a_device_allows_by_its_environment(
 
 
 @pytest.mark.parametrize(
-    "named",
-    ["model._target_=ownmodel.Tiny", "strategy.client=ownmodel.Spy"],
+    "named", ["model._target_=ownmodel.Tiny", "strategy.client=ownmodel.Spy"]
 )
-def test_a_device_refuses_what_its_owner_did_not_allow(
-    named: str,
-    own: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_device_refuses_what_its_owner_did_not_allow(named, own, monkeypatch, caplog):
     devices = ["strategy=fedavg", "clients=2", "participants=2", "drift=none"]
     config = compose_config([*devices, f"output_dir={own / 'run'}", named])
     # The devices are in this process: as in theirs, nothing was imported or allowed.
@@ -106,9 +96,7 @@ def test_a_device_refuses_what_its_owner_did_not_allow(
     assert "\n" not in said
 
 
-def test_other_processes_find_the_same_parts(
-    own: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_processes_find_the_same_parts(own, monkeypatch):
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.delenv(plugins.ALLOWED, raising=False)
     assert plugins.environment() == {plugins.CONFIGURATION: str(own / "conf")}
@@ -122,7 +110,7 @@ def test_other_processes_find_the_same_parts(
     assert plugins.environment()["PYTHONPATH"] == f"/a{os.pathsep}{own}"
 
 
-def test_a_module_that_raises_is_one_line(own: Path) -> None:
+def test_a_module_that_raises_is_one_line(own):
     (own / "broken.py").write_text("raise RuntimeError('half\\nwritten')\n")
     with pytest.raises(ConfigError) as caught:
         compose_config(["model._target_=broken.Net"])
@@ -130,16 +118,14 @@ def test_a_module_that_raises_is_one_line(own: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_no_yaml_is_one_line(own: Path) -> None:
+def test_a_file_that_is_no_yaml_is_one_line(own):
     (own / "conf" / "model" / "torn.yaml").write_text("_target_: [\n")
     with pytest.raises(ConfigError, match=r"is no yaml: .*torn\.yaml") as caught:
         compose_config(["model=torn"])
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_with_the_name_of_an_option_is_refused_where_it_is_chosen(
-    own: Path,
-) -> None:
+def test_a_file_with_the_name_of_an_option_is_refused_where_it_is_chosen(own):
     (own / "conf" / "model" / "mlp.yaml").write_text("_target_: ownmodel.Tiny\n")
     with pytest.raises(ConfigError, match=r"model=mlp .*/conf/model/mlp\.yaml; give"):
         compose_config(["model=mlp"])
@@ -147,8 +133,8 @@ def test_a_file_with_the_name_of_an_option_is_refused_where_it_is_chosen(
 
 
 def test_the_conf_of_another_copy_of_this_project_is_not_the_users(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     for package in ("cfl_flower", "conf"):
         shutil.copytree(plugins.CONF.parent / package, tmp_path / package)
     monkeypatch.chdir(tmp_path)
@@ -157,8 +143,8 @@ def test_the_conf_of_another_copy_of_this_project_is_not_the_users(
 
 
 def test_the_conf_of_another_program_with_hydra_is_not_in_the_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     for name in ("model/mlp", "model/large", "optimizer/adam"):
         path = tmp_path / "conf" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -172,9 +158,7 @@ def test_the_conf_of_another_program_with_hydra_is_not_in_the_way(
     assert "optimizer" not in [group for group, _ in rows]
 
 
-def test_a_folder_that_is_named_must_be_there(
-    own: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_named_must_be_there(own, monkeypatch):
     monkeypatch.setenv(plugins.CONFIGURATION, str(own / "nowhere"))
     with pytest.raises(ConfigError, match=r"CFL_CONF=.*nowhere is no folder"):
         compose_config(["model=tiny"])

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,13 +13,13 @@ from cfl_flower.learning.aggregation import (
 )
 
 
-def test_a_mean_is_weighted_by_samples() -> None:
+def test_a_mean_is_weighted_by_samples():
     models = [np.float32([0, 4]), np.float32([8, 0])]
     assert mean_model(models, [3, 1]).tolist() == [2, 3]
     assert mean_model(models).tolist() == [4, 2]
 
 
-def test_many_small_shares_do_not_lose_digits() -> None:
+def test_many_small_shares_do_not_lose_digits():
     # A sum of 10,000 float32 shares would be off in the fourth digit.
     models = [np.float32([1.1])] * 10_000
     assert mean_model(models)[0] == np.float32(1.1)
@@ -35,18 +33,18 @@ def test_many_small_shares_do_not_lose_digits() -> None:
     assert mean.value() == pytest.approx([-0.05])
 
 
-def test_a_mixture_skips_models_without_a_share() -> None:
+def test_a_mixture_skips_models_without_a_share():
     models = [np.float32([1, 1]), np.float32([np.nan, np.nan]), np.float32([3, 5])]
     mixed = mix_models(models, np.array([[0.5, 0, 0.5], [0, 0, 1]]))
     assert [model.tolist() for model in mixed] == [[2, 3], [3, 5]]
 
 
-def test_a_mean_needs_as_many_weights_as_models() -> None:
+def test_a_mean_needs_as_many_weights_as_models():
     with pytest.raises(ValueError, match="zip"):
         mean_model([np.float32([1])], [1, 1])
 
 
-def test_a_running_mean_equals_the_mean() -> None:
+def test_a_running_mean_equals_the_mean():
     rng, mean = np.random.default_rng(0), RunningMean()
     models = list(rng.normal(size=(7, 5)).astype(np.float32))
     weights = rng.integers(1, 9, 7).astype(float).tolist()
@@ -58,7 +56,7 @@ def test_a_running_mean_equals_the_mean() -> None:
     assert mean.value() == pytest.approx(expected, rel=1e-6)
 
 
-def test_yogis_first_steps_equal_those_computed_by_hand() -> None:
+def test_yogis_first_steps_equal_those_computed_by_hand():
     yogi = FedYogi(learning_rate=1.0, tau=0.01, beta1=0.9, beta2=0.99)
     model, mean = np.float32([1.0]), np.float32([2.0])
     fresh, (first, second) = yogi.step(model, mean, 1, [])
@@ -72,7 +70,7 @@ def test_yogis_first_steps_equal_those_computed_by_hand() -> None:
     assert second == pytest.approx(0.03)
 
 
-def test_running_statistics_are_averaged_whatever_the_optimiser() -> None:
+def test_running_statistics_are_averaged_whatever_the_optimiser():
     model, mean = np.float32([1, 5, 5]), np.float32([2, 7, 9])
     for optimiser in (Average(), FedYogi()):
         fresh, memory = optimiser.step(model, mean, 1, [])
@@ -83,14 +81,14 @@ def test_running_statistics_are_averaged_whatever_the_optimiser() -> None:
 
 
 @given(st.integers(0, 99))
-def test_without_fairness_qfedavg_is_the_plain_mean(seed: int) -> None:
+def test_without_fairness_qfedavg_is_the_plain_mean(seed):
     rng = np.random.default_rng(seed)
     model, *results = rng.normal(size=(4, 5)).astype(np.float32)
     fair = QFedAvg(q=0, learning_rate=0.05).combine(model, results, rng.random(3), 5)
     assert fair == pytest.approx(np.mean(results, 0), abs=1e-5)
 
 
-def test_qfedavg_equals_the_value_computed_by_hand() -> None:
+def test_qfedavg_equals_the_value_computed_by_hand():
     # Gradients -2 and -4; sum F^q g = 9 (-2) + 1 (-4) = -22; the curvature is
     # q F^(q-1) |g|^2 + F^q / eta, (24 + 18) + (32 + 2) = 76.
     model, results = np.float32([0]), [np.float32([1]), np.float32([2])]

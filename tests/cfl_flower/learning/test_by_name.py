@@ -1,7 +1,5 @@
 """Local training by the names of torch: a step is torch's, and nothing else moves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -40,10 +38,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("AdamW", {"weight_decay": 0.3}, {"weight_decay": 0.3}),
     (
         "adam",
-        {
-            "weight_decay": 0.3,
-            "optimizer_settings": {"decoupled_weight_decay": True},
-        },
+        {"weight_decay": 0.3, "optimizer_settings": {"decoupled_weight_decay": True}},
         {"weight_decay": 0.3, "decoupled_weight_decay": True},
     ),
     (
@@ -59,12 +54,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "ours", "theirs"), CASES)
-def test_three_steps_are_those_of_torchs_optimiser_on_layers(
-    name: str,
-    ours: dict[str, Any],
-    theirs: dict[str, Any],
-    data: tuple[Tensor, Tensor],
-) -> None:
+def test_three_steps_are_those_of_torchs_optimiser_on_layers(name, ours, theirs, data):
     local = LocalTraining(
         optimizer=name, epochs=3, batch_size=12, learning_rate=0.05, **ours
     )
@@ -90,9 +80,7 @@ def test_three_steps_are_those_of_torchs_optimiser_on_layers(
     torch.testing.assert_close(model.vector, reference.vector, rtol=1e-4, atol=1e-5)
 
 
-def test_bf16_rounds_forward_passes_and_leaves_weights_alone(
-    data: tuple[Tensor, Tensor],
-) -> None:
+def test_bf16_rounds_forward_passes_and_leaves_weights_alone(data):
     found = {}
     for precision in ("float32", "bf16"):
         model = fresh(Mclr())
@@ -119,9 +107,7 @@ def test_bf16_rounds_forward_passes_and_leaves_weights_alone(
         ({"warmup": 7}, [0.125, 0.25, 0.375, 0.5]),
     ],
 )
-def test_a_rounds_rate_follows_from_its_number(
-    options: dict[str, Any], rates: list[float]
-) -> None:
+def test_a_rounds_rate_follows_from_its_number(options, rates):
     local = LocalTraining(learning_rate=1.0, **options)
     # Also of a client that is asked before the first round, or is ahead of the server.
     for number, rate in enumerate([rates[0], *rates, rates[-1]]):
@@ -130,7 +116,7 @@ def test_a_rounds_rate_follows_from_its_number(
         assert now.in_round(1, 4) == now
 
 
-def test_each_image_is_transformed_by_draws_of_the_given_generator() -> None:
+def test_each_image_is_transformed_by_draws_of_the_given_generator():
     images = torch.arange(6 * 192.0).view(6, *IMAGES)
     parts: list[Any] = ["horizontal_flip"]
     before = torch.random.get_rng_state()

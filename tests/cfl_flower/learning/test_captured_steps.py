@@ -1,7 +1,5 @@
 """Steps that a GPU repeats by itself are those that Python takes one by one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -34,10 +32,7 @@ def _no_memory() -> None:
 
 
 def make_jobs(
-    model: FlatModel,
-    sizes: list[int],
-    local: LocalTraining,
-    seed: int,
+    model: FlatModel, sizes: list[int], local: LocalTraining, seed: int
 ) -> list[TrainingJob]:
     draw = torch.Generator().manual_seed(seed)
     jobs = []
@@ -53,10 +48,7 @@ def make_jobs(
 
 
 def assert_as_alone(
-    module: nn.Module,
-    local: LocalTraining,
-    rounds: list[list[int]],
-    atol: float = 1e-7,
+    module: nn.Module, local: LocalTraining, rounds: list[list[int]], atol: float = 1e-7
 ) -> None:
     """Train cohorts on the GPU, round by round, and each client alone on the CPU."""
     on_cpu = FlatModel(module.double())
@@ -79,7 +71,7 @@ ROUNDS = [[40, 23, 10, 1], [12, 40, 40, 33], [40, 40, 40, 40]]
 
 
 @pytest.mark.parametrize("name", [name.lower() for name in OPTIMIZERS])
-def test_every_optimiser_begins_anew_in_each_round(name: str) -> None:
+def test_every_optimiser_begins_anew_in_each_round(name):
     momentum = 0.9 if name == "sgd" else 0.0
     local = LocalTraining(
         epochs=3, optimizer=name, momentum=momentum, learning_rate=0.01
@@ -94,13 +86,13 @@ def test_every_optimiser_begins_anew_in_each_round(name: str) -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"momentum": 0.5}, {"mu": 0.1, "weight_decay": 0.1, "clip": 0.1}]
 )
-def test_networks_and_penalties(of: Mlp | FedCcfaCnn, options: dict) -> None:
+def test_networks_and_penalties(of, options):
     local = LocalTraining(epochs=2, learning_rate=0.05, **options)
     torch.manual_seed(0)
     assert_as_alone(of.build(SHAPE, CLASSES), local, ROUNDS)
 
 
-def test_norms_train_together_and_recurrent_cells_one_by_one() -> None:
+def test_norms_train_together_and_recurrent_cells_one_by_one():
     torch.manual_seed(0)
     conv = nn.Conv2d(1, 4, 5, 4)
     layers = conv, nn.BatchNorm2d(4), nn.ReLU(), nn.GroupNorm(2, 4), nn.Flatten()
@@ -113,7 +105,7 @@ def test_norms_train_together_and_recurrent_cells_one_by_one() -> None:
     assert not can_train_together(FlatModel(recurrent, "cuda"), (5, 8))
 
 
-def test_a_rate_that_changes_needs_no_new_graph() -> None:
+def test_a_rate_that_changes_needs_no_new_graph():
     torch.manual_seed(0)
     model = FlatModel(Mclr().build(SHAPE, CLASSES).double(), "cuda")
     for rate in (0.1, 0.02):
@@ -142,9 +134,7 @@ class Asking(nn.Module):
         return logits
 
 
-def test_what_cannot_be_captured_is_called_instead(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_cannot_be_captured_is_called_instead(caplog):
     torch.manual_seed(0)
     assert_as_alone(Asking(), LocalTraining(epochs=2, learning_rate=0.05), ROUNDS)
     assert caplog.text.count("one by one") <= 1

@@ -1,7 +1,5 @@
 """Clients that train at once end where each would have alone."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
@@ -116,9 +114,7 @@ def assert_same(jobs: list[TrainingJob], expected: list[Tensor]) -> None:
     ],
 )
 @pytest.mark.parametrize("of", [Mclr(), Mlp(hidden=16), FedCcfaCnn()])
-def test_a_cohort_ends_where_its_clients_would_have(
-    of: ModelSettings, options: dict
-) -> None:
+def test_a_cohort_ends_where_its_clients_would_have(of, options):
     local = LocalTraining(**({"learning_rate": 0.05} | options))
     # In double precision: in single, rounding moves a pooling's maximum on some CPUs.
     jobs = make_jobs(network(of, dtype=torch.float64), [23, 40, 10, 1], local)
@@ -131,9 +127,7 @@ def test_a_cohort_ends_where_its_clients_would_have(
 
 
 @pytest.mark.parametrize("name", [name.lower() for name in OPTIMIZERS])
-def test_clients_who_have_fewer_steps_train_with_the_others(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clients_who_have_fewer_steps_train_with_the_others(name, monkeypatch):
     """An optimiser keeps what it remembers of those who go on."""
     momentum = 0.9 if name == "sgd" else 0.0
     local = LocalTraining(
@@ -146,7 +140,7 @@ def test_clients_who_have_fewer_steps_train_with_the_others(
     assert_same(jobs, expected)
 
 
-def test_what_is_frozen_stays_in_a_cohort_as_well() -> None:
+def test_what_is_frozen_stays_in_a_cohort_as_well():
     module = Mlp(hidden=16).build(SHAPE, CLASSES)
     module.extractor[1].bias.requires_grad_(False).fill_(0.5)
     model = FlatModel(module)
@@ -181,7 +175,7 @@ class Normed(nn.Module):
         {"steps": 5, "weight_decay": 0.1, "last_batch": "drop", "mu": 0.1},
     ],
 )
-def test_norms_leave_out_what_fills_a_batch_up(options: dict) -> None:
+def test_norms_leave_out_what_fills_a_batch_up(options):
     """Running statistics, too, end where they would have; a batch of 1 is left out."""
     torch.manual_seed(0)
     model = FlatModel(Normed(nn.Linear(144, CLASSES)).double())
@@ -206,7 +200,7 @@ class Twice(nn.Module):
         return logits
 
 
-def test_a_norm_may_be_called_twice() -> None:
+def test_a_norm_may_be_called_twice():
     torch.manual_seed(0)
     model = FlatModel(Twice().double())
     assert can_train_together(model, SHAPE)
@@ -216,7 +210,7 @@ def test_a_norm_may_be_called_twice() -> None:
     assert_same(jobs, expected)
 
 
-def test_layers_that_an_author_keeps_in_evaluation_stay_there() -> None:
+def test_layers_that_an_author_keeps_in_evaluation_stay_there():
     module = odd_networks.KeptInEvaluation().double().train()
     frozen = Observed(frozenset())
     model = FlatModel(module, observed=frozen)
@@ -232,7 +226,7 @@ def test_layers_that_an_author_keeps_in_evaluation_stay_there() -> None:
     assert_same(jobs, expected)
 
 
-def test_precision_is_the_settings() -> None:
+def test_precision_is_the_settings():
     model = network(Mlp(hidden=16))
     low = LocalTraining(steps=3, precision="bf16")
     jobs = make_jobs(model, [23, 40], low)
@@ -249,7 +243,7 @@ def test_precision_is_the_settings() -> None:
 @pytest.mark.parametrize(
     "layer", [nn.Dropout(0.5), nn.Dropout2d(0.25), nn.Dropout(1.0)]
 )
-def test_clients_draw_the_same_in_every_cohort(layer: nn.Module) -> None:
+def test_clients_draw_the_same_in_every_cohort(layer):
     """And each something else, in each step; a share of what passes the layer."""
     body = nn.Sequential(nn.Conv2d(1, 8, 9, 9), layer, nn.Flatten())
     module = nn.Sequential(body, nn.Linear(72, CLASSES)).double()
@@ -269,7 +263,7 @@ def test_clients_draw_the_same_in_every_cohort(layer: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("number", [2, 7, 14])
-def test_dropout_drops_its_share_and_never_twice_the_same(number: int) -> None:
+def test_dropout_drops_its_share_and_never_twice_the_same(number):
     layer = cohort_layers.Dropout(nn.Dropout(0.3), 1)
     other = cohort_layers.Dropout(nn.Dropout(0.3), number)
     x = torch.ones(100, 200)
@@ -307,7 +301,7 @@ class FeatureNoise(nn.Module):
         return nn.functional.dropout(x, 0.5, self.training)
 
 
-def test_networks_that_torch_cannot_map_train_one_by_one() -> None:
+def test_networks_that_torch_cannot_map_train_one_by_one():
     def flat(*layers: nn.Module) -> nn.Module:
         return nn.Sequential(nn.Flatten(), *layers, nn.Linear(784, CLASSES))
 
@@ -324,7 +318,7 @@ def test_networks_that_torch_cannot_map_train_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_recurrent_clients_train_together(cell: str) -> None:
+def test_recurrent_clients_train_together(cell):
     shape = (5, 8)
     model = network(Recurrent(cell=cell), shape, torch.float64)
     model.module.extractor.dense[2].p = 0.0
@@ -339,7 +333,7 @@ def test_recurrent_clients_train_together(cell: str) -> None:
 @pytest.mark.parametrize(
     "options", [{"epochs": 3}, {"steps": 7}, {"last_batch": "drop"}]
 )
-def test_a_cohort_draws_the_batches_that_each_would(options: dict) -> None:
+def test_a_cohort_draws_the_batches_that_each_would(options):
     local = LocalTraining(**options, batch_size=7)
     jobs = make_jobs(network(Mclr()), [23, 40, 1, 7], local)
     others = [copy.deepcopy(job.rng) for job in jobs]
@@ -354,7 +348,7 @@ def test_a_cohort_draws_the_batches_that_each_would(options: dict) -> None:
         start += len(job.y)
 
 
-def test_parts_anchors_and_corrections_are_each_clients_own() -> None:
+def test_parts_anchors_and_corrections_are_each_clients_own():
     model = network(Mlp(hidden=8))
     part, count = slice(0, 6280), 6280
     local = LocalTraining(steps=4, mu=1.0, learning_rate=0.1)
@@ -376,9 +370,7 @@ def test_parts_anchors_and_corrections_are_each_clients_own() -> None:
 
 
 @pytest.mark.parametrize("kind", ["contrast", "distance"])
-def test_clients_with_anchors_of_their_own_train_together(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clients_with_anchors_of_their_own_train_together(kind, monkeypatch):
     """As with FedCCFA's and FedPAC's losses one by one; some classes have no anchor."""
     model = network(Mlp(hidden=8), dtype=torch.float64)
     jobs = make_jobs(model, [20, 30, 11], LocalTraining(epochs=2, momentum=0.9))
@@ -399,7 +391,7 @@ def test_clients_with_anchors_of_their_own_train_together(
     assert_same(jobs, expected)
 
 
-def test_jobs_of_another_kind_are_done_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_of_another_kind_are_done_as_well(monkeypatch):
     """Two networks, two settings, one loss of its own: three groups and two alone."""
     first, second = network(Mclr()), network(Mlp(hidden=4))
     slow, fast = LocalTraining(steps=2), LocalTraining(steps=3)
@@ -427,9 +419,7 @@ def test_jobs_of_another_kind_are_done_as_well(monkeypatch: pytest.MonkeyPatch) 
     assert sizes == [2, 2, 2]
 
 
-def test_a_cohort_too_large_for_the_memory_is_halved(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cohort_too_large_for_the_memory_is_halved(monkeypatch):
     plain, sizes = train_together, []
 
     def limited(jobs: list[TrainingJob], kind: object) -> None:

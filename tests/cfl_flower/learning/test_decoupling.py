@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -50,9 +48,7 @@ NETWORKS = [
 
 
 @pytest.mark.parametrize(("settings", "shape"), NETWORKS)
-def test_every_network_splits_into_extractor_and_classifier(
-    settings: Mlp, shape: tuple[int, ...]
-) -> None:
+def test_every_network_splits_into_extractor_and_classifier(settings, shape):
     model = FlatModel(settings.build(shape, 10))
     split, vector = model.split, model.to_vector()
     extractor, classifier = split.divide(vector)
@@ -67,13 +63,13 @@ def test_every_network_splits_into_extractor_and_classifier(
     assert represent(model, x).shape == (3, split.width)
 
 
-def test_a_network_without_a_linear_classifier_is_refused() -> None:
+def test_a_network_without_a_linear_classifier_is_refused():
     with pytest.raises(ConfigError, match="no linear classifier"):
         _ = FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(4, 2))).split
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_training_a_part_leaves_the_other_alone(momentum: float) -> None:
+def test_training_a_part_leaves_the_other_alone(momentum):
     model = FlatModel(Mlp(7).build((1, 8, 8), 10))
     before, split = model.to_vector(), model.split
     x, y = torch.rand(30, 1, 8, 8), torch.arange(30) % 10
@@ -84,7 +80,7 @@ def test_training_a_part_leaves_the_other_alone(momentum: float) -> None:
     assert not np.array_equal(before[: split.start], after[: split.start])
 
 
-def test_training_a_classifier_equals_training_with_a_frozen_extractor() -> None:
+def test_training_a_classifier_equals_training_with_a_frozen_extractor():
     model = FlatModel(Mlp(7).build((1, 8, 8), 10))
     split, local = model.split, LocalTraining(epochs=2, momentum=0.9)
     _, classifier = split.divide(model.to_vector())
@@ -98,7 +94,7 @@ def test_training_a_classifier_equals_training_with_a_frozen_extractor() -> None
     assert found == pytest.approx(split.divide(model.to_vector())[1], abs=1e-6)
 
 
-def test_a_correction_is_added_to_every_gradient() -> None:
+def test_a_correction_is_added_to_every_gradient():
     model = FlatModel(Mlp(3).build((1, 8, 8), 10))
     start, count = model.to_vector(), len(model.weights)
     x, y = torch.rand(10, 1, 8, 8), torch.arange(10)
@@ -115,9 +111,7 @@ def test_a_correction_is_added_to_every_gradient() -> None:
 
 @given(st.lists(st.integers(0, 5), max_size=40), st.integers(1, 7), st.integers(0, 99))
 @settings(max_examples=50, deadline=None)
-def test_a_balanced_batch_has_equally_many_samples_of_each_label(
-    labels: list[int], each: int, seed: int
-) -> None:
+def test_a_balanced_batch_has_equally_many_samples_of_each_label(labels, each, seed):
     of = np.array(labels, np.int64)
     batch = balanced_batch(of, each, np.random.default_rng(seed))
     found = np.bincount(of[batch], minlength=6)
@@ -128,14 +122,14 @@ def test_a_balanced_batch_has_equally_many_samples_of_each_label(
             assert len(set(own.tolist())) == each
 
 
-def test_anchors_are_class_means() -> None:
+def test_anchors_are_class_means():
     z = torch.tensor([[1.0, 0.0], [3.0, 2.0], [5.0, 5.0]])
     means = class_means(z, torch.tensor([2, 2, 0]), 3)
     assert means.points.tolist() == [[5, 5], [0, 0], [2, 1]]
     assert means.present.tolist() == [True, False, True]
 
 
-def test_entropy_skips_absent_labels() -> None:
+def test_entropy_skips_absent_labels():
     assert label_entropy(np.array([3, 0, 0])) == 0
     assert label_entropy(np.full(10, 7)) == pytest.approx(math.log(10))
 
@@ -143,7 +137,7 @@ def test_entropy_skips_absent_labels() -> None:
 # Alignment
 
 
-def test_classes_without_an_anchor_neither_attract_nor_repel() -> None:
+def test_classes_without_an_anchor_neither_attract_nor_repel():
     points = np.float32([[2, 0], [0, 3], [0, 0]])
     anchors = Anchors(points, np.array([True, True, False]))
     two = Anchors(points[:2], np.array([True, True]))

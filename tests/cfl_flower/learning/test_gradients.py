@@ -1,7 +1,5 @@
 """Closed forms against autograd, and by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -49,9 +47,7 @@ def by_autograd(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
     scale=st.sampled_from([0.01, 1.0, 30.0]),
     seed=st.integers(0, 2**16),
 )
-def test_closed_form_is_autograds_gradient(
-    widths: list[int], samples: int, scale: float, seed: int
-) -> None:
+def test_closed_form_is_autograds_gradient(widths, samples, scale, seed):
     torch.manual_seed(seed)
     model = FlatModel(deep(*widths))
     x, y = scale * torch.randn(samples, 2, 3), torch.randint(4, (samples,))
@@ -67,9 +63,7 @@ def test_closed_form_is_autograds_gradient(
     rate=st.sampled_from([0.0, 0.05, 0.5]),
     seed=st.integers(0, 2**16),
 )
-def test_steps_of_a_rate_are_those_of_torchs_sgd(
-    widths: list[int], sizes: list[int], rate: float, seed: int
-) -> None:
+def test_steps_of_a_rate_are_those_of_torchs_sgd(widths, sizes, rate, seed):
     torch.manual_seed(seed)
     model = FlatModel(deep(*widths).double())
     theirs = model.clone()
@@ -87,7 +81,7 @@ def test_steps_of_a_rate_are_those_of_torchs_sgd(
     torch.testing.assert_close(model.weights, theirs.weights, rtol=1e-10, atol=1e-12)
 
 
-def test_gradient_by_hand() -> None:
+def test_gradient_by_hand():
     """One input, one hidden unit: z = (2h, 0) with h = relu(x), and the label is 1."""
     network = Network(
         nn.Sequential(nn.Flatten(), nn.Linear(1, 1), nn.ReLU()), nn.Linear(1, 2)
@@ -109,7 +103,7 @@ class Doubled(Network):
         return 2 * super().forward(x)
 
 
-def test_networks_of_another_form_are_left_to_autograd() -> None:
+def test_networks_of_another_form_are_left_to_autograd():
     flat, hidden = nn.Flatten(), nn.Linear(6, 3)
     others = [
         Network(nn.Sequential(flat, hidden, nn.Tanh()), nn.Linear(3, 4)),
@@ -124,7 +118,7 @@ def test_networks_of_another_form_are_left_to_autograd() -> None:
     assert [dense_layers(each) for each in others] == [None] * len(others)
 
 
-def test_the_papers_small_networks_have_a_closed_form() -> None:
+def test_the_papers_small_networks_have_a_closed_form():
     shapes = [
         [each.weight.shape for each in dense_layers(m.build((1, 28, 28), 10)) or []]
         for m in (Mclr(), Mlp(hidden=200))
@@ -132,9 +126,7 @@ def test_the_papers_small_networks_have_a_closed_form() -> None:
     assert shapes == [[(10, 784)], [(200, 784), (10, 200)]]
 
 
-def test_the_gradient_in_blocks_equals_that_of_all_samples(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_gradient_in_blocks_equals_that_of_all_samples(monkeypatch):
     x, y = torch.rand(12, 2, 3), torch.arange(12) % 4
     model = FlatModel(deep(5))
     expected = by_autograd(model, x, y)

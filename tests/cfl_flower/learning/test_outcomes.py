@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 import warnings
 
@@ -31,7 +29,7 @@ def certain(answers: list[int], classes: int, share: float = 0.999999) -> torch.
     return shares.double().log()
 
 
-def test_counts_by_label_are_those_of_the_confusion_matrix() -> None:
+def test_counts_by_label_are_those_of_the_confusion_matrix():
     counts = count_outcomes(certain(ANSWERS, 4), TRUTH)
     matrix = np.zeros((4, 4), int)
     np.add.at(matrix, (TRUTH.numpy(), ANSWERS), 1)
@@ -41,7 +39,7 @@ def test_counts_by_label_are_those_of_the_confusion_matrix() -> None:
     assert counts[8:12].tolist() == matrix.diagonal().tolist() == [2, 1, 1, 0]
 
 
-def test_calibration_error_equals_that_by_hand() -> None:
+def test_calibration_error_equals_that_by_hand():
     # Five with 0.62 of which four are right, and three with 0.9, of which one is.
     shares = [certain([0] * 5, 3, share=0.62), certain([1] * 3, 3, share=0.9)]
     truth = torch.tensor([0, 0, 0, 0, 1, 1, 0, 2])
@@ -50,7 +48,7 @@ def test_calibration_error_equals_that_by_hand() -> None:
     assert found["calibration"] == pytest.approx(expected)
 
 
-def test_auc_equals_that_by_hand() -> None:
+def test_auc_equals_that_by_hand():
     odds = torch.tensor([-2.0, 0.5, 1.0, 0.5, 3.0])
     scores = torch.stack([torch.zeros(5), odds], 1)
     truth = torch.tensor([0, 0, 1, 1, 1])
@@ -70,9 +68,7 @@ def drawn(seed: int, classes: int, n: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 200))
-def test_measures_equal_scikit_learns_up_to_the_bins_of_scores(
-    seed: int, classes: int, n: int
-) -> None:
+def test_measures_equal_scikit_learns_up_to_the_bins_of_scores(seed, classes, n):
     scores, truth = drawn(seed, classes, n)
     counts = count_outcomes(scores, truth)
     found = measure_outcomes(counts, classes)
@@ -92,7 +88,7 @@ def test_measures_equal_scikit_learns_up_to_the_bins_of_scores(
 
 
 @given(st.integers(0, 10**6), st.integers(2, 4), st.integers(2, 300))
-def test_counts_of_parts_add_up_and_arrive(seed: int, classes: int, n: int) -> None:
+def test_counts_of_parts_add_up_and_arrive(seed, classes, n):
     scores, truth = drawn(seed, classes, n)
     outcomes = Outcomes(classes)
     for part in (slice(n // 3), slice(n // 3, n)):
@@ -101,7 +97,7 @@ def test_counts_of_parts_add_up_and_arrive(seed: int, classes: int, n: int) -> N
     np.testing.assert_allclose(found, count_outcomes(scores, truth))
 
 
-def test_a_model_that_diverged_is_counted_nevertheless() -> None:
+def test_a_model_that_diverged_is_counted_nevertheless():
     scores = torch.tensor([[math.nan, 0.0], [math.inf, -math.inf]])
     counts = count_outcomes(scores, torch.tensor([0, 1]))
     assert read_outcomes(counts.tobytes(), 2, 2).sum() > 0
@@ -128,7 +124,7 @@ def changed(place: int, value: float) -> FloatArray:
         changed(-1, 5).tobytes(),
     ],
 )
-def test_what_cannot_be_counts_is_refused(sent: object) -> None:
+def test_what_cannot_be_counts_is_refused(sent):
     with pytest.raises(ValueError, match="no "):
         read_outcomes(sent, 2, 3)
     assert len(read_outcomes(changed(0, 2).tobytes(), 2, 3)) == count_length(2)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -35,14 +33,12 @@ SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=8)
         (4, [0, 0], [0, 0]),
     ],
 )
-def test_participants_are_shared_over_clusters(
-    participants: int, sizes: list[int], shares: list[int]
-) -> None:
+def test_participants_are_shared_over_clusters(participants, sizes, shares):
     assert share(participants, sizes).tolist() == shares
 
 
 @given(st.integers(1, 60), SIZES)
-def test_shares_stay_within_the_clusters_and_within_m(m: int, sizes: list[int]) -> None:
+def test_shares_stay_within_the_clusters_and_within_m(m, sizes):
     shares = share(m, sizes)
     assert (shares <= sizes).all()
     assert (shares >= 0).all()
@@ -52,7 +48,7 @@ def test_shares_stay_within_the_clusters_and_within_m(m: int, sizes: list[int]) 
         assert shares.sum() == m
 
 
-def test_random_selection_draws_without_replacement_in_ascending_order() -> None:
+def test_random_selection_draws_without_replacement_in_ascending_order():
     members = np.array([3, 5, 8, 9, 20])
     chosen = RandomSelection().choose(members, 4, np.random.default_rng(0), known())
     assert len(set(chosen.tolist())) == 4
@@ -60,13 +56,13 @@ def test_random_selection_draws_without_replacement_in_ascending_order() -> None
     assert chosen.tolist() == sorted(chosen.tolist())
 
 
-def test_ties_among_many_clusters_go_to_the_lowest_ids() -> None:
+def test_ties_among_many_clusters_go_to_the_lowest_ids():
     # Above 16 entries an unstable sort would shuffle equal sizes.
     shares = share(45, [3, 4] * 20)
     assert np.flatnonzero(shares == 2).tolist() == [1, 3, 5, 7, 9]
 
 
-def test_every_cluster_is_drawn_if_participants_are_fewer_than_clusters() -> None:
+def test_every_cluster_is_drawn_if_participants_are_fewer_than_clusters():
     sizes = [5, 0, 5, 9]
     drawn = [share(2, sizes, seed).tolist() for seed in range(300)]
     assert {sum(shares) for shares in drawn} == {2}
@@ -74,7 +70,7 @@ def test_every_cluster_is_drawn_if_participants_are_fewer_than_clusters() -> Non
     assert np.sum(drawn, axis=0) == pytest.approx([200, 0, 200, 200], abs=40)
 
 
-def test_every_member_has_the_same_chance() -> None:
+def test_every_member_has_the_same_chance():
     rng, members = np.random.default_rng(0), np.arange(5)
     chosen = [RandomSelection().choose(members, 2, rng, known()) for _ in range(2000)]
     # Expected 800 each, with a standard deviation of 22.
@@ -89,7 +85,7 @@ def known(round: int = 1, **history: list[float]) -> Known:
 MEMBERS = np.arange(6)
 
 
-def test_the_nearest_to_the_centre_are_chosen_and_ties_are_drawn() -> None:
+def test_the_nearest_to_the_centre_are_chosen_and_ties_are_drawn():
     gaps = Known(1, History(), np.array([0.5, 0.1, 0.3, 0.2, 0.9, 0.9]))
     choose = NearestToCentre().choose
     assert choose(MEMBERS, 3, np.random.default_rng(0), gaps).tolist() == [1, 2, 3]
@@ -102,7 +98,7 @@ def test_the_nearest_to_the_centre_are_chosen_and_ties_are_drawn() -> None:
 
 
 @given(st.integers(0, 999), st.integers(1, 6), st.integers(1, 60))
-def test_oort_chooses_without_replacement(seed: int, count: int, round: int) -> None:
+def test_oort_chooses_without_replacement(seed, count, round):
     rng = np.random.default_rng(seed)
     history = History(
         rng.random(6) * 10,
@@ -115,7 +111,7 @@ def test_oort_chooses_without_replacement(seed: int, count: int, round: int) -> 
     assert set(chosen.tolist()) <= set(MEMBERS.tolist())
 
 
-def test_oort_prefers_large_losses_and_fast_devices() -> None:
+def test_oort_prefers_large_losses_and_fast_devices():
     seen = known(
         2,
         utility=[1.0, 9.0, 9.0, 5.0, 1.0, 1.0],
@@ -129,7 +125,7 @@ def test_oort_prefers_large_losses_and_fast_devices() -> None:
     assert Oort(penalty=0).scores(MEMBERS, seen)[2] == pytest.approx(scores[1])
 
 
-def test_oort_comes_back_to_clients_not_seen_for_long() -> None:
+def test_oort_comes_back_to_clients_not_seen_for_long():
     seen = known(50, utility=[1.0] * 6, seconds=[1.0] * 6, last=[1, 49, 49, 49, 49, 49])
     scores = Oort().scores(MEMBERS, seen)
     assert scores.argmax() == 0
@@ -150,7 +146,7 @@ def half_seen(count: int, round: int = 1) -> Known:
     # .9, then .98 of it in each round, and never below .3.
     [(1, 90), (2, 88), (11, 73), (51, 32), (56, 30), (999, 30)],
 )
-def test_oort_explores_less_from_round_to_round(round: int, fewest: int) -> None:
+def test_oort_explores_less_from_round_to_round(round, fewest):
     found = half_seen(400, round)
     rng, unseen = np.random.default_rng(0), []
     for _ in range(20):
@@ -160,7 +156,7 @@ def test_oort_explores_less_from_round_to_round(round: int, fewest: int) -> None
     assert fewest in unseen
 
 
-def test_oort_explores_in_clusters_that_give_one_participant() -> None:
+def test_oort_explores_in_clusters_that_give_one_participant():
     """A share of 0.3 of one client is one client in three rounds of ten, not none."""
     late, one = half_seen(2, round=500), np.arange(2)
     drawn = [
@@ -193,7 +189,7 @@ def exploited(oort: Oort, count: int) -> set[float]:
     return set(STEPS[np.concatenate(drawn)].tolist())
 
 
-def test_oort_draws_among_those_near_the_last_one_needed_or_ten_times_as_many() -> None:
+def test_oort_draws_among_those_near_the_last_one_needed_or_ten_times_as_many():
     greedy = Oort(exploration=0, least_exploration=0)
     assert exploited(greedy, 1) == {1.0, 0.06}
     assert exploited(replace(greedy, cut_off=0.5), 1) == {1.0}
@@ -202,7 +198,7 @@ def test_oort_draws_among_those_near_the_last_one_needed_or_ten_times_as_many() 
     assert exploited(replace(greedy, cut_off=0.5), 3) == {1.0, 0.06, 0.04}
 
 
-def test_oort_draws_by_scores() -> None:
+def test_oort_draws_by_scores():
     size, greedy = len(STEPS), Oort(exploration=0, least_exploration=0)
     history = History(STEPS, np.ones(size), np.ones(size, np.int64), np.ones(1))
     found, rng = Known(1, history, np.zeros(0)), np.random.default_rng(0)
@@ -211,7 +207,7 @@ def test_oort_draws_by_scores() -> None:
     assert np.mean(STEPS[drawn] == 1) == pytest.approx(1 / 1.06, abs=0.06)
 
 
-def test_oort_clips_utilities_at_their_90th_percentile() -> None:
+def test_oort_clips_utilities_at_their_90th_percentile():
     utility = [*range(1, 11), 1e6]
     seen = known(1, utility=utility, seconds=[1.0] * 11, last=[1] * 11)
     scores = Oort().scores(np.arange(11), seen)
@@ -219,7 +215,7 @@ def test_oort_clips_utilities_at_their_90th_percentile() -> None:
     assert scores[:-1] == pytest.approx(np.linspace(0, 1, 10))
 
 
-def test_the_pacer_allows_more_time_while_the_utility_stays_the_same() -> None:
+def test_the_pacer_allows_more_time_while_the_utility_stays_the_same():
     oort = Oort(pacer_step=2)
     assert oort.pace(History(gained=np.ones(3))) == 30
     assert oort.pace(History(gained=np.ones(4))) == 35
@@ -228,7 +224,7 @@ def test_the_pacer_allows_more_time_while_the_utility_stays_the_same() -> None:
         assert oort.pace(History(gained=np.array([1, 1, late, late]))) == pace
 
 
-def test_a_history_records_participants_only() -> None:
+def test_a_history_records_participants_only():
     before = History().extended(3)
     after = before.noted(4, np.array([2]), np.array([7.0]), np.array([1.5]))
     assert after.last.tolist() == [0, 0, 4]
@@ -242,7 +238,7 @@ def test_a_history_records_participants_only() -> None:
     assert later.last.dtype == np.int64
 
 
-def test_the_pacer_uses_the_mean_utility_of_exploited_clients() -> None:
+def test_the_pacer_uses_the_mean_utility_of_exploited_clients():
     after = History().extended(3)
     for rows, utility in (([2], [7.0]), ([1, 2], [50.0, 3.0]), ([1, 2], [5.0, 4.0])):
         after = after.noted(1, np.array(rows), np.array(utility), np.ones(len(rows)))

@@ -1,7 +1,5 @@
 """Predictions and tests on hand-computed cases."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -12,9 +10,7 @@ from cfl_flower.models import FlatModel, Mclr
 
 
 @pytest.mark.parametrize("block", [2, 128])
-def test_evaluation_equals_the_values_computed_by_hand(
-    block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evaluation_equals_the_values_computed_by_hand(block, monkeypatch):
     # Two classes, logits (x, 0): the loss is log(1 + e^-x) for label 0. With blocks of
     # two, the third sample is one of its own.
     monkeypatch.setattr("cfl_flower.learning.testing.BLOCK", block)
@@ -31,7 +27,7 @@ def test_evaluation_equals_the_values_computed_by_hand(
     assert model.passes == 9
 
 
-def test_testing_without_samples_is_an_error() -> None:
+def test_testing_without_samples_is_an_error():
     model = FlatModel(Mclr().build((1, 2, 3), 4))
     with pytest.raises(ValueError, match="no test samples"):
         evaluate(model, torch.zeros(0, 1, 2, 3), torch.zeros(0).long())

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -53,13 +51,8 @@ OPTIONS = [
     batch_size=st.integers(1, 9),
 )
 def test_training_takes_autograds_steps(
-    of: Mclr | Mlp,
-    options: dict,
-    part: slice,
-    corrected: bool,
-    samples: int,
-    batch_size: int,
-) -> None:
+    of, options, part, corrected, samples, batch_size
+):
     """In double precision, with last batches that are smaller."""
     torch.manual_seed(samples)
     x = torch.rand(samples, 1, 2, 3).double()
@@ -85,9 +78,7 @@ def test_training_takes_autograds_steps(
 
 
 @pytest.mark.parametrize("of", [Mclr(), Mlp(hidden=5)])
-def test_no_bit_depends_on_what_a_model_did_before(
-    of: Mclr | Mlp, data: tuple[Tensor, Tensor]
-) -> None:
+def test_no_bit_depends_on_what_a_model_did_before(of, data):
     settings = LocalTraining(epochs=2, batch_size=5)
     one, other = fresh(of), fresh(of)
     start = one.to_vector()
@@ -105,9 +96,7 @@ def test_no_bit_depends_on_what_a_model_did_before(
     torch.testing.assert_close(one.vector, other.vector)
 
 
-def test_the_proximal_term_pulls_towards_the_received_model(
-    data: tuple[Tensor, Tensor],
-) -> None:
+def test_the_proximal_term_pulls_towards_the_received_model(data):
     # Second step by hand: gradient + mu (w - w_received), where w - w_received is
     # the first step, -eta g0.
     model = fresh()
@@ -123,7 +112,7 @@ def test_the_proximal_term_pulls_towards_the_received_model(
     torch.testing.assert_close(model.vector, expected)
 
 
-def test_every_pass_shuffles_all_samples_again() -> None:
+def test_every_pass_shuffles_all_samples_again():
     y = torch.arange(7)
     settings = LocalTraining(epochs=2, batch_size=3)
     taken = [part.tolist() for _, part in batches(y, y, settings, rng())]
@@ -133,7 +122,7 @@ def test_every_pass_shuffles_all_samples_again() -> None:
     assert one != two
 
 
-def test_steps_cycle_over_the_data_and_override_epochs() -> None:
+def test_steps_cycle_over_the_data_and_override_epochs():
     y = torch.arange(4)
     settings = LocalTraining(epochs=9, steps=5, batch_size=2)
     sizes = [len(part) for _, part in batches(y, y, settings, rng())]
@@ -144,9 +133,7 @@ def test_steps_cycle_over_the_data_and_override_epochs() -> None:
     assert once.count_samples(11) == 11
 
 
-def test_training_without_samples_or_weights_changes_nothing(
-    data: tuple[Tensor, Tensor],
-) -> None:
+def test_training_without_samples_or_weights_changes_nothing(data):
     model = fresh()
     before = model.vector.clone()
     train(model, torch.zeros(0, 1, 2, 3), torch.zeros(0).long(), LocalTraining(), rng())
@@ -155,7 +142,7 @@ def test_training_without_samples_or_weights_changes_nothing(
     assert model.passes == 0
 
 
-def test_dropout_works_in_training_and_not_in_tests() -> None:
+def test_dropout_works_in_training_and_not_in_tests():
     model = FlatModel(nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(6, 4)))
     x, y = torch.ones(8, 1, 2, 3), torch.zeros(8).long()
     assert evaluate(model, x, y) == evaluate(model, x, y)
@@ -165,9 +152,7 @@ def test_dropout_works_in_training_and_not_in_tests() -> None:
     assert not model.module.training
 
 
-def test_a_server_pretrains_as_a_client_trains_and_refuses_to_diverge(
-    data: tuple[Tensor, Tensor],
-) -> None:
+def test_a_server_pretrains_as_a_client_trains_and_refuses_to_diverge(data):
     model, threads = fresh(), torch.get_num_threads()
     start = model.to_vector()
     settings = LocalTraining(epochs=3, batch_size=5, learning_rate=0.3)
@@ -180,9 +165,7 @@ def test_a_server_pretrains_as_a_client_trains_and_refuses_to_diverge(
         pretrain(model, start, huge, data[1], wild, rng(), "shared")
 
 
-def test_every_round_starts_without_the_momentum_of_the_last(
-    data: tuple[Tensor, Tensor],
-) -> None:
+def test_every_round_starts_without_the_momentum_of_the_last(data):
     # After one step from rest, the velocity is the gradient: w - eta g.
     settings = LocalTraining(epochs=1, batch_size=100, learning_rate=0.3, momentum=0.9)
     model = fresh()
@@ -214,9 +197,7 @@ def normalised() -> FlatModel:
         ("keep", 1, 2, []),
     ],
 )
-def test_which_batches_a_pass_has(
-    last_batch: str, samples: int, least: int, sizes: list[int]
-) -> None:
+def test_which_batches_a_pass_has(last_batch, samples, least, sizes):
     local = LocalTraining(epochs=2, batch_size=5, last_batch=last_batch)
     x = torch.zeros(samples, 1)
     drawn = [len(y) for _, y in batches(x, x, local, rng(), least)]
@@ -225,9 +206,7 @@ def test_which_batches_a_pass_has(
     assert local.count_samples(samples, least) == sum(drawn)
 
 
-def test_batch_norm_does_not_cost_a_client_its_training(
-    data: tuple[Tensor, Tensor],
-) -> None:
+def test_batch_norm_does_not_cost_a_client_its_training(data):
     x, y = data
     local = LocalTraining(epochs=1, batch_size=11)
     model, without = normalised(), normalised()
@@ -242,7 +221,7 @@ def test_batch_norm_does_not_cost_a_client_its_training(
     assert np.array_equal(model.to_vector(), start)
 
 
-def test_batch_norm_of_images_still_takes_one_sample() -> None:
+def test_batch_norm_of_images_still_takes_one_sample():
     torch.manual_seed(1)
     layers = nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(6, 4)
     model = FlatModel(nn.Sequential(*layers))

@@ -1,7 +1,5 @@
 """Many runs: how many at a time, what is told, and why one failed."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
@@ -21,9 +19,7 @@ def make(sweep: str, folder: Path) -> list[Job]:
     return [Job(Path(config.output_dir).name, config) for config in configs]
 
 
-def test_as_many_at_a_time_as_there_are_processors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_as_many_at_a_time_as_there_are_processors(tmp_path, monkeypatch):
     monkeypatch.setattr("simulations.batch.jobs.usable_cores", lambda: 4)
     sweep = "engine=ray,inprocess,processes workers=2"
     configs = [job.config for job in make(sweep, tmp_path)]
@@ -39,7 +35,7 @@ def test_as_many_at_a_time_as_there_are_processors(
     assert at_once(configs) == 1
 
 
-def test_without_a_terminal_each_end_is_a_line_without_colours(tmp_path: Path) -> None:
+def test_without_a_terminal_each_end_is_a_line_without_colours(tmp_path):
     text = io.StringIO()
     two = make("seed=0,1", tmp_path)
     watch = Watch("title", two, Verbosity.NORMAL, Console(file=text, width=100))
@@ -50,9 +46,7 @@ def test_without_a_terminal_each_end_is_a_line_without_colours(tmp_path: Path) -
     assert text.getvalue() == "[1/2] seed0 failed: no [/b] valid result\n"
 
 
-def test_on_a_terminal_the_runs_that_go_on_are_in_one_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_terminal_the_runs_that_go_on_are_in_one_block(tmp_path, monkeypatch):
     text = io.StringIO()
     console = Console(file=text, width=100, force_terminal=True, color_system=None)
     (job, other) = make("seed=0,1", tmp_path)
@@ -80,9 +74,7 @@ def test_on_a_terminal_the_runs_that_go_on_are_in_one_block(
 
 
 @pytest.mark.slow
-def test_finished_runs_are_kept_and_failed_ones_are_tried_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finished_runs_are_kept_and_failed_ones_are_tried_again(tmp_path, capsys):
     two = make("faults.raises=0,1 engine=inprocess", tmp_path)
     reasons = carry_out(two, 2, Verbosity.VERBOSE, "title")
     assert list(reasons) == [two[1].config.output_dir]

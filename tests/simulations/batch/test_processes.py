@@ -1,7 +1,5 @@
 """Processes of several runs: one that dies takes no other with it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -46,7 +44,7 @@ def wait_for(path: Path) -> None:
         time.sleep(0.1)
 
 
-def test_a_run_that_is_killed_takes_no_other_with_it(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_takes_no_other_with_it(tmp_path):
     endless = begin("rounds=9999", tmp_path, "a")
     wait_for(tmp_path / "a" / "rounds.jsonl")
     short = begin("rounds=1", tmp_path, "b")
@@ -55,7 +53,7 @@ def test_a_run_that_is_killed_takes_no_other_with_it(tmp_path: Path) -> None:
     assert [exit_code(endless), exit_code(short)] == [-signal.SIGKILL, 0]
 
 
-def test_runs_end_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
+def test_runs_end_with_the_process_that_asked_for_them(tmp_path):
     asked = [*SMALL.split(), "rounds=9999", "strategy=fedavg", f"output_dir={tmp_path}"]
     with subprocess.Popen([sys.executable, "-c", SCRIPT, *asked]) as caller:
         wait_for(tmp_path / "seed1" / "rounds.jsonl")
@@ -76,7 +74,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_second_checkout_runs_its_own_code(way: str, tmp_path: Path) -> None:
+def test_a_second_checkout_runs_its_own_code(way, tmp_path):
     second = tmp_path / "second"
     for package in ("cfl_flower", "strategies", "clients", "simulations", "conf"):
         shutil.copytree(PROJECT / package, second / package)

@@ -1,10 +1,7 @@
 """Names and addresses of a SuperLink: right as certificates need them, or one line."""
 
-from __future__ import annotations
-
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -44,7 +41,7 @@ PORTS = ["", ":", ":0", ":65536", ":99999", ":-1", ":+9", ":x", ":9 ", ":90.5", 
 
 
 @pytest.mark.parametrize(("text", "host"), HOSTS.items())
-def test_a_host_is_what_certificates_have(text: str, host: str, tmp_path: Path) -> None:
+def test_a_host_is_what_certificates_have(text, host, tmp_path):
     assert read_host(text) == host
     assert read_host(host) == host
     assert keys.main([str(tmp_path), "--host", text]) == 0
@@ -59,11 +56,8 @@ def test_a_host_is_what_certificates_have(text: str, host: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("text", NO_HOSTS)
 def test_what_is_no_host_is_one_line_before_any_file(
-    text: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    text, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
     folder = str(tmp_path / "keys")
     assert keys.main([folder, f"--host={text}"]) == 2
@@ -85,26 +79,24 @@ def test_what_is_no_host_is_one_line_before_any_file(
 
 @pytest.mark.parametrize("host", ["superlink.example.org", "10.0.0.5", "[::1]"])
 @pytest.mark.parametrize("end", PORTS)
-def test_an_address_has_a_port(host: str, end: str) -> None:
+def test_an_address_has_a_port(host, end):
     with pytest.raises(ConfigError, match="port") as error:
         read_address(f"{host}{end}")
     assert "\n" not in str(error.value)
 
 
-def test_an_ipv6_address_with_a_port_is_in_brackets() -> None:
+def test_an_ipv6_address_with_a_port_is_in_brackets():
     with pytest.raises(ConfigError, match="IPv6 in brackets"):
         read_address("::1:9092")
 
 
-def test_a_wildcard_is_for_certificates_alone(tmp_path: Path) -> None:
+def test_a_wildcard_is_for_certificates_alone(tmp_path):
     assert keys.main([str(tmp_path), "--host", "*.example.org"]) == 0
     with pytest.raises(ConfigError):
         read_host("*.example.org")
 
 
-def test_connections_are_written_as_flower_reads_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connections_are_written_as_flower_reads_them(tmp_path, monkeypatch):
     assert keys.main([str(tmp_path), "--host", "::1"]) == 0
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     asked = ["prod", "[0::1]:09092", str(tmp_path / "ca.pem")]
@@ -114,9 +106,7 @@ def test_connections_are_written_as_flower_reads_them(
 
 
 @pytest.mark.parametrize("command", [superlink, supernode])
-def test_a_port_of_ones_own_is_checked(
-    command, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_of_ones_own_is_checked(command, capsys):
     asked = {superlink: ["keys"], supernode: ["h:1", "keys", "--client", "a"]}
     for text in ("0", "65536", "-1", "x"):
         assert command.main([*asked[command], f"--port={text}"]) == 2
@@ -124,7 +114,7 @@ def test_a_port_of_ones_own_is_checked(
 
 
 @given(st.text(max_size=80))
-def test_any_text_is_a_host_or_one_line(text: str) -> None:
+def test_any_text_is_a_host_or_one_line(text):
     try:
         host = read_host(text)
     except ConfigError as error:

@@ -1,14 +1,12 @@
 """CCFL on real SuperNodes: uploads in any order, one device is killed, one joins."""
 
-from __future__ import annotations
-
 import pytest
 
 from cfl_flower.client.upload_policy import TRIGGER
 from cfl_flower.runs.reading import read_lines
 from tests.cfl_flower.client.test_node_config import HIGH, LOW, SITES, add_samples
 from tests.conftest import Run
-from tests.simulations.deploy.loopback import Deployment, wait_for
+from tests.simulations.deploy.loopback import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 
@@ -20,9 +18,7 @@ CCFL = [
 """Every upload is a round, so the files tell the order."""
 
 
-def test_devices_upload_when_they_want_to_leave_and_join(
-    deployment: Deployment,
-) -> None:
+def test_devices_upload_when_they_want_to_leave_and_join(deployment):
     root, devices = deployment.root, ("site-a", "site-b", "site-c", "site-d")
     deployment.make_keys(*devices)
     deployment.register(*devices)

@@ -1,7 +1,5 @@
 """Keys, the doctor and what the guide, the units and the compose file say."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import ssl
@@ -18,7 +16,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import import_module
 from itertools import chain, pairwise
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
@@ -26,14 +23,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from cfl_flower.errors import ConfigError
-from simulations.deploy import (
-    connect,
-    doctor,
-    keys,
-    submit,
-    superlink,
-    supernode,
-)
+from simulations.deploy import connect, doctor, keys, submit, superlink, supernode
 from simulations.engines.superlink import PROJECT
 
 DEPLOY = PROJECT / "simulations" / "deploy"
@@ -83,7 +73,7 @@ def serve() -> Iterator[Door]:
         server.server_close()
 
 
-def test_keys_are_private_and_kept(made: Path) -> None:
+def test_keys_are_private_and_kept(made):
     before = {path.name: path.read_bytes() for path in made.iterdir()}
     assert set(before) == {
         *("ca.pem", "ca.key", "server.pem", "server.key", "site-a", "site-a.pub")
@@ -99,19 +89,14 @@ def test_keys_are_private_and_kept(made: Path) -> None:
     ("command", "complaint"),
     [([], "at least one"), (["--device", "../x"], "--device=../x")],
 )
-def test_a_wrong_name_makes_no_key(
-    command: list[str],
-    complaint: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_wrong_name_makes_no_key(command, complaint, tmp_path, capsys):
     assert keys.main([str(tmp_path / "keys"), *command]) == 2
     assert complaint in capsys.readouterr().err
 
 
 def test_the_doctor_finds_nothing_wrong_with_a_healthy_device(
-    made: Path, serve: Door, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    made, serve, tmp_path, capsys
+):
     (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     data = tmp_path / "data" / "site-a"
@@ -135,13 +120,8 @@ def test_the_doctor_finds_nothing_wrong_with_a_healthy_device(
 
 @pytest.mark.parametrize("wrong", ["authority", "name", "expired", "soon", "clock"])
 def test_the_doctor_says_what_is_wrong_with_a_superlink(
-    wrong: str,
-    made: Path,
-    serve: Door,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    wrong, made, serve, tmp_path, monkeypatch, capsys
+):
     days = {"expired": -1, "soon": 3}
     monkeypatch.setattr(keys, "SERVER_DAYS", days.get(wrong, 99))
     if wrong == "expired":
@@ -169,9 +149,7 @@ def _long_ago(**parts: float) -> timedelta:
     return timedelta(days=9) if "minutes" in parts else timedelta(**parts)
 
 
-def test_the_doctor_says_what_is_wrong_with_a_device(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_doctor_says_what_is_wrong_with_a_device(made, tmp_path, capsys):
     (tmp_path / "ca.pem").write_bytes((made / "ca.pem").read_bytes())
     (tmp_path / "site-b").write_text("no key")
     asked = ["127.0.0.1:1", str(tmp_path), "--client", "site-b"]
@@ -183,9 +161,7 @@ def test_the_doctor_says_what_is_wrong_with_a_device(
     assert f"WRONG data        {tmp_path / 'none'} is not there" in said
 
 
-def test_the_doctor_examines_the_superlink_itself(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_doctor_examines_the_superlink_itself(made, tmp_path, capsys):
     asked = [str(made), "--server", "--home", str(tmp_path)]
     assert doctor.main(["127.0.0.1:9092", *asked]) == 0
     assert doctor.main(["elsewhere:9092", *asked]) == 1
@@ -196,7 +172,7 @@ def test_the_doctor_examines_the_superlink_itself(
     assert doctor.main(["nowhere", *asked]) == 2
 
 
-def test_a_key_that_others_may_read_is_no_secret(made: Path, tmp_path: Path) -> None:
+def test_a_key_that_others_may_read_is_no_secret(made, tmp_path):
     key = tmp_path / "site-a"
     key.write_bytes((made / "site-a").read_bytes())
     key.chmod(0o644)
@@ -204,7 +180,7 @@ def test_a_key_that_others_may_read_is_no_secret(made: Path, tmp_path: Path) -> 
         doctor.check_key(key)
 
 
-def test_a_device_needs_what_the_project_needs_but_for_ray_and_hydra() -> None:
+def test_a_device_needs_what_the_project_needs_but_for_ray_and_hydra():
     text = (DEPLOY / "device.txt").read_text()
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     device = {Requirement(line).name: Requirement(line) for line in lines}
@@ -237,7 +213,7 @@ def locked_versions() -> list[Requirement]:
     return [Requirement(line) for line in lines if not line.startswith("#")]
 
 
-def test_the_lock_has_one_version_of_all_that_is_required() -> None:
+def test_the_lock_has_one_version_of_all_that_is_required():
     locked = defaultdict(list)
     for each in locked_versions():
         if each.marker is None or each.marker.evaluate():
@@ -253,7 +229,7 @@ def test_the_lock_has_one_version_of_all_that_is_required() -> None:
             assert each.specifier.contains(exact.version)
 
 
-def test_the_hashes_are_of_the_locked_versions() -> None:
+def test_the_hashes_are_of_the_locked_versions():
     text = (PROJECT / "hashes.txt").read_text().replace("\\\n", "")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(" --hash=sha256:" in line for line in lines)
@@ -272,9 +248,7 @@ def test_the_hashes_are_of_the_locked_versions() -> None:
         assert any(found.startswith(f"{name}==") for found in hashed), name
 
 
-def test_a_connection_is_added_to_those_that_are_there(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_is_added_to_those_that_are_there(made, tmp_path, monkeypatch):
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     config = tmp_path / "config.toml"
     config.write_text('[superlink.old]\naddress = "x:1"\n')
@@ -287,7 +261,7 @@ def test_a_connection_is_added_to_those_that_are_there(
     assert connect.main(["prod", "y:2", str(made / "ca.pem")]) == 2
 
 
-def test_a_device_says_who_it_is_in_flowers_words(made: Path, tmp_path: Path) -> None:
+def test_a_device_says_who_it_is_in_flowers_words(made, tmp_path):
     told = supernode.node_config("site-a", tmp_path, tmp_path / "home")
     command = supernode.supernode("h:1", made / "site-a", made / "ca.pem", told, 9101)
     read = tomllib.loads("\n".join(command[-1].split(" ")))
@@ -304,9 +278,7 @@ def test_a_device_says_who_it_is_in_flowers_words(made: Path, tmp_path: Path) ->
     assert strict["settings"] == str(word)
 
 
-def test_a_run_that_may_be_restarted_has_a_folder(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_run_that_may_be_restarted_has_a_folder(capsys):
     assert submit.main(["prod", "rounds=2", "--restarts", "1", "seed=1"]) == 2
     assert "needs output_dir" in capsys.readouterr().err
 
@@ -339,7 +311,7 @@ def made_by_the_guide() -> set[str]:
     return {Path(word).parts[0] for word in found}
 
 
-def test_files_of_the_guide_get_into_no_image() -> None:
+def test_files_of_the_guide_get_into_no_image():
     """Keys above all: the images are built from the whole checkout."""
     made = made_by_the_guide()
     devices = {"device-a", "device-b", "device-c"}
@@ -353,12 +325,12 @@ def test_files_of_the_guide_get_into_no_image() -> None:
         assert not any(fnmatch(name, pattern) for pattern in patterns), name
 
 
-def test_a_superlink_in_a_container_is_not_for_everybody() -> None:
+def test_a_superlink_in_a_container_is_not_for_everybody():
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     assert services["superlink"]["ports"] == ["127.0.0.1:9092:9092"]
 
 
-def test_several_devices_on_one_machine_have_a_port_each() -> None:
+def test_several_devices_on_one_machine_have_a_port_each():
     unit = (DEPLOY / "systemd" / "cfl-flower-supernode@.service").read_text()
     # Files come after the unit's own value; one of an instance's own may be missing.
     assert "Environment=PORT=9094\n" in unit
@@ -367,8 +339,8 @@ def test_several_devices_on_one_machine_have_a_port_each() -> None:
 
 
 def test_the_key_of_a_device_is_the_one_of_its_name_as_typed(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    made, tmp_path, monkeypatch
+):
     folder = tmp_path / "keys"
     assert keys.main([str(folder), "--device", "007"]) == 0
     (folder / "ca.pem").write_bytes((made / "ca.pem").read_bytes())
@@ -384,9 +356,7 @@ def test_the_key_of_a_device_is_the_one_of_its_name_as_typed(
 
 
 @pytest.mark.parametrize("module", [superlink, supernode])
-def test_options_after_two_dashes_are_flowers(
-    module: ModuleType, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_after_two_dashes_are_flowers(module, made, tmp_path, monkeypatch):
     started: list[list[str]] = []
     monkeypatch.setattr(module, "become", lambda line, *_: started.append(line))
     device = ["h:1", str(made), "--client", "site-a", "--data-dir", str(tmp_path)]
@@ -398,9 +368,7 @@ def test_options_after_two_dashes_are_flowers(
     assert module.main([*own, *flowers]) == 2
 
 
-def test_the_doctor_looks_for_the_key_by_its_name_as_typed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_doctor_looks_for_the_key_by_its_name_as_typed(tmp_path, capsys):
     assert keys.main([str(tmp_path), "--device", "007"]) == 0
     asked = ["127.0.0.1:1", str(tmp_path), "--client", "007", "--home", str(tmp_path)]
     assert doctor.main(asked) == 1
@@ -409,9 +377,7 @@ def test_the_doctor_looks_for_the_key_by_its_name_as_typed(
     assert "ok    identity    client-id 7," in said
 
 
-def test_units_and_containers_start_what_there_is(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_units_and_containers_start_what_there_is(capsys):
     started = 0
     for command in commands():
         at = command.index("-m")

@@ -1,7 +1,5 @@
 """As containers and units run them: no root, and a system that is read-only."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -89,7 +87,7 @@ def start_confined(
         )
 
 
-def test_neither_needs_root_nor_writes_elsewhere(deployment: Deployment) -> None:
+def test_neither_needs_root_nor_writes_elsewhere(deployment):
     names, root = ("site-a", "site-b"), deployment.root
     deployment.make_keys(*names)
     deployment.register(*names)

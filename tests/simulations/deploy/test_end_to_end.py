@@ -1,7 +1,5 @@
 """Real processes over TLS with node keys: drift, kill -9, late join, an intruder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -15,8 +13,8 @@ from tests.cfl_flower.client.test_node_config import (
     add_samples,
     node_config,
 )
-from tests.conftest import Run, Runner
-from tests.simulations.deploy.loopback import Deployment, wait_for
+from tests.conftest import Run
+from tests.simulations.deploy.loopback import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 
@@ -45,8 +43,8 @@ def saved_round(folder: Path) -> int:
 
 
 def test_a_run_survives_its_server_and_devices_that_drift_die_and_join(
-    deployment: Deployment, run_small: Runner, tmp_path: Path
-) -> None:
+    deployment, run_small, tmp_path
+):
     """The numbers are those of a run in process that was interrupted by nothing."""
     devices = ("site-a", "site-b", "site-c")
     deployment.make_keys(*devices, "intruder")

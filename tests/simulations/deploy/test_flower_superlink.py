@@ -1,7 +1,5 @@
 """What was deleted from Flower's database is in none of its files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +15,6 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import InvalidRequestError
 
 from simulations.deploy import flower_superlink
-from tests.simulations.deploy.loopback import Deployment
 
 UPLOAD = np.frombuffer(b"an upload without noise " * 9000, np.uint8)
 MARK = b"an upload without noise an upload"
@@ -54,7 +51,7 @@ def holds(database: Path) -> bool:
     return any(MARK in path.read_bytes() for path in files)
 
 
-def test_a_database_that_is_rewritten_has_nothing_deleted(tmp_path: Path) -> None:
+def test_a_database_that_is_rewritten_has_nothing_deleted(tmp_path):
     database = tmp_path / "state.db"
     flower_superlink.wipe(database, rewrite=True)
     assert not database.exists()
@@ -66,7 +63,7 @@ def test_a_database_that_is_rewritten_has_nothing_deleted(tmp_path: Path) -> Non
     del running
 
 
-def test_what_a_running_superlink_deletes_is_overwritten(tmp_path: Path) -> None:
+def test_what_a_running_superlink_deletes_is_overwritten(tmp_path):
     database = tmp_path / "state.db"
     event.listen(Engine, "connect", flower_superlink.overwrite_deleted)
     running = carry_out_a_run(database)
@@ -77,9 +74,7 @@ def test_what_a_running_superlink_deletes_is_overwritten(tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.devices
-def test_a_superlink_wipes_at_its_start_and_when_it_is_stopped(
-    deployment: Deployment,
-) -> None:
+def test_a_superlink_wipes_at_its_start_and_when_it_is_stopped(deployment):
     database = deployment.root / "superlink" / "state.db"
     assert deployment.kill("flower_superlink")
     carry_out_a_run(database)

@@ -1,7 +1,5 @@
 """Secure sums among real processes over TLS: the numbers, and the loss of a device."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,8 @@ from tests.cfl_flower.client.test_node_config import (
     add_samples,
     node_config,
 )
-from tests.conftest import Run, Runner
-from tests.simulations.deploy.loopback import Deployment, wait_for
+from tests.conftest import Run
+from tests.simulations.deploy.loopback import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 
@@ -55,8 +53,8 @@ def fill(root: Path) -> None:
 
 
 def test_masked_devices_give_the_numbers_and_a_lost_one_costs_its_own_result(
-    deployment: Deployment, run_small: Runner, tmp_path: Path
-) -> None:
+    deployment, run_small, tmp_path
+):
     deployment.make_keys(*DEVICES)
     deployment.register(*DEVICES)
     fill(deployment.root)

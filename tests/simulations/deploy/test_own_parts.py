@@ -1,7 +1,5 @@
 """A network of the user's own on real devices, one of which does not allow it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -9,14 +7,12 @@ import pytest
 from cfl_flower.environment.plugins import ALLOWED
 from simulations.new import write_skeleton
 from tests.cfl_flower.client.test_node_config import HIGH, LOW, SITES, add_samples
-from tests.simulations.deploy.loopback import Deployment, wait_for
+from tests.simulations.deploy.loopback import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 
 
-def test_a_device_trains_a_network_that_its_owner_allows(
-    deployment: Deployment,
-) -> None:
+def test_a_device_trains_a_network_that_its_owner_allows(deployment):
     root, variables = deployment.root, deployment.variables
     write_skeleton("model", "own_model", root / "own")
     deployment.make_keys("site-a", "site-b")

@@ -1,7 +1,5 @@
 """A device is killed midway: the run is as if just its lost results had failed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,8 @@ from tests.cfl_flower.client.test_node_config import (
     add_samples,
     node_config,
 )
-from tests.conftest import Run, Runner
-from tests.simulations.deploy.loopback import Deployment, wait_for
+from tests.conftest import Run
+from tests.simulations.deploy.loopback import wait_for
 from tests.simulations.deploy.test_end_to_end import PATIENCE, saved_round
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
@@ -61,9 +59,7 @@ def fill(root: Path) -> None:
         add_samples(root / name, "first", labels)
 
 
-def test_a_run_whose_device_dies_is_as_its_replay(
-    deployment: Deployment, run_small: Runner, tmp_path: Path
-) -> None:
+def test_a_run_whose_device_dies_is_as_its_replay(deployment, run_small, tmp_path):
     deployment.make_keys(*DEVICES)
     deployment.register(*DEVICES)
     fill(deployment.root)

@@ -1,12 +1,10 @@
 """The ServerApp alone is killed midway: the command goes on from the checkpoint."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.cfl_flower.client.test_node_config import HIGH, LOW, SITES, add_samples
 from tests.conftest import Run
-from tests.simulations.deploy.loopback import Deployment, wait_for
+from tests.simulations.deploy.loopback import wait_for
 from tests.simulations.deploy.test_end_to_end import PATIENCE, saved_round
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
@@ -18,9 +16,7 @@ UPLOADS = [
 ]
 
 
-def test_a_killed_server_goes_on_by_itself_without_rounds_too(
-    deployment: Deployment,
-) -> None:
+def test_a_killed_server_goes_on_by_itself_without_rounds_too(deployment):
     root, devices = deployment.root, ("site-a", "site-b")
     deployment.make_keys(*devices)
     deployment.register(*devices)

@@ -1,7 +1,5 @@
 """What the command makes of the lines of Flower's CLI."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -44,15 +42,13 @@ def flwr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("lines", "words"),
     [(UNKNOWN, "not found in the"), (NOBODY, "the SuperLink is unavailable")],
 )
-def test_a_superlink_that_takes_no_run_is_said_in_flowers_words(
-    lines: str, words: str, flwr: Path
-) -> None:
+def test_a_superlink_that_takes_no_run_is_said_in_flowers_words(lines, words, flwr):
     flwr.write_text(lines)
     with pytest.raises(RunFailedError, match=words):
         submit.start("prod", ["rounds=1"])
 
 
-def test_the_first_line_names_the_run_whatever_its_own_lines_say(flwr: Path) -> None:
+def test_the_first_line_names_the_run_whatever_its_own_lines_say(flwr):
     flwr.write_text(
         "Successfully started run 7\n"
         f"{INFO}Starting logstream for run_id `7`\n"
@@ -72,7 +68,7 @@ def test_the_first_line_names_the_run_whatever_its_own_lines_say(flwr: Path) -> 
         "ERROR 2026-01-31 12:00:00,123: cfl-flower error: no node joined  ",
     ],
 )
-def test_a_run_that_gives_up_says_why(line: str, flwr: Path) -> None:
+def test_a_run_that_gives_up_says_why(line, flwr):
     flwr.write_text(f"Successfully started run 7\n{line}\nmore\n")
     assert submit.start("prod", []) == ("7", "no node joined")
 
@@ -91,9 +87,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("overrides", "told"), REFUSED)
-def test_what_the_superlink_would_refuse_is_refused_here(
-    overrides: str, told: str, flwr: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_superlink_would_refuse_is_refused_here(overrides, told, flwr, capsys):
     flwr.write_text("Successfully started run 7\n")
     assert submit.main(["prod", *overrides.split()]) == 2
     out, err = capsys.readouterr()
@@ -110,5 +104,5 @@ def test_what_the_superlink_would_refuse_is_refused_here(
         "strategy=ifca",
     ],
 )
-def test_what_it_may_take_is_not(overrides: str) -> None:
+def test_what_it_may_take_is_not(overrides):
     submit.check_here(overrides.split())

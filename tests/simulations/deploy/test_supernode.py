@@ -1,7 +1,5 @@
 """A device whose connection breaks off ends, and is let in when it is started again."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import pytest
@@ -10,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from tests.cfl_flower.client.test_node_config import LOW, add_samples
 from tests.simulations.deploy.line import Line
-from tests.simulations.deploy.loopback import Deployment, wait_for
+from tests.simulations.deploy.loopback import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 
@@ -18,9 +16,7 @@ MISSED = 180.0
 """Seconds within which the SuperLink misses a device, which is let in only then."""
 
 
-def test_a_device_that_is_cut_off_ends_for_whoever_starts_it_again(
-    deployment: Deployment,
-) -> None:
+def test_a_device_that_is_cut_off_ends_for_whoever_starts_it_again(deployment):
     deployment.make_keys("site-a")
     deployment.register("site-a")
     add_samples(deployment.root / "site-a", "first", LOW, most=20)
@@ -42,7 +38,7 @@ def test_a_device_that_is_cut_off_ends_for_whoever_starts_it_again(
         wait_for(is_back, "the return of the device", MISSED)
 
 
-def test_a_device_for_signed_apps_runs_no_other(deployment: Deployment) -> None:
+def test_a_device_for_signed_apps_runs_no_other(deployment):
     deployment.make_keys("site-a")
     deployment.register("site-a")
     add_samples(deployment.root / "site-a", "first", LOW, most=20)

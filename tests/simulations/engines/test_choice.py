@@ -1,7 +1,5 @@
 """The engine and the workers of a run that names none."""
 
-from __future__ import annotations
-
 import pytest
 
 from cfl_flower.config.compose import compose_config
@@ -20,20 +18,15 @@ from simulations.engines.choice import VISIBLE, engine_of, workers_of
     ],
 )
 def test_processes_are_the_engine_but_for_a_cluster_and_gpus(
-    overrides: list[str],
-    cluster: bool,
-    engine: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    overrides, cluster, engine, monkeypatch
+):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if cluster:
         monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     assert engine_of(compose_config(overrides)) == engine
 
 
-def test_a_worker_for_each_core_or_share_of_a_gpu_unless_some_are_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_for_each_core_or_share_of_a_gpu_unless_some_are_named(monkeypatch):
     monkeypatch.setenv(VISIBLE, "0,1")
     assert workers_of(compose_config([])) == usable_cores()
     assert workers_of(compose_config(["workers=7"])) == 7

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,9 +8,7 @@ from simulations.engines.flower_cli import environment
 from simulations.engines.superlink import PROJECT
 
 
-def test_neither_flower_nor_ray_tells_its_makers_of_a_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_neither_flower_nor_ray_tells_its_makers_of_a_run(monkeypatch):
     for name in ("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED"):
         monkeypatch.delenv(name, raising=False)
         assert environment()[name] == "0"
@@ -30,7 +25,7 @@ def test_neither_flower_nor_ray_tells_its_makers_of_a_run(
     assert said.stdout.strip() == "False"
 
 
-def test_what_flowers_command_writes_is_for_nobody_else(tmp_path: Path) -> None:
+def test_what_flowers_command_writes_is_for_nobody_else(tmp_path):
     home = tmp_path / "home"
     code = (
         "import os, sys\n"
@@ -53,9 +48,7 @@ START = {
 
 
 @pytest.mark.parametrize("name", START)
-def test_an_environment_without_flowers_commands_is_told(
-    name: str, tmp_path: Path
-) -> None:
+def test_an_environment_without_flowers_commands_is_told(name, tmp_path):
     """In a checkout beside a Python that has Flower, and not its scripts."""
     keys = tmp_path / "keys"
     module = f"simulations.deploy.keys {keys} --host 127.0.0.1 --device site-a"

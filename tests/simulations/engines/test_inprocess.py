@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -29,7 +25,7 @@ def ask(grid: InProcessGrid, *nodes: int) -> list[Message]:
     return grid.send_and_receive(messages)
 
 
-def test_each_node_answers_for_itself_with_its_own_config() -> None:
+def test_each_node_answers_for_itself_with_its_own_config():
     grid = InProcessGrid([{}, {"client-id": "site-a"}], echo())
     first, second = grid.get_node_ids()
     replies = ask(grid, second, first)
@@ -41,7 +37,7 @@ def test_each_node_answers_for_itself_with_its_own_config() -> None:
     assert [reply.metadata.src_node_id for reply in replies] == [second, first]
 
 
-def test_an_app_that_raises_gives_an_error_reply_as_in_flower() -> None:
+def test_an_app_that_raises_gives_an_error_reply_as_in_flower():
     grid = InProcessGrid([{"broken": True}, {}], echo())
     broken, sound = ask(grid, *grid.get_node_ids())
     assert broken.has_error()
@@ -49,7 +45,7 @@ def test_an_app_that_raises_gives_an_error_reply_as_in_flower() -> None:
     assert not sound.has_error()
 
 
-def test_a_reply_names_its_message_and_is_handed_out_once() -> None:
+def test_a_reply_names_its_message_and_is_handed_out_once():
     grid = InProcessGrid([{}], echo())
     content = RecordDict({"empty": ConfigRecord({})})
     (node,) = grid.get_node_ids()
@@ -66,7 +62,5 @@ def test_a_reply_names_its_message_and_is_handed_out_once() -> None:
     ("nodes", "kind"),
     [([{}], "flwr-simulation"), ([{}, {"client-id": 1}], "flwr-serverapp")],
 )
-def test_the_run_record_says_whether_it_is_a_simulation(
-    nodes: list[dict[str, Any]], kind: str
-) -> None:
+def test_the_run_record_says_whether_it_is_a_simulation(nodes, kind):
     assert InProcessGrid(nodes, echo()).run.primary_task_type == kind

@@ -1,7 +1,5 @@
 """Worker processes of one machine give the numbers of one, whatever becomes of them."""
 
-from __future__ import annotations
-
 import gc
 import json
 import math
@@ -30,7 +28,6 @@ from clients.base import ClusteredClient
 from simulations.engines.choice import VISIBLE, gpu_of, visible_gpus
 from simulations.engines.processes import SLACK, ProcessGrid, time_for, usual_start
 from simulations.engines.shared_arrays import SharedArrays, receive
-from tests.conftest import Runner
 
 METHODS = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
 SMALL = ["rounds=4", "clients=12", "participants=6", "clusters=3", "drift.rounds=[2]"]
@@ -53,9 +50,7 @@ def two() -> Iterator[ProcessGrid]:
         "strategy=fedavg privacy.secure_sums=true privacy.least_members=2",
     ],
 )
-def test_two_processes_give_the_numbers_of_one(
-    run_small: Runner, two: ProcessGrid, overrides: str
-) -> None:
+def test_two_processes_give_the_numbers_of_one(run_small, two, overrides):
     asked = [*SMALL, "rounds=3", "model=mlp", "model.hidden=8", *overrides.split()]
     one = run_small(*asked, folder="one")
     both = run_small(*asked, grid=two)
@@ -63,9 +58,7 @@ def test_two_processes_give_the_numbers_of_one(
     assert both.clients == one.clients
 
 
-def test_a_run_goes_on_with_more_processes_and_the_same_numbers(
-    run_small: Runner,
-) -> None:
+def test_a_run_goes_on_with_more_processes_and_the_same_numbers(run_small):
     asked = [*SMALL, "strategy=ditto", "system.checkpoint_every=1"]
     whole = run_small(*asked, folder="whole")
     with closing(ProcessGrid(2)) as two:
@@ -77,11 +70,8 @@ def test_a_run_goes_on_with_more_processes_and_the_same_numbers(
 
 @LINUX
 def test_a_worker_that_dies_costs_its_clients_their_results_and_is_replaced(
-    run_small: Runner,
-    two: ProcessGrid,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    run_small, two, monkeypatch, caplog
+):
     honest = ClusteredClient.fit
 
     def die_once(self: ClusteredClient, parameters: Any, config: Any) -> Any:
@@ -124,8 +114,8 @@ def halt_once(
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", ["query", "train", "evaluate"])
 def test_a_worker_that_stands_still_costs_what_one_costs_that_dies(
-    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
-) -> None:
+    run_small, tmp_path, monkeypatch, phase
+):
     runs = {}
     for how in (signal.SIGKILL, signal.SIGSTOP):
         with monkeypatch.context() as patch, closing(ProcessGrid(2)) as grid:
@@ -157,8 +147,8 @@ def _without_reasons(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ccfl", "fedbuff"])
 def test_uploads_without_rounds_go_on_after_a_worker_that_stands_still(
-    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+    run_small, tmp_path, monkeypatch, method
+):
     halt_once(monkeypatch, signal.SIGSTOP, "train", tmp_path / "note")
     asked = [*SMALL, f"strategy={method}", "system.message_timeout=8", "rounds=12"]
     with closing(ProcessGrid(2)) as grid:
@@ -168,7 +158,7 @@ def test_uploads_without_rounds_go_on_after_a_worker_that_stands_still(
 
 
 @LINUX
-def test_nobody_waits_for_a_process_that_does_not_read() -> None:
+def test_nobody_waits_for_a_process_that_does_not_read():
     ours, theirs = socket.socketpair()
     big = ConfigRecord({"names": ["x" * 1000] * 5000})
     message = Message(RecordDict({"batch": big}), 1, "train")
@@ -191,9 +181,7 @@ def test_nobody_waits_for_a_process_that_does_not_read() -> None:
         (5, 600, 5 * 2 + SLACK),
     ],
 )
-def test_a_worker_may_take_as_long_as_its_tasks_may(
-    task: int, message: int, seconds: float
-) -> None:
+def test_a_worker_may_take_as_long_as_its_tasks_may(task, message, seconds):
     system = {"task_timeout": task, "message_timeout": message}
     settings = json.dumps({"system": system})
     tasks = [Task(0), Task(1)]
@@ -209,15 +197,9 @@ def command(folder: Path, *more: str) -> list[str]:
 @LINUX
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_no_process_outlives_its_run(
-    tmp_path: Path, how: signal.Signals, frozen: bool
-) -> None:
+def test_no_process_outlives_its_run(tmp_path, how, frozen):
     asked = command(tmp_path, "rounds=5000", "system.checkpoint_every=100")
-    with subprocess.Popen(
-        asked,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as run:
+    with subprocess.Popen(asked, stderr=subprocess.PIPE, text=True) as run:
         path = tmp_path / "rounds.jsonl"
         deadline = time.monotonic() + 60
         while not path.exists() or path.read_text().count("\n") < 3:
@@ -237,20 +219,18 @@ def test_no_process_outlives_its_run(
 
 
 @pytest.mark.slow
-def test_processes_that_are_not_forked_give_the_same_numbers(
-    run_small: Runner,
-) -> None:
+def test_processes_that_are_not_forked_give_the_same_numbers(run_small):
     asked = [*SMALL, "rounds=2", "strategy=fielding"]
     with closing(ProcessGrid(2, start_method="spawn")) as grid:
         spawned = run_small(*asked, grid=grid)
     assert spawned.numbers == run_small(*asked, folder="one").numbers
 
 
-def test_cuda_survives_no_fork() -> None:
+def test_cuda_survives_no_fork():
     assert usual_start(0.5) == "spawn"
 
 
-def test_workers_share_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_share_gpus_in_turn(monkeypatch):
     monkeypatch.setenv(VISIBLE, "GPU-a,GPU-b")
     assert [gpu_of(worker, 0.5) for worker in range(5)] == [
         *["GPU-a", "GPU-a", "GPU-b", "GPU-b"],
@@ -264,9 +244,7 @@ def test_workers_share_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @LINUX
-def test_a_client_may_have_processes_of_its_own(
-    run_small: Runner, two: ProcessGrid, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_may_have_processes_of_its_own(run_small, two, monkeypatch):
     honest = ClusteredClient.fit
 
     def load(self: ClusteredClient, parameters: Any, config: Any) -> Any:
@@ -282,9 +260,7 @@ def test_a_client_may_have_processes_of_its_own(
 
 
 @LINUX
-def test_the_memory_of_messages_goes_with_them(
-    run_small: Runner, two: ProcessGrid
-) -> None:
+def test_the_memory_of_messages_goes_with_them(run_small, two):
     run_small(*SMALL, "rounds=2", "strategy=fedavg", grid=two)
     gc.collect()
     # A worker may hold the last message until it has gone to wait for the next one.

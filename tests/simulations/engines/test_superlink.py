@@ -1,7 +1,5 @@
 """The run command on real Ray, through `flwr run` on a private SuperLink."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -107,9 +105,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return numbers(folder)
 
 
-def test_every_method_has_the_same_numbers_on_ray_and_in_processes(
-    tmp_path: Path,
-) -> None:
+def test_every_method_has_the_same_numbers_on_ray_and_in_processes(tmp_path):
     methods = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
     small = ["clients=12", "participants=6", "clusters=3", "rounds=3", "seed=3"]
     small += ["drift.rounds=[2]", "model=mlp", "model.hidden=8", "workers=2"]
@@ -190,8 +186,8 @@ def ray_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
 
 
 def test_a_killed_node_stops_the_run_and_resume_goes_on_with_the_other(
-    tmp_path: Path, reference: list[dict[str, Any]]
-) -> None:
+    tmp_path, reference
+):
     folder = tmp_path / "run"
     with (
         tempfile.TemporaryDirectory(prefix="ray") as place,
@@ -208,8 +204,8 @@ def test_a_killed_node_stops_the_run_and_resume_goes_on_with_the_other(
 
 @pytest.mark.parametrize("whom", ["the command", "ray::ClientAppActor"])
 def test_a_killed_run_goes_on_with_the_numbers_of_an_uninterrupted_one(
-    whom: str, tmp_path: Path, reference: list[dict[str, Any]]
-) -> None:
+    whom, tmp_path, reference
+):
     folder = tmp_path / "run"
     process = begin(folder)
     if whom == "the command":
@@ -223,16 +219,14 @@ def test_a_killed_run_goes_on_with_the_numbers_of_an_uninterrupted_one(
     assert numbers(folder) == reference
 
 
-def test_a_killed_superlink_stops_the_run_in_one_line(tmp_path: Path) -> None:
+def test_a_killed_superlink_stops_the_run_in_one_line(tmp_path):
     process = begin(tmp_path / "run")
     for each in family(process, "flower-superlink"):
         each.kill()
     complaint_of(process, "SuperLink is unavailable")
 
 
-def test_the_deployment_door_runs_one_strategy_and_tells_a_failure(
-    tmp_path: Path,
-) -> None:
+def test_the_deployment_door_runs_one_strategy_and_tells_a_failure(tmp_path):
     """`flwr run` itself, as the README has it, once well and once failing."""
     home = tmp_path / "home"
     home.mkdir()
@@ -269,9 +263,7 @@ def test_the_deployment_door_runs_one_strategy_and_tells_a_failure(
     assert not (tmp_path / "bad" / "summary.json").exists()
 
 
-def test_an_installed_wheel_runs_the_app_that_it_carries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_wheel_runs_the_app_that_it_carries(tmp_path, monkeypatch):
     # What the wheel has below `simulations`.
     monkeypatch.setattr(superlink, "APP", PROJECT / "pyproject.toml")
     folder = tmp_path / "run"

@@ -1,7 +1,5 @@
 """What runs of published tables gave: figures have a table, and runs a commit."""
 
-from __future__ import annotations
-
 import re
 
 from simulations.papers.published import Cell, load_tables, suffix
@@ -20,7 +18,7 @@ def cell_of(name: str) -> Cell:
     return TABLES[table].cell(row, method)
 
 
-def test_every_figure_is_of_a_table_and_every_run_is_described() -> None:
+def test_every_figure_is_of_a_table_and_every_run_is_described():
     for name in KNOWN["figures"]:
         assert cell_of(name).overrides
     for name, run in KNOWN["runs"].items():
@@ -30,7 +28,7 @@ def test_every_figure_is_of_a_table_and_every_run_is_described() -> None:
             assert re.fullmatch("[0-9a-f]{40}(-dirty)?", commit), name
 
 
-def test_a_seed_that_never_got_there_is_no_value() -> None:
+def test_a_seed_that_never_got_there_is_no_value():
     figure = {"values": {"0": None, "1": 1.5}, "last_ten": {}}
     outcome = read_outcome(figure)
     assert (outcome.values, outcome.known) == ({0: None, 1: 1.5}, {1: 1.5})

@@ -1,7 +1,5 @@
 """The charts of a page that compare methods: who leads."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -33,7 +31,7 @@ def stream_of(run: SavedRun, *methods: str) -> Stream:
     return stream
 
 
-def test_references_are_grey_and_the_best_of_many_stand_out(run: SavedRun) -> None:
+def test_references_are_grey_and_the_best_of_many_stand_out(run):
     stream = stream_of(run, "fedavg", "a", "b", "c", "d", "e", "oracle")
     assert find_leaders(stream.begun) == ["e", "d", "c"]
     styles = {line.label: (line.colour, tuple(line.dashes)) for line in stream.begun}

@@ -1,9 +1,6 @@
 """Charts that compare methods: a style for each, its mean, its spread, its name."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -46,7 +43,7 @@ def marks(spec: Spec, kind: str) -> list[Spec]:
     return [each for each in spec["layer"] if each["mark"]["type"] == kind]
 
 
-def test_no_two_methods_look_alike() -> None:
+def test_no_two_methods_look_alike():
     count = len(LINES) * len(DASHES)
     lines = [Line(str(number), (), number) for number in range(count)]
     assert len({(line.colour, *line.dashes) for line in lines}) == count
@@ -54,9 +51,7 @@ def test_no_two_methods_look_alike() -> None:
     assert len({DARK.get(colour, colour) for colour in LINES}) == len(LINES)
 
 
-def test_line_is_the_mean_over_seeds_in_a_band_of_their_deviation(
-    run: SavedRun,
-) -> None:
+def test_line_is_the_mean_over_seeds_in_a_band_of_their_deviation(run):
     seeds = Line("two seeds", [run, changed(run, 0.02)], 0)
     spec = accuracy([seeds, Line("one", [run], 1)]).spec
     first = spec["data"]["values"][0]
@@ -71,7 +66,7 @@ def test_line_is_the_mean_over_seeds_in_a_band_of_their_deviation(
     assert shade["data"]["values"] == [{"round": 2.5, "end": pytest.approx(2.51)}]
 
 
-def test_names_stand_at_the_ends_of_lines_apart(run: SavedRun) -> None:
+def test_names_stand_at_the_ends_of_lines_apart(run):
     lines = [Line(name, [run], number) for number, name in enumerate("abc")]
     (names,) = marks(accuracy(lines).spec, "text")
     low, high = names["encoding"]["y"]["scale"]["domain"]
@@ -82,8 +77,8 @@ def test_names_stand_at_the_ends_of_lines_apart(run: SavedRun) -> None:
 
 @pytest.mark.parametrize(("width", "points"), [("single", 252), (5.5, 396)])
 def test_a_printed_chart_has_the_width_the_fonts_and_the_dots_of_paper(
-    width: str | float, points: int, run: SavedRun, tmp_path: Path
-) -> None:
+    width, points, run, tmp_path
+):
     chart = accuracy([Line("one", [run], 0), Line("two", [run], 1)])
     save(chart, tmp_path / "new", "accuracy", width)
     pdf = (tmp_path / "new" / "accuracy.pdf").read_bytes()
@@ -110,7 +105,7 @@ def lines_of(run: SavedRun, count: int) -> list[Line]:
 
 
 @pytest.mark.parametrize("count", [2, 4, 5])
-def test_many_methods_have_no_bands_on_paper(count: int, run: SavedRun) -> None:
+def test_many_methods_have_no_bands_on_paper(count, run):
     chart = accuracy(lines_of(run, count))
     layers = printed(chart)
     kinds = [each["mark"]["type"] for each in layers]
@@ -124,15 +119,13 @@ def test_many_methods_have_no_bands_on_paper(count: int, run: SavedRun) -> None:
 
 
 @pytest.mark.parametrize("width", ["triple", 1])
-def test_what_is_not_printed_is_one_line(
-    width: str | float, run: SavedRun, tmp_path: Path
-) -> None:
+def test_what_is_not_printed_is_one_line(width, run, tmp_path):
     with pytest.raises(ConfigError, match=f"width={width} is not allowed; use single"):
         save(accuracy([Line("one", [run], 0)]), tmp_path, "x", width)
     assert not any(tmp_path.iterdir())
 
 
-def test_a_label_with_settings_takes_a_name_as_others_do() -> None:
+def test_a_label_with_settings_takes_a_name_as_others_do():
     known = ["ifca clusters=3", "ifca", "fedavg"]
     words = ["ifca clusters=3=Ours", "ifca=IFCA", "fedavg"]
     found = {"ifca clusters=3": "Ours", "ifca": "IFCA", "fedavg": "fedavg"}

@@ -1,7 +1,5 @@
 """What a comparison found, in a sentence: who leads, and by how much."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +18,7 @@ def folders(undisturbed: Runner) -> list[Path]:
     return [undisturbed("strategy=fedavg").folder, fielding.folder]
 
 
-def test_who_leads_is_said_first(folders: list[Path]) -> None:
+def test_who_leads_is_said_first(folders):
     single, other = (load_run(folder) for folder in folders)
     settings = {
         key: value for key, value in single.resolved.items() if key != "strategy"
@@ -44,7 +42,7 @@ def test_who_leads_is_said_first(folders: list[Path]) -> None:
     assert [line[1] for line in leads.lines] == ["-2.0 ± 2.5, no lead"]
 
 
-def test_bounds_do_not_lead(folders: list[Path]) -> None:
+def test_bounds_do_not_lead(folders):
     first, other = (load_run(folder) for folder in folders)
     for bound in ("local", "oracle"):
         strategy = {**other.resolved["strategy"], "name": bound}

@@ -1,19 +1,12 @@
 """Clusters as a river: colours that last, and who moves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cfl_flower.analysis.saved import SavedRun, load_run
-from simulations.reporting.rivers import (
-    match_clusters,
-    river,
-    true_groups,
-)
+from simulations.reporting.rivers import match_clusters, river, true_groups
 from tests.conftest import Runner
 
 
@@ -33,9 +26,7 @@ def with_clusters(run: SavedRun, clusters: np.ndarray) -> SavedRun:
     return replace(run, tests=tests)
 
 
-def test_clusters_have_the_numbers_of_their_concepts_however_they_are_counted(
-    run: SavedRun,
-) -> None:
+def test_clusters_have_the_numbers_of_their_concepts_however_they_are_counted(run):
     full = with_clusters(run, np.zeros((12, 4)))
     truth = true_groups(full)
     # Each round counts anew.
@@ -43,7 +34,7 @@ def test_clusters_have_the_numbers_of_their_concepts_however_they_are_counted(
     np.testing.assert_array_equal(match_clusters(with_clusters(run, shuffled)), truth)
 
 
-def test_a_second_cluster_of_a_concept_keeps_a_colour_of_its_own(run: SavedRun) -> None:
+def test_a_second_cluster_of_a_concept_keeps_a_colour_of_its_own(run):
     truth = true_groups(with_clusters(run, np.zeros((12, 4))))[:, :2]
     first = np.flatnonzero(truth[:, 0] == 0)
     split = truth.copy()
@@ -55,7 +46,7 @@ def test_a_second_cluster_of_a_concept_keeps_a_colour_of_its_own(run: SavedRun) 
     np.testing.assert_array_equal(others, np.delete(truth, first[0], axis=0))
 
 
-def test_every_client_flows_from_each_round_to_the_next(run: SavedRun) -> None:
+def test_every_client_flows_from_each_round_to_the_next(run):
     clusters = np.array([[0, 0, 0, 0]] * 6 + [[1, 1, 1, 0]] + [[1, 1, 1, 1]] * 5)
     chart = river(with_clusters(run, clusters), clusters)
     ways, blocks, drifts = (each["data"]["values"] for each in chart.layers[:3])
@@ -70,9 +61,7 @@ def test_every_client_flows_from_each_round_to_the_next(run: SavedRun) -> None:
     assert [drift["at"] for drift in drifts] == [1.5]
 
 
-def test_rivers_are_of_methods_with_several_clusters(
-    run: SavedRun, tmp_path: Path
-) -> None:
+def test_rivers_are_of_methods_with_several_clusters(run, tmp_path):
     from simulations.reporting.sections import divide
 
     (stream,) = divide([run])
@@ -97,9 +86,7 @@ def test_rivers_are_of_methods_with_several_clusters(
         ([[1] * 12, [2, *[1] * 10], [6, 6], [6, 6]], True),
     ],
 )
-def test_one_cluster_and_one_for_each_client_are_no_river(
-    sizes: list[list[int]], drawn: bool, run: SavedRun
-) -> None:
+def test_one_cluster_and_one_for_each_client_are_no_river(sizes, drawn, run):
     from simulations.reporting.sections import divide
 
     pairs = zip(run.rounds, sizes, strict=True)

@@ -1,7 +1,5 @@
 """Tables for LaTeX: what is kept of them, and what is bold."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from statistics import fmean
 
@@ -37,7 +35,7 @@ def made(title: str = "50% of A_1") -> Table:
     return replace(new_table(title, NUMBERS, ROWS, "a note"), numbers=NUMBERS)
 
 
-def test_the_best_is_bold_and_what_three_seeds_do_not_tell_from_it_has_a_mark() -> None:
+def test_the_best_is_bold_and_what_three_seeds_do_not_tell_from_it_has_a_mark():
     text = to_latex([made()], {})
     assert r"fedavg & 50.0 $\pm$ 1.0 & 4 \\" in text
     assert r"ifca & 70.1 $\pm$ 4.0$^=$ & \textbf{2} \\" in text
@@ -56,7 +54,7 @@ def test_the_best_is_bold_and_what_three_seeds_do_not_tell_from_it_has_a_mark() 
 
 @pytest.mark.parametrize("points", [0.0, 0.4, 3.0, 14.0])
 @pytest.mark.parametrize("spread", [0.0, 5.0])
-def test_one_method_is_bold_whatever_seeds_tell(points: float, spread: float) -> None:
+def test_one_method_is_bold_whatever_seeds_tell(points, spread):
     """All but those that are equal to its digits."""
     values = {
         "a": {0: 70.0, 1: 72.0, 2: 74.0},
@@ -73,7 +71,7 @@ def test_one_method_is_bold_whatever_seeds_tell(points: float, spread: float) ->
     assert ("a & 72.0$^=$" in text) == (points > 0 and not told)
 
 
-def test_methods_and_their_names_are_the_users() -> None:
+def test_methods_and_their_names_are_the_users():
     names = {"ours": "Ours (50%)", "fedavg": "FedAvg"}
     text = to_latex([made(), made("more")], names)
     first, second = text.split(r"\end{table}")[:2]
@@ -86,7 +84,7 @@ def test_methods_and_their_names_are_the_users() -> None:
     assert r"\label{tab:comparison-2}" in second
 
 
-def test_names_of_any_kind_are_text_in_latex() -> None:
+def test_names_of_any_kind_are_text_in_latex():
     names = {"ours": "[2, 3] <a|b>", "ifca": "*star ~^\\ é"}
     text = to_latex([made()], names)
     assert r"{[}2, 3] \textless{}a\textbar{}b\textgreater{} &" in text

@@ -4,8 +4,6 @@ The same cells are brought in each kind of file and in each role: as label, owne
 category, number or time.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -113,9 +111,7 @@ ALIKE = [
 
 @pytest.mark.parametrize("spellings", SAME, ids=str)
 @CSVS
-def test_whole_numbers_are_one_however_they_are_written(
-    reader: Reader, spellings: list[str], tmp_path: Path
-) -> None:
+def test_whole_numbers_are_one_however_they_are_written(reader, spellings, tmp_path):
     frame = table(label=among(spellings, "7"), who=among(spellings, "8"))
     known, *pools = loaded(reader(tmp_path, frame, owner="who"), tmp_path)
     assert known.names[-1:] != ("z",)
@@ -126,7 +122,7 @@ def test_whole_numbers_are_one_however_they_are_written(
 
 @given(st.lists(st.integers(-(10**30), 10**30), min_size=2, unique=True))
 @settings(max_examples=50)
-def test_whole_numbers_have_the_order_of_their_size(numbers: list[int]) -> None:
+def test_whole_numbers_have_the_order_of_their_size(numbers):
     forms = [str, lambda number: f"{number}.0", lambda number: f"{number:+040d}"]
     texts = [form(number) for number in numbers for form in forms]
     names, (places,) = numbered_names([np.array(texts)], "they")
@@ -139,9 +135,7 @@ def test_whole_numbers_have_the_order_of_their_size(numbers: list[int]) -> None:
 @pytest.mark.parametrize("spellings", ALIKE, ids=str)
 @pytest.mark.parametrize("role", ["label", "who", "b"])
 @every_reader
-def test_names_that_look_alike_are_refused_with_both(
-    reader: Reader, role: str, spellings: list[str], tmp_path: Path
-) -> None:
+def test_names_that_look_alike_are_refused_with_both(reader, role, spellings, tmp_path):
     frame = table(**{"b": ["q", "r"] * (ROWS // 2), role: among(spellings)})
     dataset = reader(tmp_path, frame, owner="who", features=("a", "b"))
     line = refusal(dataset, tmp_path)
@@ -149,7 +143,7 @@ def test_names_that_look_alike_are_refused_with_both(
     assert all(repr(each) in line for each in spellings) or "finite number" in line
 
 
-def test_letters_and_accents_are_names_as_they_are_meant(tmp_path: Path) -> None:
+def test_letters_and_accents_are_names_as_they_are_meant(tmp_path):
     frame = table(label=among(["a", "A"]), b=among(["é", "e\u0301"]))
     known, *_ = loaded(as_csv(tmp_path, frame), tmp_path)
     assert known.names == ("A", "a", "z")
@@ -160,9 +154,7 @@ def test_letters_and_accents_are_names_as_they_are_meant(tmp_path: Path) -> None
 @pytest.mark.parametrize("sign", ["", "?", "nan", None])
 @pytest.mark.parametrize("role", ["label", "who", "b", "a"])
 @every_reader
-def test_what_stands_for_no_value_is_none(
-    reader: Reader, role: str, sign: str | None, tmp_path: Path
-) -> None:
+def test_what_stands_for_no_value_is_none(reader, role, sign, tmp_path):
     if role == "a" and sign is not None and reader not in READERS[:3]:
         pytest.skip("a column of numbers has no texts")
     usual = table(b=["q", "r"] * (ROWS // 2))
@@ -191,7 +183,7 @@ def test_what_stands_for_no_value_is_none(
     assert all(value == pytest.approx(np.mean(others), rel=0.1) for value in filled)
 
 
-def test_the_mean_is_that_of_the_training_rows(tmp_path: Path) -> None:
+def test_the_mean_is_that_of_the_training_rows(tmp_path):
     (tmp_path / "train.csv").write_text("a,b,label\n1,5,x\n,5,y\n3,NA,x\n")
     (tmp_path / "test.csv").write_text("a,b,label\n?,7,x\n100,7,y\n")
     own: dict[str, Any] = {"test_file": "test.csv", "standardise": False}
@@ -204,13 +196,13 @@ def test_the_mean_is_that_of_the_training_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["refuse", "drop", "mean"])
-def test_a_column_without_any_value_is_told(missing: Any, tmp_path: Path) -> None:
+def test_a_column_without_any_value_is_told(missing, tmp_path):
     frame = table(b=["NA"] * ROWS)
     dataset = as_csv(tmp_path, frame, features=("a", "b"), missing=missing)
     assert "no mean" in refusal(dataset, tmp_path) or missing != "mean"
 
 
-def test_a_name_may_be_what_stands_for_no_value_elsewhere(tmp_path: Path) -> None:
+def test_a_name_may_be_what_stands_for_no_value_elsewhere(tmp_path):
     frame = table(label=["None", "some"] * (ROWS // 2))
     known, *_ = loaded(as_csv(tmp_path, frame, na_values=()), tmp_path)
     assert known.names == ("None", "some")
@@ -226,7 +218,7 @@ def test_a_name_may_be_what_stands_for_no_value_elsewhere(tmp_path: Path) -> Non
         {"time": np.array(["2024"] * 2 + ["NaT"], "M8[D]")},
     ],
 )
-def test_arrays_lack_no_value(cells: dict[str, Any], tmp_path: Path) -> None:
+def test_arrays_lack_no_value(cells, tmp_path):
     arrays = {"x": [[1.0], [2], [3]], "y": [0, 1, 0], **cells}
     arrays = {name: np.concatenate([array] * 4) for name, array in arrays.items()}
     np.savez(tmp_path / "data.npz", **arrays)
@@ -242,9 +234,7 @@ def test_arrays_lack_no_value(cells: dict[str, Any], tmp_path: Path) -> None:
     ],
 )
 @every_reader
-def test_numbers_that_only_people_read_are_told(
-    reader: Reader, form: str, tmp_path: Path
-) -> None:
+def test_numbers_that_only_people_read_are_told(reader, form, tmp_path):
     frame = table(b=[form.format(2 + row % 5) for row in range(ROWS)])
     line = refusal(reader(tmp_path, frame, features=("a", "b")), tmp_path)
     assert "column b has numbers such as" in line
@@ -255,15 +245,13 @@ def test_numbers_that_only_people_read_are_told(
 @pytest.mark.parametrize(
     "texts", [["1st", "2nd"], ["7-9", "9-11"], ["3.1.2", "3.1.3"], ["a1", "a2"]]
 )
-def test_other_texts_with_digits_are_categories(
-    texts: list[str], tmp_path: Path
-) -> None:
+def test_other_texts_with_digits_are_categories(texts, tmp_path):
     frame = table(b=texts * (ROWS // 2))
     known, *_ = loaded(as_csv(tmp_path, frame, features=("b",)), tmp_path)
     assert known.shape == (2,)
 
 
-def test_beside_decimal_commas_the_text_is_what_is_wrong(tmp_path: Path) -> None:
+def test_beside_decimal_commas_the_text_is_what_is_wrong(tmp_path):
     (tmp_path / "data.csv").write_text("a;label\n1,5;x\n2;y\nabc;x\n2,5;y\n")
     dataset = Csv(separator="semicolon", decimal="comma")
     assert "row 3 has a=abc" in refusal(dataset, tmp_path)
@@ -292,8 +280,8 @@ def test_beside_decimal_commas_the_text_is_what_is_wrong(tmp_path: Path) -> None
 )
 @every_reader
 def test_dates_are_read_in_the_format_that_is_named(
-    reader: Reader, written: str, form: str, meant: str, tmp_path: Path
-) -> None:
+    reader, written, form, meant, tmp_path
+):
     frame = table(when=[written] * ROWS)
     line = refusal(reader(tmp_path, frame, features=("a",), time="when"), tmp_path)
     assert "row 1 has when=" in line
@@ -317,9 +305,7 @@ def test_dates_are_read_in_the_format_that_is_named(
         (["31.01.2024", "1.2.2024"], "%Q", "time_format=%Q cannot be read"),
     ],
 )
-def test_times_of_another_kind_are_told_with_their_row(
-    cells: list[str], form: str | None, words: str, tmp_path: Path
-) -> None:
+def test_times_of_another_kind_are_told_with_their_row(cells, form, words, tmp_path):
     frame = table(when=cells * (ROWS // 2))
     dataset = as_csv(tmp_path, frame, features=("a",), time="when", time_format=form)
     with pytest.raises(ConfigError, match=words):
@@ -336,9 +322,7 @@ def test_times_of_another_kind_are_told_with_their_row(
         (["2024-01-31T10:00Z", "2024-01-31T12:00+02:00"], None, {1706695200}),
     ],
 )
-def test_integers_stay_integers(
-    cells: list[str], form: str | None, times: set[int], tmp_path: Path
-) -> None:
+def test_integers_stay_integers(cells, form, times, tmp_path):
     frame = table(when=cells * (ROWS // 2))
     dataset = as_csv(tmp_path, frame, features=("a",), time="when", time_format=form)
     _, train, test = loaded(dataset, tmp_path)
@@ -348,9 +332,7 @@ def test_integers_stay_integers(
 @pytest.mark.parametrize("place", range(4))
 @pytest.mark.parametrize("extra", [",", ",9", ",9,9"])
 @pytest.mark.parametrize("order", ["label,a,b", "a,label,b", "id,a,label"])
-def test_rows_with_more_values_than_names_are_told(
-    order: str, extra: str, place: int, tmp_path: Path
-) -> None:
+def test_rows_with_more_values_than_names_are_told(order, extra, place, tmp_path):
     cells = {"label": "xy", "a": "01", "b": "23", "id": "45"}
     rows = [
         ",".join(cells[name][row % 2] for name in order.split(",")) for row in range(9)
@@ -365,7 +347,7 @@ def test_rows_with_more_values_than_names_are_told(
 
 
 @pytest.mark.parametrize("name", ["data[1]", "a*b", "what?", "[ab]", "**"])
-def test_a_file_that_exists_is_no_pattern(name: str, tmp_path: Path) -> None:
+def test_a_file_that_exists_is_no_pattern(name, tmp_path):
     plain = name.replace("[1]", "1").replace("*", "x").replace("?", "y")
     plain = plain.replace("[ab]", "a")
     for stem, classes in ((name, 3), (plain, 2)):
@@ -391,9 +373,7 @@ def test_a_file_that_exists_is_no_pattern(name: str, tmp_path: Path) -> None:
         (as_hugging_face, 4, "split train: row 5"),
     ],
 )
-def test_an_error_names_the_file_and_the_row(
-    reader: Reader, row: int, where: str, bad: str, tmp_path: Path
-) -> None:
+def test_an_error_names_the_file_and_the_row(reader, row, where, bad, tmp_path):
     cells = [str(number) for number in range(ROWS)]
     cells[row] = bad
     dataset = reader(tmp_path, table(a=cells), features=("a",))
@@ -401,9 +381,7 @@ def test_an_error_names_the_file_and_the_row(
 
 
 @pytest.mark.parametrize("reader", [as_csv, as_parquet, as_hugging_face])
-def test_names_of_columns_are_texts_without_blanks(
-    reader: Reader, tmp_path: Path
-) -> None:
+def test_names_of_columns_are_texts_without_blanks(reader, tmp_path):
     names = {"a": "0", "label": " 2 ", "who": "1 "}
     dataset = reader(tmp_path, table().rename(columns=names), label="2", owner="1")
     assert loaded(dataset, tmp_path)[0].shape == (1,)
@@ -413,7 +391,7 @@ def test_names_of_columns_are_texts_without_blanks(
         assert loaded(Parquet(label="1", owner="2"), tmp_path)[0].shape == (1,)
 
 
-def test_times_of_arrays_may_be_dates(tmp_path: Path) -> None:
+def test_times_of_arrays_may_be_dates(tmp_path):
     days = np.array(["1970-01-01", "1970-01-02"] * 4, "datetime64[D]")
     np.savez(tmp_path / "data.npz", x=np.ones((8, 1)), y=[0, 0, 1, 1] * 2, time=days)
     _, train, test = loaded(Npz(), tmp_path)
@@ -440,9 +418,7 @@ def test_times_of_arrays_may_be_dates(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_file_whose_columns_differ_is_named(
-    headers: list[str], words: str, tmp_path: Path
-) -> None:
+def test_the_file_whose_columns_differ_is_named(headers, words, tmp_path):
     for number, header in enumerate(headers):
         numbers = "1," * header.count(",")
         rows = [f"{numbers}x", f"{numbers}y"] * 4
@@ -450,7 +426,7 @@ def test_the_file_whose_columns_differ_is_named(
     assert words in refusal(Csv(file="part*.csv"), tmp_path)
 
 
-def test_a_missing_image_is_told_with_the_row_that_lists_it(tmp_path: Path) -> None:
+def test_a_missing_image_is_told_with_the_row_that_lists_it(tmp_path):
     names = [f"{row}.png" for row in range(ROWS)]
     frame = pd.DataFrame({"image": names, "label": ["x", "y"] * (ROWS // 2)})
     for name in names[:4]:
@@ -462,7 +438,7 @@ def test_a_missing_image_is_told_with_the_row_that_lists_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("missing", ["refuse", "drop", "mean"])
-def test_no_remedy_is_what_is_set_already(missing: Any, tmp_path: Path) -> None:
+def test_no_remedy_is_what_is_set_already(missing, tmp_path):
     lacking = ROWS if missing == "drop" else 2
     frame = table(label=["NA"] * lacking + ["x", "y"] * ((ROWS - lacking) // 2))
     line = refusal(as_csv(tmp_path, frame, missing=missing), tmp_path)

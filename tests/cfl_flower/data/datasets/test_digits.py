@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -15,16 +11,12 @@ def pools() -> tuple[Pool, Pool]:
     return Digits(test_fraction=0.2).load()
 
 
-def test_every_label_gives_the_same_share_to_the_test(
-    pools: tuple[Pool, Pool],
-) -> None:
+def test_every_label_gives_the_same_share_to_the_test(pools):
     train, test = (np.bincount(pool.labels, minlength=10) for pool in pools)
     assert test / (train + test) == pytest.approx(0.2, abs=0.01)
 
 
-def test_the_shape_and_the_labels_are_known_without_loading(
-    pools: tuple[Pool, Pool],
-) -> None:
+def test_the_shape_and_the_labels_are_known_without_loading(pools):
     dataset = Digits()
     assert pools[0].x.shape[1:] == dataset.shape
     assert np.unique(pools[0].labels).tolist() == list(range(dataset.classes))
@@ -35,8 +27,8 @@ def test_the_shape_and_the_labels_are_known_without_loading(
 
 
 def test_the_digits_come_from_the_cache_and_without_one_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made, kept = Digits().load(), Digits().load()
     assert list((tmp_path / "cache").rglob("x.train.npy"))

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import torch
 from PIL import Image
@@ -12,9 +8,7 @@ from cfl_flower.errors import ConfigError
 from tests.cfl_flower.data.pools import picture
 
 
-def test_folders_of_parts_have_classes_in_the_order_of_their_names(
-    tmp_path: Path,
-) -> None:
+def test_folders_of_parts_have_classes_in_the_order_of_their_names(tmp_path):
     for part, shade in (("train", 0), ("test", 200)):
         for label, name in enumerate(("bee", "cat", "owl")):
             picture(tmp_path / "images" / part / name / "b.png", (shade + label, 0, 7))
@@ -38,7 +32,7 @@ def test_folders_of_parts_have_classes_in_the_order_of_their_names(
     assert ImageFolder().load(str(tmp_path))[0].labels.tolist()[-3:] == [2, 2, 2]
 
 
-def test_an_own_folder_of_images_is_divided_or_has_a_test_set(tmp_path: Path) -> None:
+def test_an_own_folder_of_images_is_divided_or_has_a_test_set(tmp_path):
     for number in range(5):
         picture(tmp_path / "images" / "owl" / f"{number}.bmp", 10)
         picture(tmp_path / "images" / "bee" / f"{number}.WebP", 20, (8, 6))
@@ -56,7 +50,7 @@ def test_an_own_folder_of_images_is_divided_or_has_a_test_set(tmp_path: Path) ->
     assert train.x.shape == (6, 3, 32, 32)
 
 
-def test_an_own_folder_without_images_is_one_line(tmp_path: Path) -> None:
+def test_an_own_folder_without_images_is_one_line(tmp_path):
     picture(tmp_path / "images" / "owl" / "1.png", 10)
     (tmp_path / "images" / "new").mkdir()
     with pytest.raises(ConfigError, match=r"new has no image; .*, or remove it"):
@@ -67,13 +61,13 @@ def test_an_own_folder_without_images_is_one_line(tmp_path: Path) -> None:
         ImageFolder().load(str(tmp_path))
 
 
-def test_every_suffix_of_the_formats_that_are_read_is_an_image_s() -> None:
+def test_every_suffix_of_the_formats_that_are_read_is_an_image_s():
     Image.init()
     known = Image.registered_extensions().items()
     assert {suffix for suffix, kind in known if kind in FORMATS} == {*SUFFIXES}
 
 
-def test_all_kinds_of_images_are_read_and_no_other_files(tmp_path: Path) -> None:
+def test_all_kinds_of_images_are_read_and_no_other_files(tmp_path):
     for name in ("owl", "bee"):
         for suffix in SUFFIXES:
             picture(tmp_path / "images" / name / f"1{suffix.upper()}", 10)
@@ -85,7 +79,7 @@ def test_all_kinds_of_images_are_read_and_no_other_files(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("parts", [("train",), ("train", "val"), ("Train", "Test")])
-def test_parts_of_other_names_are_told(parts: tuple[str, ...], tmp_path: Path) -> None:
+def test_parts_of_other_names_are_told(parts, tmp_path):
     for part in parts:
         for name in ("owl", "bee"):
             picture(tmp_path / "images" / part / name / "1.png", 10)
@@ -93,7 +87,7 @@ def test_parts_of_other_names_are_told(parts: tuple[str, ...], tmp_path: Path) -
         ImageFolder().load(str(tmp_path))
 
 
-def test_a_folder_with_brackets_is_no_pattern(tmp_path: Path) -> None:
+def test_a_folder_with_brackets_is_no_pattern(tmp_path):
     for folder, names in (("i[24]", ("owl", "bee")), ("i2", ("ant", "cat", "dog"))):
         for name in names:
             for number in range(2):
@@ -103,7 +97,7 @@ def test_a_folder_with_brackets_is_no_pattern(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("junk", ["__MACOSX", ".git", "@eaDir", "lost+found"])
 @pytest.mark.parametrize("name", [".DS_Store", "Thumbs.db", "._1.png", "desktop.ini"])
-def test_what_systems_leave_is_no_class(junk: str, name: str, tmp_path: Path) -> None:
+def test_what_systems_leave_is_no_class(junk, name, tmp_path):
     folder = tmp_path / ".hidden" / "images"
     for kind in ("owl", "bee"):
         for number in range(2):

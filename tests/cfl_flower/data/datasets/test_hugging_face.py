@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +37,7 @@ def data_dir(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_pictures_and_names_of_labels_are_read(data_dir: str) -> None:
+def test_pictures_and_names_of_labels_are_read(data_dir):
     animals = HuggingFace(path="animals", image="image", size=2, channels=1)
     known = animals.complete(data_dir)
     assert (known.shape, known.names) == ((1, 2, 2), ("bee", "cat", "owl"))
@@ -50,13 +48,13 @@ def test_pictures_and_names_of_labels_are_read(data_dir: str) -> None:
     assert brightness.tolist() == (50 * (2 - train.labels)).tolist()
 
 
-def test_without_a_test_split_a_share_is_held_out(data_dir: str) -> None:
+def test_without_a_test_split_a_share_is_held_out(data_dir):
     animals = HuggingFace(path="animals", image="image", size=2, test=None)
     train, test = animals.load(data_dir)
     assert (len(train.labels), len(test.labels)) == (24, 6)
 
 
-def test_a_folder_of_a_csv_is_read_as_load_dataset_does(tmp_path: Path) -> None:
+def test_a_folder_of_a_csv_is_read_as_load_dataset_does(tmp_path):
     lines = [f"{number},{'ab'[number % 2]},{number % 5}" for number in range(20)]
     (tmp_path / "few").mkdir()
     (tmp_path / "few" / "train.csv").write_text("\n".join(["v,label,who", *lines]))
@@ -75,16 +73,14 @@ def test_a_folder_of_a_csv_is_read_as_load_dataset_does(tmp_path: Path) -> None:
         ({"label": "kind"}, "dataset.label=kind is no column of .* image, label, who"),
     ],
 )
-def test_what_does_not_fit_is_one_line(
-    settings: dict[str, Any], words: str, data_dir: str
-) -> None:
+def test_what_does_not_fit_is_one_line(settings, words, data_dir):
     values: dict[str, Any] = {"path": "animals", "image": "image", **settings}
     with pytest.raises(ConfigError, match=words) as error:
         HuggingFace(**values).load(data_dir)
     assert "\n" not in str(error.value)
 
 
-def test_a_folder_that_is_no_dataset_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_dataset_is_one_line(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="path=empty cannot be loaded"):
         HuggingFace(path="empty").load(str(tmp_path))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,7 @@ from cfl_flower.errors import ConfigError
 TWO = Hybrid({"many": Digits(test_fraction=0.3), "few": Digits(test_fraction=0.9)})
 
 
-def test_the_parts_follow_each_other_and_keep_their_names() -> None:
+def test_the_parts_follow_each_other_and_keep_their_names():
     train, test = TWO.load("")
     parts = [part.load() for part in TWO.parts.values()]
     assert len(train.labels) == sum(len(pool.labels) for pool, _ in parts)
@@ -32,9 +30,7 @@ def test_the_parts_follow_each_other_and_keep_their_names() -> None:
         LabelGroups(groups=2, domains=2),
     ],
 )
-def test_a_client_holds_samples_of_one_domain_all_its_life(
-    partition: Partition,
-) -> None:
+def test_a_client_holds_samples_of_one_domain_all_its_life(partition):
     stream = Stream(TWO, partition, Regroup([3]), 12, seed=0, rounds=5)
     found = []
     for client in range(12):
@@ -56,15 +52,13 @@ def test_a_client_holds_samples_of_one_domain_all_its_life(
 
 
 @pytest.mark.parametrize(("dataset", "domains"), [(TWO, 1), (Digits(), 2), (TWO, 3)])
-def test_the_partition_must_know_the_number_of_datasets(
-    dataset: Hybrid | Digits, domains: int
-) -> None:
+def test_the_partition_must_know_the_number_of_datasets(dataset, domains):
     stream = Stream(dataset, Partition(domains=domains), Regroup([]), 6, 0, rounds=5)
     with pytest.raises(ConfigError, match=rf"partition\.domains={domains}"):
         stream.view(0, 1)
 
 
-def test_parts_that_differ_are_refused() -> None:
+def test_parts_that_differ_are_refused():
     with pytest.raises(ConfigError, match=r"dataset\.parts.*alike"):
         Hybrid({"one": Digits(), "two": Digits(size=16)})
     with pytest.raises(ConfigError, match=r"dataset\.parts is empty"):

@@ -1,13 +1,10 @@
 """torchvision's loaders on small files in the real layouts, and on the real files."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -45,9 +42,7 @@ def put(folder: Path, packed: bool = False) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_mnists_files_are_read_plain_or_packed(
-    packed: bool, tmp_path: Path, cache: Path
-) -> None:
+def test_mnists_files_are_read_plain_or_packed(packed, tmp_path, cache):
     put(tmp_path / "data" / "MNIST" / "raw", packed)
     Mnist().check(str(tmp_path / "data"))
     train, test = Mnist().load(str(tmp_path / "data"))
@@ -64,9 +59,7 @@ def test_mnists_files_are_read_plain_or_packed(
     assert names == {f"{name}.gz" if packed else name for name in IDX}
 
 
-def test_without_a_network_nothing_can_be_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_network_nothing_can_be_fetched(tmp_path, monkeypatch):
     for name in ("http_proxy", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody listens there
     with pytest.raises(ConfigError, match=r"MNIST cannot be fetched .*; check the net"):
@@ -85,7 +78,7 @@ def garble(path: Path, data: bytes) -> object:
 
 @pytest.mark.parametrize("spoil", [cut, garble])
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_corrupt_file_is_one_line(packed: bool, spoil: Write, tmp_path: Path) -> None:
+def test_a_corrupt_file_is_one_line(packed, spoil, tmp_path):
     put(tmp_path / "MNIST" / "raw", packed)
     path = tmp_path / "MNIST" / "raw" / (IDX[0] + ".gz" * packed)
     spoil(path, path.read_bytes())
@@ -118,13 +111,7 @@ def cifar(folder: Path, keys: dict[str, str], names: list[str]) -> dict[str, str
         (Cifar100(), {"labels": "fine_labels", "names": "fine_label_names"}, 4),
     ],
 )
-def test_cifars_pickles_are_read(
-    dataset: Cifar10 | Cifar100,
-    keys: dict[str, str],
-    train: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_cifars_pickles_are_read(dataset, keys, train, tmp_path, monkeypatch):
     from cfl_flower.data.reading.vision import datasets
 
     sums = cifar(tmp_path / dataset.folder, keys, list(dataset.stems))
@@ -150,9 +137,7 @@ MNIST_COUNTS = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 @pytest.mark.parametrize(
     ("dataset", "counts"), [(Mnist(), MNIST_COUNTS), (FashionMnist(), [6000] * 10)]
 )
-def test_the_real_files_hold_what_they_should(
-    dataset: Mnist, counts: list[int]
-) -> None:
+def test_the_real_files_hold_what_they_should(dataset, counts):
     train, test = real(dataset)
     assert np.bincount(train.labels).tolist() == counts
     assert len(test.labels) == 10000
@@ -160,7 +145,7 @@ def test_the_real_files_hold_what_they_should(
     assert 0.1 < float(train.inputs(slice(0, 1000)).mean()) < 0.4
 
 
-def test_both_sets_can_be_pooled_and_split_anew(tmp_path: Path, cache: Path) -> None:
+def test_both_sets_can_be_pooled_and_split_anew(tmp_path, cache):
     put(tmp_path / "MNIST" / "raw")
     train, test = Mnist(test_fraction=0.5).load(str(tmp_path))
     # Five training and two test images of labels 0 to 4 and 0 to 1.
@@ -172,9 +157,7 @@ def test_both_sets_can_be_pooled_and_split_anew(tmp_path: Path, cache: Path) -> 
     assert sum(pixels) == sum(official)
 
 
-def test_normalised_pixels_are_shifted_and_scaled_alike(
-    tmp_path: Path, cache: Path
-) -> None:
+def test_normalised_pixels_are_shifted_and_scaled_alike(tmp_path, cache):
     put(tmp_path / "MNIST" / "raw")
     every = slice(0, 9)
     for plain, scaled in zip(
@@ -202,16 +185,12 @@ def test_normalised_pixels_are_shifted_and_scaled_alike(
         {"normalise": [0.5, 0.5], "standardise": True},
     ],
 )
-def test_a_mean_and_deviation_that_cannot_be_are_refused(
-    settings: dict[str, Any],
-) -> None:
+def test_a_mean_and_deviation_that_cannot_be_are_refused(settings):
     with pytest.raises(ConfigError, match=r"dataset\.normalise="):
         Mnist(**settings)
 
 
-def test_a_pixel_that_hardly_varies_is_scaled_in_bytes(
-    tmp_path: Path, cache: Path
-) -> None:
+def test_a_pixel_that_hardly_varies_is_scaled_in_bytes(tmp_path, cache):
     folder = tmp_path / "MNIST" / "raw"
     put(folder)
     images = np.zeros((5, 28, 28), np.uint8)

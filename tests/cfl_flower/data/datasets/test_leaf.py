@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -47,7 +45,7 @@ def femnist(root: Path) -> str:
     return str(root)
 
 
-def test_femnist_samples_belong_to_their_writers(tmp_path: Path) -> None:
+def test_femnist_samples_belong_to_their_writers(tmp_path):
     data_dir = femnist(tmp_path)
     dataset = Femnist()
     dataset.check(data_dir)
@@ -64,7 +62,7 @@ def test_femnist_samples_belong_to_their_writers(tmp_path: Path) -> None:
     assert owners(train).dtype == train.labels.dtype == np.int64
 
 
-def test_femnist10_has_only_the_letters_a_to_j(tmp_path: Path) -> None:
+def test_femnist10_has_only_the_letters_a_to_j(tmp_path):
     dataset = Femnist(letters=True)
     train, test = dataset.load(femnist(tmp_path))
     assert dataset.classes == 10
@@ -75,7 +73,7 @@ def test_femnist10_has_only_the_letters_a_to_j(tmp_path: Path) -> None:
     assert owners(train).tolist() == [2, 0]
 
 
-def test_femnist10_takes_files_that_hold_only_the_letters(tmp_path: Path) -> None:
+def test_femnist10_takes_files_that_hold_only_the_letters(tmp_path):
     for part in ("train", "test"):
         path = tmp_path / "femnist" / "data" / part / "mytrain.json"
         leaf_file(path, {"f_00000": ([image(0.5), image(0.25)], [9, 0])})
@@ -106,7 +104,7 @@ def test_femnist10_takes_files_that_hold_only_the_letters(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_a_damaged_json_file_is_named(tmp_path: Path, content: str, fault: str) -> None:
+def test_a_damaged_json_file_is_named(tmp_path, content, fault):
     data_dir = femnist(tmp_path)
     path = tmp_path / "femnist/data/train/all_data_1_niid_0_keep_0_train_9.json"
     path.write_text(content)
@@ -137,7 +135,7 @@ def sent140(root: Path, labels: tuple[Any, ...] = ("4", "0", 0, 1)) -> str:
     return str(root)
 
 
-def test_tweets_are_word_vectors(tmp_path: Path) -> None:
+def test_tweets_are_word_vectors(tmp_path):
     dataset = Sent140()
     train, test = dataset.load(sent140(tmp_path))
     assert train.x.shape == (3, *dataset.shape) == (3, 25, 300)
@@ -153,7 +151,7 @@ def test_tweets_are_word_vectors(tmp_path: Path) -> None:
     assert owners(train).tolist() == [1, 1, 0]
 
 
-def test_word_vectors_that_are_cut_off_are_named(tmp_path: Path) -> None:
+def test_word_vectors_that_are_cut_off_are_named(tmp_path):
     data_dir = sent140(tmp_path)
     path = tmp_path / "sent140" / "glove.6B.300d.txt"
     path.write_text(path.read_text()[:-20])

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,7 +47,7 @@ def fmow(root: Path, rows: Sequence[Sequence[str]] = FMOW_ROWS) -> str:
     return str(root)
 
 
-def test_fmow_has_a_client_per_zone_and_the_days_from_2015_on(tmp_path: Path) -> None:
+def test_fmow_has_a_client_per_zone_and_the_days_from_2015_on(tmp_path):
     dataset = Fmow(size=8)
     train, test = dataset.load(fmow(tmp_path))
     assert train.x.shape == (2, *dataset.shape) == (2, 3, 8, 8)
@@ -70,9 +68,7 @@ def test_fmow_has_a_client_per_zone_and_the_days_from_2015_on(tmp_path: Path) ->
         (("train", "2016-03-01T", "31N", "zo"), "it lacks 'zo'"),
     ],
 )
-def test_a_damaged_fmow_listing_is_named(
-    tmp_path: Path, row: tuple[str, ...], fault: str
-) -> None:
+def test_a_damaged_fmow_listing_is_named(tmp_path, row, fault):
     with pytest.raises(ConfigError, match=rf"rgb_metadata\.csv cannot be .*{fault}"):
         Fmow().load(fmow(tmp_path, [*FMOW_ROWS, row]))
 
@@ -107,9 +103,7 @@ def open_images(root: Path, test: Sequence[Sequence[object]] = OPEN_TEST) -> str
     return str(root)
 
 
-def test_open_images_keeps_frequent_classes_and_clients_with_enough(
-    tmp_path: Path,
-) -> None:
+def test_open_images_keeps_frequent_classes_and_clients_with_enough(tmp_path):
     dataset = OpenImages(size=4, classes=3, client_classes=2)
     train, test = dataset.load(open_images(tmp_path))
     # Kept: classes 3, 5, 7 as 0, 1, 2; clients a and b, who have two of them.
@@ -121,7 +115,7 @@ def test_open_images_keeps_frequent_classes_and_clients_with_enough(
     assert owners(test).tolist() == [0, 1]
 
 
-def test_open_images_can_hold_out_of_the_training_mapping(tmp_path: Path) -> None:
+def test_open_images_can_hold_out_of_the_training_mapping(tmp_path):
     settings = {"size": 4, "classes": 3, "client_classes": 2}
     data_dir = open_images(tmp_path, test=[("z", "t0.jpg", "Owl", 5)])
     with pytest.raises(ConfigError, match="no sample for the test part"):
@@ -131,7 +125,7 @@ def test_open_images_can_hold_out_of_the_training_mapping(tmp_path: Path) -> Non
     assert sorted(owners(test).tolist()) == [0, 1]
 
 
-def test_a_damaged_mapping_is_named(tmp_path: Path) -> None:
+def test_a_damaged_mapping_is_named(tmp_path):
     data_dir = open_images(tmp_path)
     path = tmp_path / "open_images/client_data_mapping/train.csv"
     whole = path.read_text()
@@ -189,9 +183,7 @@ def joined(pools: tuple[Pool, Pool]) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("header", [False, True])
-def test_cityscapes_cuts_a_citys_frames_into_blocks(
-    tmp_path: Path, header: bool
-) -> None:
+def test_cityscapes_cuts_a_citys_frames_into_blocks(tmp_path, header):
     dataset = Cityscapes(size=4, block=2, test_fraction=0.5)
     if header:
         pools = dataset.load(cityscapes(tmp_path, header=True))
@@ -237,7 +229,7 @@ def waymo(root: Path, label: int = 3) -> str:
     return str(root)
 
 
-def test_waymo_has_a_client_per_camera_and_segment(tmp_path: Path) -> None:
+def test_waymo_has_a_client_per_camera_and_segment(tmp_path):
     dataset = Waymo(size=4, test_fraction=0.5)
     train, test = dataset.load(waymo(tmp_path))
     # Owner, frame, class, grey.
@@ -252,7 +244,7 @@ def test_waymo_has_a_client_per_camera_and_segment(tmp_path: Path) -> None:
     assert owners(test).tolist() == [0, 2]
 
 
-def test_a_waymo_class_that_ekya_does_not_have_is_refused(tmp_path: Path) -> None:
+def test_a_waymo_class_that_ekya_does_not_have_is_refused(tmp_path):
     with pytest.raises(
         ConfigError, match=r"sf_.*labels\.csv.*class is outside of 0 to 3"
     ):

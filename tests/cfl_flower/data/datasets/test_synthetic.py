@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from cfl_flower.data.datasets.synthetic import Synthetic
 from tests.cfl_flower.data.pools import owners
 
 
-def test_the_default_is_near_the_published_total() -> None:
+def test_the_default_is_near_the_published_total():
     sizes = Synthetic().sizes()
     assert len(sizes) == 100
     assert sizes.min() >= 50
@@ -17,7 +15,7 @@ def test_the_default_is_near_the_published_total() -> None:
     assert sizes.max() == 12_737
 
 
-def test_every_device_owns_its_samples_in_both_parts() -> None:
+def test_every_device_owns_its_samples_in_both_parts():
     dataset = Synthetic(devices=7, test_fraction=0.25)
     train, test = dataset.load()
     assert train.x.shape[1:] == dataset.shape
@@ -29,7 +27,7 @@ def test_every_device_owns_its_samples_in_both_parts() -> None:
     assert set(np.unique(train.labels)) <= set(range(dataset.classes))
 
 
-def test_the_variance_of_input_j_is_j_to_the_minus_1_2() -> None:
+def test_the_variance_of_input_j_is_j_to_the_minus_1_2():
     train, _ = Synthetic(devices=12).load()
     largest = np.bincount(owners(train)).argmax()
     x = train.x.numpy()[owners(train) == largest]
@@ -38,7 +36,7 @@ def test_the_variance_of_input_j_is_j_to_the_minus_1_2() -> None:
     assert x.var(0) / expected == pytest.approx(np.ones(60), abs=0.35)
 
 
-def test_one_linear_model_explains_a_device_but_not_another() -> None:
+def test_one_linear_model_explains_a_device_but_not_another():
     train, test = Synthetic(devices=12).load()
     first, second = np.bincount(owners(train)).argsort()[-2:]
     mine, theirs = owners(train) == first, owners(test) == second

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ def write(folder: Path, text: str, name: str = "data.csv") -> str:
     return str(folder)
 
 
-def test_numbers_stay_and_texts_become_one_input_each(tmp_path: Path) -> None:
+def test_numbers_stay_and_texts_become_one_input_each(tmp_path):
     folder = write(tmp_path, PETS)
     table = Csv(test_fraction=0.34, standardise=False)
     known = table.complete(folder)
@@ -46,7 +44,7 @@ def test_numbers_stay_and_texts_become_one_input_each(tmp_path: Path) -> None:
     assert sorted(test.labels.tolist()) == [0, 1]
 
 
-def test_a_test_file_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_test_file_is_taken_as_it_is(tmp_path):
     write(tmp_path, "age,kind,label\n9,dog,good\n", "test.csv")
     folder = write(tmp_path, PETS)
     table = Csv(test_file="test.csv", standardise=False, time="row")
@@ -90,20 +88,18 @@ def test_a_test_file_is_taken_as_it_is(tmp_path: Path) -> None:
         ("a,label\n1,x\n2,x\n", {}, "one class only: x"),
     ],
 )
-def test_what_does_not_fit_is_one_line(
-    text: str, settings: dict[str, Any], words: str, tmp_path: Path
-) -> None:
+def test_what_does_not_fit_is_one_line(text, settings, words, tmp_path):
     with pytest.raises(ConfigError, match=words) as error:
         Csv(**settings).load(write(tmp_path, text))
     assert "\n" not in str(error.value)
 
 
-def test_a_space_after_the_separator_is_none_of_a_name(tmp_path: Path) -> None:
+def test_a_space_after_the_separator_is_none_of_a_name(tmp_path):
     train, _ = Csv(test_fraction=0.5).load(write(tmp_path, PETS.replace(",", ", ")))
     assert train.x.shape[1] == 4
 
 
-def test_a_column_that_the_test_file_lacks_or_adds(tmp_path: Path) -> None:
+def test_a_column_that_the_test_file_lacks_or_adds(tmp_path):
     write(tmp_path, "age,label\n9,good\n", "less.csv")
     write(tmp_path, "age,kind,more,label\n9,cat,1,good\n", "more.csv")
     folder = write(tmp_path, PETS)
@@ -112,7 +108,7 @@ def test_a_column_that_the_test_file_lacks_or_adds(tmp_path: Path) -> None:
     assert Csv(test_file="more.csv").load(folder)[1].x.shape == (1, 4)
 
 
-def test_tabs_decimal_commas_and_other_characters_are_read(tmp_path: Path) -> None:
+def test_tabs_decimal_commas_and_other_characters_are_read(tmp_path):
     text = "höhe\tlabel\n1,5\tgut\n2,5\tübel\n3,5\tgut\n4,5\tübel\n"
     (tmp_path / "data.csv").write_bytes(text.encode("latin-1"))
     form: dict[str, Any] = {"separator": "tab", "decimal": "comma"}
@@ -133,7 +129,7 @@ def options(name: str) -> dict[str, Any]:
     return found
 
 
-def test_elec2_is_read_in_the_order_of_its_lines(tmp_path: Path) -> None:
+def test_elec2_is_read_in_the_order_of_its_lines(tmp_path):
     names = "date,day,period,nswprice,nswdemand,vicprice,vicdemand,transfer,class"
     end = ("DOWN", "UP")
     lines = [
@@ -182,8 +178,8 @@ WILD: dict[str, Any] = {
     ],
 )
 def test_the_first_of_equal_parts_of_all_the_time_there_is_known(
-    train_times: range, test_times: range, first: range, tmp_path: Path
-) -> None:
+    train_times, test_times, first, tmp_path
+):
     for name, each in {"train.csv": train_times, "test.csv": test_times}.items():
         rows = [f"{time},{time**2},{time % 2}" for time in each]
         write(tmp_path, "\n".join(["t,x,label", *rows]), name)
@@ -194,7 +190,7 @@ def test_the_first_of_equal_parts_of_all_the_time_there_is_known(
     assert known.std(correction=0).item() == pytest.approx(1, abs=1e-6)
 
 
-def test_images_that_a_csv_lists_have_owners_and_times(listed: str) -> None:
+def test_images_that_a_csv_lists_have_owners_and_times(listed):
     table = build({**options("image_csv"), **WILD}).complete(listed)
     train, test = table.load(listed)
     assert table.shape == (3, 4, 4)
@@ -205,15 +201,13 @@ def test_images_that_a_csv_lists_have_owners_and_times(listed: str) -> None:
 
 
 @pytest.mark.parametrize("folder", ["../elsewhere", "/tmp"])
-def test_no_image_outside_of_the_list_s_folder_is_read(
-    listed: str, folder: str
-) -> None:
+def test_no_image_outside_of_the_list_s_folder_is_read(listed, folder):
     table = build({**options("image_csv"), **WILD, "folder": folder})
     with pytest.raises(ConfigError, match="which is no file below"):
         table.load(listed)
 
 
-def test_a_column_called_row_stays_a_column(tmp_path: Path) -> None:
+def test_a_column_called_row_stays_a_column(tmp_path):
     lines = [f"{i},{100 - i},{i % 2}" for i in range(20)]
     folder = write(tmp_path, "\n".join(["a,row,label", *lines]))
     train, _ = Csv(time="row").load(folder)

@@ -1,8 +1,5 @@
 """Times that leave most periods of a stream empty are told; dates in digits refused."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -44,9 +41,7 @@ def stream(dataset: InferredDataset, folder: Path, **own: Any) -> Stream:
 
 
 @pytest.mark.parametrize("write", [as_csv, as_npz])
-def test_a_date_far_from_all_others_is_told_by_what_it_does(
-    write: Callable[[Path, list[Any]], InferredDataset], tmp_path: Path
-) -> None:
+def test_a_date_far_from_all_others_is_told_by_what_it_does(write, tmp_path):
     dataset = write(tmp_path, [*DAYS[:5], date(9999, 12, 31), *DAYS[6:]])
     (line,) = stream(dataset, tmp_path).notes()
     assert "8 of 10 periods bring no sample to train on" in line
@@ -56,7 +51,7 @@ def test_a_date_far_from_all_others_is_told_by_what_it_does(
         stream(dataset, tmp_path, window=2).require_samples()
 
 
-def test_periods_without_samples_are_told(tmp_path: Path) -> None:
+def test_periods_without_samples_are_told(tmp_path):
     dataset = as_csv(tmp_path, [*range(100), *range(250, 350), *range(500, 600)])
     (line,) = stream(dataset, tmp_path).notes()
     assert line.startswith("4 of 10 periods bring no sample to train on")
@@ -64,7 +59,7 @@ def test_periods_without_samples_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["%y%m%d", "%Y%j", "%d%m%y", "%Y%m%d", "%Y%m"])
-def test_dates_in_digits_alone_need_their_format(form: str, tmp_path: Path) -> None:
+def test_dates_in_digits_alone_need_their_format(form, tmp_path):
     dataset = as_csv(tmp_path, [day.strftime(form) for day in DAYS])
     with pytest.raises(ConfigError, match=r"looks like a date; .*dataset.time_format"):
         dataset.load(str(tmp_path))
@@ -73,7 +68,7 @@ def test_dates_in_digits_alone_need_their_format(form: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("step", [1, 60, 7919])
-def test_numbers_that_are_no_dates_stay_numbers(step: int, tmp_path: Path) -> None:
+def test_numbers_that_are_no_dates_stay_numbers(step, tmp_path):
     for start in (10_000, 100_000, 2_500_000, 1_700_000_000):
         dataset = as_csv(tmp_path, [start + step * place for place in range(90)])
         assert dataset.load(str(tmp_path))[0].times is not None

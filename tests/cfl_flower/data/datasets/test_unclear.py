@@ -1,10 +1,6 @@
 """What is wrong with a file is said in the words of who made it, with a remedy."""
 
-from __future__ import annotations
-
 import gzip
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,13 +33,7 @@ TEXT = f"a,b,label\n{ROWS}"
         ),
     ],
 )
-def test_a_table_that_cannot_be_read_says_why(
-    content: str | bytes,
-    own: dict[str, Any],
-    words: str,
-    tmp_path: Path,
-    recwarn: pytest.WarningsRecorder,
-) -> None:
+def test_a_table_that_cannot_be_read_says_why(content, own, words, tmp_path, recwarn):
     data = content if isinstance(content, bytes) else content.encode()
     (tmp_path / "data.csv").write_bytes(data)
     with pytest.raises(ConfigError, match=words) as error:

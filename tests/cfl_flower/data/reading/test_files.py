@@ -1,9 +1,6 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,12 +8,7 @@ import yaml
 
 import conf
 from cfl_flower.building import build
-from cfl_flower.data.reading.files import (
-    FileDataset,
-    held_out,
-    intact,
-    table,
-)
+from cfl_flower.data.reading.files import FileDataset, held_out, intact, table
 from cfl_flower.data.reading.pool import Arrays, Parts, Pool
 from cfl_flower.errors import ConfigError
 from tests.cfl_flower.data.pools import owners
@@ -29,7 +21,7 @@ from tests.cfl_flower.data.pools import owners
         *("fmow", "open_images", "cityscapes", "waymo"),
     ],
 )
-def test_the_yaml_file_says_what_the_code_does_without_it(name: str) -> None:
+def test_the_yaml_file_says_what_the_code_does_without_it(name):
     path = Path(conf.__path__[0], "dataset", f"{name}.yaml")
     settings = build(yaml.safe_load(path.read_text()))
     assert settings == type(settings)()
@@ -56,9 +48,7 @@ class Lines(FileDataset):
         return parts
 
 
-def test_a_dataset_is_read_again_when_its_files_or_settings_change(
-    tmp_path: Path,
-) -> None:
+def test_a_dataset_is_read_again_when_its_files_or_settings_change(tmp_path):
     (tmp_path / "train.txt").write_text("1\n2\n")
     (tmp_path / "test.txt").write_text("3\n")
     train, test = Lines().load(str(tmp_path))
@@ -74,7 +64,7 @@ def test_a_dataset_is_read_again_when_its_files_or_settings_change(
 
 
 @pytest.mark.parametrize("changed", ["x", "y", "owner", "time", "domain"])
-def test_samples_have_another_name_if_anything_of_them_changes(changed: str) -> None:
+def test_samples_have_another_name_if_anything_of_them_changes(changed):
     arrays = {"x": np.ones((3, 2), np.float32)}
     arrays |= {name: np.arange(3) for name in ("y", "owner", "time", "domain")}
     other = {**arrays, changed: arrays[changed].copy()}
@@ -83,7 +73,7 @@ def test_samples_have_another_name_if_anything_of_them_changes(changed: str) -> 
     assert Pool.from_arrays(other).digest() != Pool.from_arrays(arrays).digest()
 
 
-def test_each_owner_has_its_share_held_out_and_keeps_something() -> None:
+def test_each_owner_has_its_share_held_out_and_keeps_something():
     owners = np.repeat([4, 0, 2, 9], [100, 1, 3, 10])
     owners = owners[np.random.default_rng(0).permutation(len(owners))]
     test = held_out(owners, 0.2)
@@ -103,9 +93,7 @@ def test_each_owner_has_its_share_held_out_and_keeps_something() -> None:
         (b"a,b\n\xff\xfe,2\n", "utf-8"),
     ],
 )
-def test_a_damaged_table_is_one_line(
-    tmp_path: Path, content: bytes, fault: str
-) -> None:
+def test_a_damaged_table_is_one_line(tmp_path, content, fault):
     path = tmp_path / "list.csv"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=rf"list\.csv cannot be read \(.*{fault}"):
@@ -122,7 +110,7 @@ def test_a_damaged_table_is_one_line(
         lambda content: int("seven"),
     ],
 )
-def test_a_wrong_structure_is_one_line(read: Callable[[Any], Any]) -> None:
+def test_a_wrong_structure_is_one_line(read):
     with (
         pytest.raises(ConfigError, match="file cannot be read") as error,
         intact("file"),

@@ -1,7 +1,5 @@
 """Files that somebody else may have made to do harm: each is one line, or is read."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -69,7 +67,7 @@ def forge_npz(path: Path, **members: bytes) -> None:
         *("(20, 5)", "(True, 4)", "()", "(" * 200, "[20, 4]", "(20, 4" + ", 1" * 70),
     ],
 )
-def test_an_npz_of_an_absurd_shape_is_one_line(shape: str, tmp_path: Path) -> None:
+def test_an_npz_of_an_absurd_shape_is_one_line(shape, tmp_path):
     data = np.ones((20, 4), np.float32).tobytes()
     forge_npz(tmp_path / "data.npz", x=npy(described(shape), data))
     refused(Npz().load, tmp_path, r"npz")
@@ -77,9 +75,7 @@ def test_an_npz_of_an_absurd_shape_is_one_line(shape: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("dtype", ["|O", "|V0", "<M8[s]", "<c8", "<U4", "nonsense"])
 @pytest.mark.parametrize("name", ["x", "y"])
-def test_an_npz_of_another_kind_of_values_is_one_line(
-    name: str, dtype: str, tmp_path: Path
-) -> None:
+def test_an_npz_of_another_kind_of_values_is_one_line(name, dtype, tmp_path):
     shape = {"x": "(20, 4)", "y": "(20,)"}[name]
     given = {
         "x": saved(np.ones((20, 4))),
@@ -96,9 +92,7 @@ class Harm:
         return Path.touch, (Path("harmed"),)
 
 
-def test_nothing_in_a_dataset_is_unpickled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_in_a_dataset_is_unpickled(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     objects = np.array([Harm()] * 20, dtype=object)
     np.savez(tmp_path / "data.npz", x=np.ones((20, 4)), y=objects, allow_pickle=True)
@@ -153,13 +147,11 @@ def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("loader", "words"), [("npz", "savez, uncompressed"), ("folder", "no sample")]
 )
-def test_an_npz_bomb_is_not_unpacked(loader: str, words: str, bomb: Path) -> None:
+def test_an_npz_bomb_is_not_unpacked(loader, words, bomb):
     assert words in load_within_bounds(loader, bomb.parent)
 
 
-def test_what_a_packed_file_may_unpack_to_grows_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_packed_file_may_unpack_to_grows_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "FREELY", 100_000)
     x, y = np.zeros((20, 2000), np.float32), np.arange(20) % 4
     np.savez_compressed(tmp_path / "data.npz", x=x, y=y)
@@ -169,7 +161,7 @@ def test_what_a_packed_file_may_unpack_to_grows_with_it(
     assert len(Npz().load(str(tmp_path))[0].labels) > 0
 
 
-def test_a_gz_bomb_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gz_bomb_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "FREELY", 2**20)
     folder = tmp_path / Mnist.folder
     folder.mkdir(parents=True)
@@ -204,14 +196,14 @@ EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n(harmed) (w) file close
     ],
     ids=["bomb", "empty", "eps", "svg"],
 )
-def test_a_forged_image_is_one_line(content: bytes, words: str, tmp_path: Path) -> None:
+def test_a_forged_image_is_one_line(content, words, tmp_path):
     for name in ("images/a/0.png", "images/b/0.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
     refused(ImageFolder(size=8).load, tmp_path, words)
 
 
-def test_an_image_is_not_decoded_over_and_over(tmp_path: Path) -> None:
+def test_an_image_is_not_decoded_over_and_over(tmp_path):
     file = io.BytesIO()
     Image.new("RGB", (8, 8)).save(file, "JPEG")
     data = np.frombuffer(file.getvalue(), np.uint8)
@@ -223,7 +215,7 @@ def test_an_image_is_not_decoded_over_and_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e308", "-1e400"])
-def test_a_pixel_that_is_no_number_is_one_line(value: str, tmp_path: Path) -> None:
+def test_a_pixel_that_is_no_number_is_one_line(value, tmp_path):
     for part in ("train", "test"):
         path = tmp_path / f"femnist/data/{part}/all.json"
         path.parent.mkdir(parents=True)
@@ -243,9 +235,7 @@ def listing(path: Path, head: str, row: str) -> None:
 
 @pytest.mark.parametrize("name", OUTSIDE)
 @pytest.mark.parametrize("kind", ["open_images", "cityscapes", "waymo"])
-def test_a_listing_names_no_file_outside_of_its_folder(
-    kind: str, name: str, tmp_path: Path
-) -> None:
+def test_a_listing_names_no_file_outside_of_its_folder(kind, name, tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "own.png")
     named = '"' + name.format(folder=tmp_path) + '"'
     if kind == "open_images":
@@ -267,7 +257,7 @@ def test_a_listing_names_no_file_outside_of_its_folder(
     refused(load, tmp_path, f"list of {kind} .*which is no file below|No such file")
 
 
-def test_links_in_ones_own_folder_of_data_are_followed(tmp_path: Path) -> None:
+def test_links_in_ones_own_folder_of_data_are_followed(tmp_path):
     for number, label in enumerate("abab"):
         shared = tmp_path / f"shared/{label}/{number}.png"
         shared.parent.mkdir(parents=True, exist_ok=True)

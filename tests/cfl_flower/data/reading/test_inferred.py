@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ def write(folder: Path, **arrays: Any) -> str:
     return str(folder)
 
 
-def test_the_file_tells_shape_and_classes(tmp_path: Path) -> None:
+def test_the_file_tells_shape_and_classes(tmp_path):
     x = np.zeros((3, 6, 5), np.uint8)
     folder = write(tmp_path, x_train=x, y_train=[2, 0, 1], x_test=x, y_test=[0, 0, 1])
     known = Npz().complete(folder)
@@ -24,9 +22,7 @@ def test_the_file_tells_shape_and_classes(tmp_path: Path) -> None:
     assert Npz().load(folder)[0].labels.tolist() == [2, 0, 1]
 
 
-def test_labels_are_numbered_by_name_or_as_the_settings_order_them(
-    tmp_path: Path,
-) -> None:
+def test_labels_are_numbered_by_name_or_as_the_settings_order_them(tmp_path):
     x, y = np.zeros((4, 2)), ["pear", "fig", "pear", "fig"]
     folder = write(tmp_path, x=x, y=y)
     known = Npz(test_fraction=0.5).complete(folder)
@@ -40,7 +36,7 @@ def test_labels_are_numbered_by_name_or_as_the_settings_order_them(
     assert ordered.recipe() == Npz(test_fraction=0.5).recipe()
 
 
-def test_inputs_are_standardised_by_the_training_set_alone(tmp_path: Path) -> None:
+def test_inputs_are_standardised_by_the_training_set_alone(tmp_path):
     train, test = np.array([[1.0, 5], [3, 5]]), np.array([[5.0, 6]])
     folder = write(tmp_path, x_train=train, y_train=[0, 1], x_test=test, y_test=[1])
     scaled = Npz(standardise=True).load(folder)
@@ -48,7 +44,7 @@ def test_inputs_are_standardised_by_the_training_set_alone(tmp_path: Path) -> No
     assert scaled[1].x.tolist() == [[3, 1]]
 
 
-def test_channels_of_own_images_are_normalised_one_by_one(tmp_path: Path) -> None:
+def test_channels_of_own_images_are_normalised_one_by_one(tmp_path):
     x = np.uint8(np.tile([0, 255, 255], (4, 2, 2, 1)))
     folder = write(tmp_path, x=x, y=[0, 0, 1, 1])
     scaling = [[0.0, 0.5, 0.5], [1.0, 0.5, 0.25]]
@@ -80,16 +76,14 @@ def test_channels_of_own_images_are_normalised_one_by_one(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_what_does_not_fit_is_one_line(
-    arrays: dict[str, Any], settings: dict[str, Any], words: str, tmp_path: Path
-) -> None:
+def test_what_does_not_fit_is_one_line(arrays, settings, words, tmp_path):
     folder = write(tmp_path, **arrays)
     with pytest.raises(ConfigError, match=words) as error:
         Npz(**settings).load(folder)
     assert "\n" not in str(error.value)
 
 
-def test_a_label_may_be_in_a_row_of_its_own(tmp_path: Path) -> None:
+def test_a_label_may_be_in_a_row_of_its_own(tmp_path):
     """As in keras' files."""
     x, y = np.zeros((4, 2, 2, 3), np.uint8), np.array([[0], [1], [0], [1]])
     folder = write(tmp_path, x_train=x, y_train=y, x_test=x, y_test=y)
@@ -97,7 +91,7 @@ def test_a_label_may_be_in_a_row_of_its_own(tmp_path: Path) -> None:
     assert train.labels.tolist() == [0, 1, 0, 1]
 
 
-def test_a_run_keeps_what_the_file_tells(tmp_path: Path) -> None:
+def test_a_run_keeps_what_the_file_tells(tmp_path):
     """So that its models can be reported and served where the file is not."""
     folder = write(tmp_path, x=np.zeros((40, 3)), y=["yes", "no"] * 20)
     config = compose_config(
@@ -116,9 +110,7 @@ def test_a_run_keeps_what_the_file_tells(tmp_path: Path) -> None:
         (["cat", "dog"], ["dog", "cow"], True),
     ],
 )
-def test_two_parts_without_a_common_class_are_refused(
-    train: list[Any], test: list[Any], common: bool, tmp_path: Path
-) -> None:
+def test_two_parts_without_a_common_class_are_refused(train, test, common, tmp_path):
     x = np.linspace(0, 1, 20)[:, None]
     folder = write(tmp_path, x_train=x, x_test=x, y_train=train * 10, y_test=test * 10)
     if common:

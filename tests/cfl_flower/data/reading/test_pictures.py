@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import importlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +8,7 @@ from cfl_flower.data.reading.pictures import Crop, images
 from cfl_flower.errors import ConfigError
 
 
-def test_boxes_are_cut_out_and_resized(tmp_path: Path) -> None:
+def test_boxes_are_cut_out_and_resized(tmp_path):
     path = tmp_path / "a.png"
     image = np.zeros((8, 8, 3), np.uint8)
     image[:4, 4:] = (10, 20, 30)
@@ -24,16 +21,14 @@ def test_boxes_are_cut_out_and_resized(tmp_path: Path) -> None:
     assert x[1, :, 1, 0].max() <= 1
 
 
-def test_pixels_of_16_bits_are_refused_rather_than_white(tmp_path: Path) -> None:
+def test_pixels_of_16_bits_are_refused_rather_than_white(tmp_path):
     path = tmp_path / "deep.png"
     Image.fromarray(np.full((4, 4), 20000, np.uint16)).save(path)
     with pytest.raises(ConfigError, match="not bytes; convert it"):
         images([Crop(path)], (1, 4, 4))
 
 
-def test_many_images_keep_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_images_keep_their_order(tmp_path, monkeypatch):
     samples = importlib.import_module("cfl_flower.data.reading.pictures")
     monkeypatch.setattr(samples, "TAKEN_AT_ONCE", 4)
     for value in range(10):
@@ -44,9 +39,7 @@ def test_many_images_keep_their_order(
 
 @pytest.mark.parametrize("suffix", ["png", "jpg"])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.9])
-def test_an_image_that_is_cut_off_is_named(
-    tmp_path: Path, suffix: str, share: float
-) -> None:
+def test_an_image_that_is_cut_off_is_named(tmp_path, suffix, share):
     path = tmp_path / f"cut.{suffix}"
     noise = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
     Image.fromarray(noise).save(path)
@@ -58,9 +51,7 @@ def test_an_image_that_is_cut_off_is_named(
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_picture_is_upright_however_the_camera_was_held(
-    suffix: str, channels: int, tmp_path: Path
-) -> None:
+def test_a_picture_is_upright_however_the_camera_was_held(suffix, channels, tmp_path):
     pixels = np.zeros((32, 32), np.uint8)
     pixels[:8, :16] = 255
     seen = Image.fromarray(pixels).convert("RGB")
@@ -82,9 +73,7 @@ def test_a_picture_is_upright_however_the_camera_was_held(
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
 @pytest.mark.parametrize("hidden", [0, 128, 255])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_what_transparent_pixels_hide_is_not_seen(
-    mode: str, hidden: int, channels: int, tmp_path: Path
-) -> None:
+def test_what_transparent_pixels_hide_is_not_seen(mode, hidden, channels, tmp_path):
     pixels = np.full((8, 8, 4), hidden, np.uint8)
     pixels[..., 3] = 0
     pixels[:4] = (9, 9, 9, 255)

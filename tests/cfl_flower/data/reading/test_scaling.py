@@ -1,7 +1,5 @@
 """Inputs of one scale are read as they are; bytes beside other numbers are refused."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -51,8 +49,8 @@ def save_files(folder: Path, **parts: str) -> Folder:
     ],
 )
 def test_bytes_beside_numbers_of_another_scale_are_refused(
-    one: str, two: str, refused: bool, turned: bool, save: Any, tmp_path: Path
-) -> None:
+    one, two, refused, turned, save, tmp_path
+):
     train, test = (two, one) if turned else (one, two)
     dataset = save(tmp_path, train=train, test=test)
     if not refused:
@@ -64,7 +62,7 @@ def test_bytes_beside_numbers_of_another_scale_are_refused(
     assert f"other numbers from {least:g} to" in str(error.value)
 
 
-def test_shapes_that_differ_by_their_type_name_both(tmp_path: Path) -> None:
+def test_shapes_that_differ_by_their_type_name_both(tmp_path):
     x = {"x_train": FORMS["bytes"][:, 0], "x_test": FORMS["shares"][:, 0]}
     np.savez(tmp_path / "data.npz", **x, y_train=LABELS, y_test=LABELS)
     words = r"\(1, 8, 6\) for training, .* \(8, 6\) for testing in uint8 and float32"
@@ -74,9 +72,7 @@ def test_shapes_that_differ_by_their_type_name_both(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("top", [1e39, -1e300, 3.5e38])
 @pytest.mark.parametrize("dataset", [Npz(), Folder(shape=(1, 8, 6), classes=2)])
-def test_numbers_beyond_float32_are_named(
-    top: float, dataset: Any, tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
+def test_numbers_beyond_float32_are_named(top, dataset, tmp_path, recwarn):
     x = PIXELS / 255
     x[3, 0, 0, 0] = top
     np.savez(tmp_path / "data.npz", x=x, y=LABELS)

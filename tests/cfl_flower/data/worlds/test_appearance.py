@@ -1,10 +1,7 @@
 """What looks different after a drift is what the drift says, and nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -63,9 +60,7 @@ def same(one: list[Tensor], two: list[Tensor]) -> list[bool]:
     ids=st.sets(st.integers(0, CLIENTS - 1), min_size=1),
     tests_only=st.booleans(),
 )
-def test_what_changes_is_what_was_said(
-    kind: Any, labels: set[int], ids: set[int], tests_only: bool
-) -> None:
+def test_what_changes_is_what_was_said(kind, labels, ids, tests_only):
     event = Corrupt(
         [3, 6],
         kind=kind,
@@ -94,7 +89,7 @@ def test_what_changes_is_what_was_said(
     assert np.array_equal(source.timeline.concepts(6), source.timeline.concepts(1))
 
 
-def test_noise_is_the_samples_own_wherever_it_lies() -> None:
+def test_noise_is_the_samples_own_wherever_it_lies():
     source = stream(Corrupt([2], kind="noise"), Exchange([3]))
     rows = source.view(0, 2).train_indices
     owner = int(source.timeline.world(3).source[0, 0])
@@ -114,7 +109,7 @@ def test_noise_is_the_samples_own_wherever_it_lies() -> None:
     assert not torch.equal(other.view(0, 2).train()[0], source.view(0, 2).train()[0])
 
 
-def test_looks_come_on_top_of_each_other_and_go_one_by_one() -> None:
+def test_looks_come_on_top_of_each_other_and_go_one_by_one():
     noise = Corrupt([2, 4], kind="noise", strength=1.0)
     bright = Corrupt([3, 5], kind="shift", strength=0.25)
     source = stream(noise, bright, Rotate([3], ids=[1]))
@@ -127,7 +122,7 @@ def test_looks_come_on_top_of_each_other_and_go_one_by_one() -> None:
     assert source.timeline.concepts(5).tolist()[0] == source.timeline.concepts(1)[0]
 
 
-def test_events_elsewhere_in_a_schedule_restore_what_another_did() -> None:
+def test_events_elsewhere_in_a_schedule_restore_what_another_did():
     there = Corrupt([2], kind="noise", strength=0.5)
     back = Corrupt(every=9, first=5, kind="noise", strength=0.5, labels=[3])
     source = stream(there, back)
@@ -139,7 +134,7 @@ def test_events_elsewhere_in_a_schedule_restore_what_another_did() -> None:
     assert all(same(samples(restored, 0, 4), samples(restored, 0, 1)))
 
 
-def test_some_features_of_a_table_fail_and_the_same_for_all() -> None:
+def test_some_features_of_a_table_fail_and_the_same_for_all():
     event = Corrupt([2], kind="failure", strength=0.25, features=[0])
     source = stream(event)
     before, after = (source.view(1, n).train()[0].flatten(1) for n in (1, 2))
@@ -151,7 +146,7 @@ def test_some_features_of_a_table_fail_and_the_same_for_all() -> None:
     assert 10 <= int(dead.sum()) <= 16
 
 
-def test_classes_mean_something_else_where_they_look_different() -> None:
+def test_classes_mean_something_else_where_they_look_different():
     source = stream(
         Corrupt([2], kind="shift", labels=[1], ids=[0]),
         Relabel([3], swaps=[[1, 2]], ids=[0, 1]),
@@ -177,7 +172,7 @@ class Ink(Appearance):
         return x
 
 
-def test_an_own_function_changes_samples() -> None:
+def test_an_own_function_changes_samples():
     source = stream(Ink([2, 4], above=6, ids=[0]))
     before, after = (source.view(0, n).train()[0] for n in (1, 2))
     y = source.view(0, 1).labels
@@ -201,9 +196,7 @@ def test_an_own_function_changes_samples() -> None:
         ("drift=noise drift.kind=fog", ["drift.kind=fog", "noise or shift"]),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(
-    overrides: str, words: list[str]
-) -> None:
+def test_what_does_not_fit_is_refused_in_one_line(overrides, words):
     with pytest.raises(ConfigError) as error:
         compose_config(overrides.split())
     said = str(error.value)

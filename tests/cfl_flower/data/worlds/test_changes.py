@@ -1,7 +1,5 @@
 """What changes is what was said, for whom it was said: the contract of every drift."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -100,7 +98,7 @@ def same(one: list[torch.Tensor], two: list[torch.Tensor]) -> bool:
 
 
 @every_case
-def test_no_other_trait_and_no_other_client_changes(case: Case) -> None:
+def test_no_other_trait_and_no_other_client_changes(case):
     line = stream(case).timeline
     assert line.changes == [3, 6]
     concept = {"groups", "domains", "degrees", "relabel", "looks"}
@@ -117,7 +115,7 @@ def test_no_other_trait_and_no_other_client_changes(case: Case) -> None:
 
 
 @every_case
-def test_samples_change_at_its_rounds_and_nobody_elses(case: Case) -> None:
+def test_samples_change_at_its_rounds_and_nobody_elses(case):
     source = stream(case)
     others = [client for client in range(CLIENTS) if client not in SOME]
     for client in others:
@@ -133,7 +131,7 @@ def test_samples_change_at_its_rounds_and_nobody_elses(case: Case) -> None:
 
 @every_case
 @pytest.mark.parametrize("part", ["train", "test"])
-def test_each_sample_has_one_owner(case: Case, part: str) -> None:
+def test_each_sample_has_one_owner(case, part):
     source = stream(case)
     size = len(getattr(source.view(0, 1), f"{part}_pool").labels)
     arriving = {"since", "visible"} & case.traits
@@ -145,7 +143,7 @@ def test_each_sample_has_one_owner(case: Case, part: str) -> None:
 
 
 @every_case
-def test_data_follow_from_the_seed_and_the_round_alone(case: Case) -> None:
+def test_data_follow_from_the_seed_and_the_round_alone(case):
     one = stream(case)
     two = stream(case, Regroup([8], fraction=0.5))
     late = [shown(two, client, 6) for client in SOME]
@@ -160,7 +158,7 @@ def test_data_follow_from_the_seed_and_the_round_alone(case: Case) -> None:
 
 
 @every_case
-def test_restored_clients_hold_what_they_held_first(case: Case) -> None:
+def test_restored_clients_hold_what_they_held_first(case):
     source = stream(case, Restore([5]))
     line = source.timeline
     # Without the drift: some parts are released in round 1 already.
@@ -172,14 +170,14 @@ def test_restored_clients_hold_what_they_held_first(case: Case) -> None:
     assert all(same(shown(first, c, 1), shown(source, c, 5)) for c in SOME)
 
 
-def test_the_name_of_the_data_differs_wherever_they_do() -> None:
+def test_the_name_of_the_data_differs_wherever_they_do():
     names = {stream(case).fingerprint() for case in CASES.values()}
     assert len(names) == len(CASES)
 
 
 @every_case
 @pytest.mark.parametrize("mixed", [False, True])
-def test_nobody_trains_on_what_anyone_validates_on(case: Case, mixed: bool) -> None:
+def test_nobody_trains_on_what_anyone_validates_on(case, mixed):
     partition = Mixtures(samples=99) if mixed else case.partition
     width = 1 if case.drift.every else 3
     plain = case._replace(partition=partition, drift=replace(case.drift, width=width))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -26,11 +24,7 @@ from cfl_flower.data.worlds.drift import (
     Schedule,
 )
 from cfl_flower.data.worlds.mixtures import Mixtures
-from cfl_flower.data.worlds.partition import (
-    FewClasses,
-    LabelGroups,
-    Partition,
-)
+from cfl_flower.data.worlds.partition import FewClasses, LabelGroups, Partition
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.data.worlds.world import Layout, World, first_world
 from cfl_flower.errors import ConfigError
@@ -60,7 +54,7 @@ def same(one: World, two: World, names: Sequence[str] = World.__annotations__) -
     )
 
 
-def test_events_that_change_nothing_are_no_changes() -> None:
+def test_events_that_change_nothing_are_no_changes():
     # After the last part nothing more arrives.
     line = timeline(Release(every=50, first=1, periods=4), total=300)
     assert line.rounds[-2:] == [201, 251]
@@ -82,9 +76,7 @@ def test_events_that_change_nothing_are_no_changes() -> None:
 @pytest.mark.parametrize(
     ("fraction", "moved"), [(0.0, 0), (0.25, 5), (0.38, 8), (1.0, 20)]
 )
-def test_as_many_clients_change_as_the_fraction_says(
-    fraction: float, moved: int
-) -> None:
+def test_as_many_clients_change_as_the_fraction_says(fraction, moved):
     line = timeline(Regroup([2, 4, 6], fraction=fraction))
     drawn = set[bytes]()
     for before, after in itertools.pairwise(worlds(line)):
@@ -99,7 +91,7 @@ def test_as_many_clients_change_as_the_fraction_says(
 # Relabel and rotate
 
 
-def test_a_swap_lets_two_labels_change_names() -> None:
+def test_a_swap_lets_two_labels_change_names():
     line = timeline(Relabel([100], modulo=10, residues=[0, 1, 2], swaps=[[1, 2]]))
     before, during = worlds(line)
     moved = np.arange(20) % 10 < 3
@@ -107,7 +99,7 @@ def test_a_swap_lets_two_labels_change_names() -> None:
     assert np.array_equal(during.relabel[~moved], before.relabel[~moved])
 
 
-def test_names_are_of_what_labels_were_called_last() -> None:
+def test_names_are_of_what_labels_were_called_last():
     # 1 is called 2, then what is called 2 is called 3.
     one, two = Relabel([2], swaps=[[1, 2]]), Relabel([2], swaps=[[2, 3]])
     events = Schedule(steps={"one": one, "two": two}).events
@@ -115,7 +107,7 @@ def test_names_are_of_what_labels_were_called_last() -> None:
     assert world.relabel[0, :4].tolist() == [0, 3, 1, 2]
 
 
-def test_a_permutation_names_every_label_anew() -> None:
+def test_a_permutation_names_every_label_anew():
     names = [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]
     line = timeline(Relabel([2, 3], permutation=names))
     assert line.world(2).relabel[0].tolist() == names
@@ -125,7 +117,7 @@ def test_a_permutation_names_every_label_anew() -> None:
 
 
 @given(st.integers(0, 99), st.integers(1, 5))
-def test_random_swaps_are_each_clients_own(seed: int, pairs: int) -> None:
+def test_random_swaps_are_each_clients_own(seed, pairs):
     line = timeline(Relabel([2], random_swaps=pairs, fraction=0.5), seed=seed)
     relabel = line.world(2).relabel
     changed = (relabel != np.arange(10)).sum(axis=1)
@@ -136,9 +128,7 @@ def test_random_swaps_are_each_clients_own(seed: int, pairs: int) -> None:
     assert len(np.unique(relabel[changed > 0], axis=0)) > 1
 
 
-def test_a_step_of_a_schedule_is_named_in_its_errors_and_lasts_as_long_as_the_run() -> (
-    None
-):
+def test_a_step_of_a_schedule_is_named_in_its_errors_and_lasts_as_long_as_the_run():
     steps = {"turn": Rotate(every=5, first=2, ids=[99]), "swap": Exchange([3])}
     line = Timeline(LabelGroups(), Schedule(steps=steps).events, 20, 10, 0, 9)
     assert line.rounds == [2, 3, 7]
@@ -149,7 +139,7 @@ def test_a_step_of_a_schedule_is_named_in_its_errors_and_lasts_as_long_as_the_ru
 
 
 @pytest.mark.parametrize(("count", "degrees"), [(4, 90), (25, 14.4)])
-def test_equal_turns_bring_the_first_concept_back(count: int, degrees: float) -> None:
+def test_equal_turns_bring_the_first_concept_back(count, degrees):
     line = timeline(Rotate([*range(2, count + 2)], degrees=degrees), total=count + 1)
     turned = [line.world(round).degrees[0] for round in range(1, count + 2)]
     assert turned == pytest.approx([*(degrees * np.arange(count)), 0], abs=1e-8)
@@ -161,7 +151,7 @@ def test_equal_turns_bring_the_first_concept_back(count: int, degrees: float) ->
 # Exchange, release, stream
 
 
-def test_swapped_clients_exchange_everything_and_nothing_is_lost() -> None:
+def test_swapped_clients_exchange_everything_and_nothing_is_lost():
     line = timeline(Exchange(every=1, first=2, probability=0.05), clients=200, total=50)
     moved = []
     for before, after in itertools.pairwise(worlds(line)):
@@ -178,7 +168,7 @@ def test_swapped_clients_exchange_everything_and_nothing_is_lost() -> None:
     assert np.mean(moved) == pytest.approx(10, abs=2)
 
 
-def test_swap_part_gives_a_label_of_ones_own_for_one_of_the_others() -> None:
+def test_swap_part_gives_a_label_of_ones_own_for_one_of_the_others():
     # Clients 0 and 5 hold the labels 0, 1 and 5, 6.
     drift = Exchange([2], ids=[0, 5], part=True)
     line = timeline(drift, partition=FewClasses(labels=2))
@@ -194,7 +184,7 @@ def test_swap_part_gives_a_label_of_ones_own_for_one_of_the_others() -> None:
     assert np.flatnonzero(moved).tolist() == [0, 5]
 
 
-def test_swap_part_without_a_label_of_ones_own_swaps_nothing_or_any_two() -> None:
+def test_swap_part_without_a_label_of_ones_own_swaps_nothing_or_any_two():
     # Clients 0 and 10 hold the same two labels: any two change hands.
     same_labels = Exchange([2], ids=[0, 10], part=True)
     for seed in range(9):
@@ -207,7 +197,7 @@ def test_swap_part_without_a_label_of_ones_own_swaps_nothing_or_any_two() -> Non
     assert same(Exchange([2], part=True).apply(world, occasion), world)
 
 
-def test_a_quarter_of_the_samples_arrives_every_50_rounds() -> None:
+def test_a_quarter_of_the_samples_arrives_every_50_rounds():
     line = timeline(Release(every=50, first=1, periods=4))
     assert line.rounds == [1, 51, 101, 151]
     shares = [line.world(round).until[0] for round in (1, 50, 51, 101, 151, 200)]
@@ -219,7 +209,7 @@ def test_a_quarter_of_the_samples_arrives_every_50_rounds() -> None:
 
 
 @pytest.mark.parametrize("rounds", [6, 10, 20, 36, 100, 1000])
-def test_timestamps_spread_the_stream_over_the_run(rounds: int) -> None:
+def test_timestamps_spread_the_stream_over_the_run(rounds):
     line = compose_config(
         ["drift=timestamps", "partition=iid", f"rounds={rounds}"]
     ).timeline
@@ -231,7 +221,7 @@ def test_timestamps_spread_the_stream_over_the_run(rounds: int) -> None:
     assert line.changes[-1] > 0.7 * rounds
 
 
-def test_label_buckets_stream_in_and_are_forgotten() -> None:
+def test_label_buckets_stream_in_and_are_forgotten():
     drift = LabelBuckets(every=50, first=1, buckets=5, window=100)
     line = timeline(drift, partition=Partition(), total=300)
     seen = [line.world(round).visible for round in line.rounds]
@@ -243,7 +233,7 @@ def test_label_buckets_stream_in_and_are_forgotten() -> None:
     assert np.array_equal(seen[0], seen[5])
 
 
-def test_a_window_in_rounds_keeps_what_arrived_in_them() -> None:
+def test_a_window_in_rounds_keeps_what_arrived_in_them():
     # Buckets arrive in rounds 1, 31, ...: 100 rounds are nearest to three of them.
     drift = LabelBuckets(every=30, first=1, buckets=10, window=100)
     line = timeline(drift, partition=Partition())
@@ -254,7 +244,7 @@ def test_a_window_in_rounds_keeps_what_arrived_in_them() -> None:
     assert seen == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_time_passes_by_periods_and_is_forgotten() -> None:
+def test_time_passes_by_periods_and_is_forgotten():
     # Two rounds to a day of ten; the last three days are remembered.
     drift = Release(every=2, first=1, periods=10, order="time", window=6)
     line = timeline(drift, total=30)
@@ -271,7 +261,7 @@ def test_time_passes_by_periods_and_is_forgotten() -> None:
 # Who and when
 
 
-def test_clients_that_there_are_not_cannot_change() -> None:
+def test_clients_that_there_are_not_cannot_change():
     with pytest.raises(ConfigError, match=r"drift\.ids=.*0 to 19"):
         timeline(Rotate([2], ids=[20])).world(2)
 
@@ -283,16 +273,13 @@ def preset(name: str, *overrides: str) -> Timeline:
     return compose_config([f"drift={name}", "rounds=200", *overrides]).timeline
 
 
-NEEDS = {
-    "timestamps": "partition=iid",
-    "mixture_redraw": "partition=mixtures",
-}
+NEEDS = {"timestamps": "partition=iid", "mixture_redraw": "partition=mixtures"}
 
 
 @pytest.mark.parametrize(
     "name", sorted({path.stem for path in (CONF / "drift").glob("*.yaml")} - {"none"})
 )
-def test_every_drift_comes_within_the_default_rounds(name: str) -> None:
+def test_every_drift_comes_within_the_default_rounds(name):
     need = NEEDS.get(name, "partition=label_groups")
     config = compose_config([f"drift={name}", need])
     assert any(1 < round <= config.rounds for round in config.timeline.rounds)
@@ -315,7 +302,7 @@ def swapped(line: Timeline, round: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("classes", [3, 4, 5])
-def test_a_presets_swaps_fit_datasets_with_fewer_labels(classes: int) -> None:
+def test_a_presets_swaps_fit_datasets_with_fewer_labels(classes):
     swap = Relabel([2], swaps=[[5, 6]], wrap=True)
     few: dict[str, Any] = {"partition": Partition(), "classes": classes}
     names = timeline(swap, **few).world(2).relabel
@@ -326,13 +313,13 @@ def test_a_presets_swaps_fit_datasets_with_fewer_labels(classes: int) -> None:
         timeline(Relabel([2], swaps=[[5, 6]]), **few).world(2)
 
 
-def test_two_labels_are_too_few_for_groups_that_swap_others() -> None:
+def test_two_labels_are_too_few_for_groups_that_swap_others():
     few: dict[str, Any] = {"partition": Partition(), "classes": 2}
     with pytest.raises(ConfigError, match="at least 3 labels, or drift=concept_half"):
         timeline(Relabel([2], swaps=[[5, 6]], wrap=True), **few).world(2)
 
 
-def test_fedccfas_sudden_drift_swaps_three_groups_at_once() -> None:
+def test_fedccfas_sudden_drift_swaps_three_groups_at_once():
     line = preset("sudden", "partition=dirichlet")
     assert line.rounds == [19]
     assert not swapped(line, 18).any()
@@ -341,14 +328,14 @@ def test_fedccfas_sudden_drift_swaps_three_groups_at_once() -> None:
     assert adjusted_rand_score(line.concepts(19), GROUPS) == 1
 
 
-def test_fedccfas_staggered_drift_comes_group_by_group() -> None:
+def test_fedccfas_staggered_drift_comes_group_by_group():
     line = preset("staggered", "partition=dirichlet")
     assert line.rounds == [13, 19, 25]
     for round, groups in ((13, 1), (19, 2), (25, 3)):
         assert np.array_equal(swapped(line, round), groups > GROUPS)
 
 
-def test_flexcfls_presets_are_the_papers() -> None:
+def test_flexcfls_presets_are_the_papers():
     assert preset("incremental", "drift.every=50").rounds == [1, 51, 101, 151]
     for name in ("swap_all", "swap_part"):
         line = preset(name, "clients=400", "partition=few_classes")
@@ -357,7 +344,7 @@ def test_flexcfls_presets_are_the_papers() -> None:
         assert changed.sum() == pytest.approx(20, abs=12)
 
 
-def test_exchanged_mixtures_go_with_the_samples() -> None:
+def test_exchanged_mixtures_go_with_the_samples():
     line = timeline(Exchange([2]), Restore([3]), partition=Mixtures(), clients=10)
     one, two, three = worlds(line)
     owner = two.source[:, 0]
@@ -367,7 +354,7 @@ def test_exchanged_mixtures_go_with_the_samples() -> None:
     assert Partition().begin(5, 10, 0).mixture.tolist() == [[1.0]] * 5
 
 
-def test_the_presets_of_streams_are_the_papers() -> None:
+def test_the_presets_of_streams_are_the_papers():
     line = preset("mixture_redraw", "partition=mixtures", "drift.every=5")
     assert line.rounds == [11, *range(16, 201, 5)]
     line = preset("label_buckets", "partition=iid")
@@ -384,7 +371,7 @@ def test_the_presets_of_streams_are_the_papers() -> None:
         assert (world.until * 1050).round().tolist() == [first + 50] * 40
 
 
-def test_a_change_cannot_write_into_the_world_before() -> None:
+def test_a_change_cannot_write_into_the_world_before():
     class InPlace(Change):
         def change(self, world: World, chosen: np.ndarray, occasion: Occasion) -> World:
             world.degrees[chosen] += 90

@@ -1,7 +1,5 @@
 """The options of looks, gradual changes and several drifts run, and are resumed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -40,9 +38,7 @@ def losses(
 
 
 @pytest.mark.parametrize("drift", OPTIONS)
-def test_a_run_of_four_rounds_is_that_of_two_and_two(
-    drift: str, tmp_path: Path
-) -> None:
+def test_a_run_of_four_rounds_is_that_of_two_and_two(drift, tmp_path):
     # FedDrift keeps how the samples of earlier rounds looked.
     whole = losses(tmp_path / "whole", drift, 4, "feddrift")
     losses(tmp_path / "parts", drift, 2, "feddrift")
@@ -54,9 +50,7 @@ def test_a_run_of_four_rounds_is_that_of_two_and_two(
     assert json.loads(texts[0])["data"] == json.loads(texts[1])["data"]
 
 
-def test_a_file_may_have_several_drifts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_may_have_several_drifts(tmp_path, monkeypatch):
     folder = tmp_path / "conf" / "drift"
     folder.mkdir(parents=True)
     target = "_target_: cfl_flower.data.worlds.drift.Schedule"

@@ -1,7 +1,5 @@
 """A gradual change reaches one share of the samples after the other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 
@@ -64,9 +62,7 @@ def by_row(source: Stream, client: int, round: int) -> dict[int, tuple[bytes, in
     ids=st.sets(st.integers(0, CLIENTS - 1), min_size=1),
     number=st.integers(0, 3),
 )
-def test_a_growing_share_of_the_samples_is_as_afterwards(
-    width: int, ids: set[int], number: int
-) -> None:
+def test_a_growing_share_of_the_samples_is_as_afterwards(width, ids, number):
     where = {"ids": sorted(ids), "width": width}
     event = (
         Relabel([3], permutation=[*range(1, 10), 0], **where),
@@ -98,7 +94,7 @@ def test_a_growing_share_of_the_samples_is_as_afterwards(
     assert source.timeline.world(end).transition is None
 
 
-def test_samples_that_are_dealt_anew_come_as_those_before_go() -> None:
+def test_samples_that_are_dealt_anew_come_as_those_before_go():
     source = stream(Regroup([3], width=4), partition=LabelGroups())
     before, after = (set(by_row(source, 0, n)) for n in (2, 6))
     rows = [set(by_row(source, 0, n)) for n in (3, 4, 5)]
@@ -111,7 +107,7 @@ def test_samples_that_are_dealt_anew_come_as_those_before_go() -> None:
         )
 
 
-def test_several_groups_change_together_and_come_back_to_the_same_data() -> None:
+def test_several_groups_change_together_and_come_back_to_the_same_data():
     events = [
         Relabel([3], swaps=[[1, 2]], ids=[0], width=3),
         Relabel([3], swaps=[[3, 4]], ids=[1], width=3),
@@ -161,9 +157,7 @@ MIXTURE = Mixtures(clusters=4, sizes=[80, 80])
     ],
     ids=["relabel", "rotate", "noise", "tests"],
 )
-def test_a_sample_is_shown_alike_to_all_who_look_at_it(
-    event: Change, partition: Partition
-) -> None:
+def test_a_sample_is_shown_alike_to_all_who_look_at_it(event, partition):
     """Its owner, who tests on everything, and who keeps it for validation."""
     whole = stream(event, partition=replace(partition, tests="whole"))
     kept = stream(event, partition=replace(partition, validation=0.3))
@@ -191,7 +185,7 @@ def test_a_sample_is_shown_alike_to_all_who_look_at_it(
         assert set(own.train_parts.tolist()) == set(places.tolist())
 
 
-def test_one_gradual_change_is_over_before_the_next_begins() -> None:
+def test_one_gradual_change_is_over_before_the_next_begins():
     asked = ["drift=recurring", "partition=iid", "drift.rounds=[3,6]"]
     assert compose_config([*asked, "drift.width=4"]).timeline.changes[-1] == 9
     with pytest.raises(

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,7 +74,7 @@ def labels(source: Stream, round: int) -> list[set[int]]:
 
 
 @every_partition
-def test_buckets_are_of_labels_with_samples_and_never_empty(name: str) -> None:
+def test_buckets_are_of_labels_with_samples_and_never_empty(name):
     held = labels(stream(name, Regroup([])), 1)
     source = stream(name, LabelBuckets(**BUCKETS))
     for round in range(1, 11):
@@ -87,7 +85,7 @@ def test_buckets_are_of_labels_with_samples_and_never_empty(name: str) -> None:
 
 
 @every_partition
-def test_random_swaps_are_of_labels_with_samples(name: str) -> None:
+def test_random_swaps_are_of_labels_with_samples(name):
     source = stream(name, Relabel([2], random_swaps=1))
     for client in range(CLIENTS):
         before, after = (source.view(client, round).labels for round in (1, 2))
@@ -98,7 +96,7 @@ def test_random_swaps_are_of_labels_with_samples(name: str) -> None:
 
 
 @every_partition
-def test_swapped_parts_are_labels_with_samples(name: str) -> None:
+def test_swapped_parts_are_labels_with_samples(name):
     source = stream(name, Exchange([2], part=True))
     before, after = labels(source, 1), labels(source, 2)
     swapped = source.timeline.world(2).source != np.arange(CLIENTS)[:, None]
@@ -108,7 +106,7 @@ def test_swapped_parts_are_labels_with_samples(name: str) -> None:
 
 
 @pytest.mark.parametrize("drift", ["label_buckets", "concept_half", "swap_part"])
-def test_server_and_workers_draw_the_same_worlds(drift: str) -> None:
+def test_server_and_workers_draw_the_same_worlds(drift):
     config = compose_config([f"drift={drift}", "partition=dirichlet", "rounds=14"])
     line, other = config.timeline, open_stream(config).timeline
     assert line.rounds == other.rounds

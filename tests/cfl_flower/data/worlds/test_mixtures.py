@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -28,16 +26,12 @@ def plain_pool(size: int) -> Pool:
         ([0.25] * 4, 0, [0] * 4),
     ],
 )
-def test_whole_numbers_are_split_by_shares(
-    shares: list[float], total: int, parts: list[int]
-) -> None:
+def test_whole_numbers_are_split_by_shares(shares, total, parts):
     assert apportion(np.array([shares]), np.array([total])).tolist() == [parts]
 
 
 @given(st.integers(0, 99), st.integers(2, 6), st.integers(0, 3))
-def test_sizes_and_main_shares_of_mixtures_are_the_papers(
-    seed: int, clusters: int, draw: int
-) -> None:
+def test_sizes_and_main_shares_of_mixtures_are_the_papers(seed, clusters, draw):
     partition = Mixtures(clusters=clusters)
     main = partition.mains(60, seed)
     counts = partition.counts(main, zeros(60) + draw, seed)
@@ -49,7 +43,7 @@ def test_sizes_and_main_shares_of_mixtures_are_the_papers(
     assert np.ptp(np.bincount(main)) <= 1
 
 
-def test_a_mixture_of_two_sizes_and_one_share_is_what_it_says() -> None:
+def test_a_mixture_of_two_sizes_and_one_share_is_what_it_says():
     partition = Mixtures(clusters=3, sizes=[10, 10], main=[0.6, 0.6], others=1e9)
     counts = partition.counts(np.array([0, 1, 2]), zeros(3), seed=0)
     assert counts.tolist() == [[6, 2, 2], [2, 6, 2], [2, 2, 6]]
@@ -57,7 +51,7 @@ def test_a_mixture_of_two_sizes_and_one_share_is_what_it_says() -> None:
     assert few.sum(axis=1).tolist() == [7, 7]
 
 
-def test_a_draw_follows_from_the_client_and_how_often_it_drew_alone() -> None:
+def test_a_draw_follows_from_the_client_and_how_often_it_drew_alone():
     partition, main = Mixtures(), np.array([0, 1, 2, 3])
     draws = np.array([2, 0, 1, 2])
     mixed = partition.counts(main, draws, seed=5)
@@ -75,7 +69,7 @@ def test_a_draw_follows_from_the_client_and_how_often_it_drew_alone() -> None:
     assert one == again != other
 
 
-def test_training_and_testing_follow_the_same_mixture() -> None:
+def test_training_and_testing_follow_the_same_mixture():
     for tests in (300, None):
         partition = Mixtures(test_samples=tests)
         world = partition.begin(20, 10, seed=1)
@@ -92,7 +86,7 @@ def test_training_and_testing_follow_the_same_mixture() -> None:
             assert test == pytest.approx(wanted, abs=1 + 1e-6)
 
 
-def test_a_new_deal_of_mixtures_keeps_the_main_distribution() -> None:
+def test_a_new_deal_of_mixtures_keeps_the_main_distribution():
     first, second = allocate_again(Mixtures(), 20, 10, times=2)
     assert first.layout.groups.tolist() == second.layout.groups.tolist()
     assert second.draws.tolist() == [1] * 20

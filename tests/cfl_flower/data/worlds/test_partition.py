@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -42,7 +40,7 @@ def kinds(layout: Layout) -> np.ndarray:
     return np.unique(layout.demand, axis=0)
 
 
-def test_label_groups_are_disjoint_and_hold_their_share() -> None:
+def test_label_groups_are_disjoint_and_hold_their_share():
     layout = LabelGroups(groups=5, purity=0.95).layout(20, 10, [], 0)
     # Two labels share 0.95, and 0.05 is spread over all ten.
     own = layout.demand > 0.1
@@ -56,9 +54,7 @@ def test_label_groups_are_disjoint_and_hold_their_share() -> None:
 
 
 @given(st.integers(0, 99), st.integers(1, 10), st.integers(1, 30))
-def test_groups_cover_all_labels_and_take_all_clients_in_turn(
-    seed: int, groups: int, clients: int
-) -> None:
+def test_groups_cover_all_labels_and_take_all_clients_in_turn(seed, groups, clients):
     layout = LabelGroups(groups=groups, purity=1).layout(clients, 10, [], seed)
     if clients >= groups:
         assert ((kinds(layout) > 0).sum(axis=0) == 1).all()
@@ -68,7 +64,7 @@ def test_groups_cover_all_labels_and_take_all_clients_in_turn(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_only_groups_that_are_left_are_found(seed: int) -> None:
+def test_the_only_groups_that_are_left_are_found(seed):
     # Four labels split into two pairs in three ways.
     allocations = allocate_again(LabelGroups(groups=2), 4, 4, times=3, seed=seed)
     rows = [
@@ -77,7 +73,7 @@ def test_the_only_groups_that_are_left_are_found(seed: int) -> None:
     assert len(set(rows)) == 6
 
 
-def test_a_dirichlet_partition_spreads_each_label_over_the_clients() -> None:
+def test_a_dirichlet_partition_spreads_each_label_over_the_clients():
     layout = Dirichlet(alpha=0.5).layout(20, 10, [], 0)
     assert layout.demand.sum(axis=0) == pytest.approx(1)
     assert not layout.groups.any()
@@ -86,7 +82,7 @@ def test_a_dirichlet_partition_spreads_each_label_over_the_clients() -> None:
     assert np.var(draws) == pytest.approx(0.05 * 0.95 / 11, rel=0.1)
 
 
-def test_few_classes_are_neighbours_and_their_sizes_uneven() -> None:
+def test_few_classes_are_neighbours_and_their_sizes_uneven():
     layout = FewClasses(labels=2, sigma=2.0).layout(30, 10, [], 0)
     for client, row in enumerate(layout.demand):
         assert set(np.flatnonzero(row)) == {client % 10, (client + 1) % 10}
@@ -100,7 +96,7 @@ def test_few_classes_are_neighbours_and_their_sizes_uneven() -> None:
     assert np.log(largest).std() == pytest.approx(2, rel=0.1)
 
 
-def test_rotations_and_shifts_are_spread_evenly_in_every_combination() -> None:
+def test_rotations_and_shifts_are_spread_evenly_in_every_combination():
     world = Partition(rotations=[0, 90], shifts=[0, 3]).begin(40, 10, seed=0)
     shifts = world.relabel[:, 0]
     pairs, counts = np.unique(
@@ -117,7 +113,7 @@ def owned(owners: list[int]) -> Pool:
     return Pool.from_arrays({**arrays, "owner": np.array(owners, np.int64)})
 
 
-def test_a_natural_client_is_the_same_owner_in_training_and_testing() -> None:
+def test_a_natural_client_is_the_same_owner_in_training_and_testing():
     pools = owned([2, 0, 1, 0, 2, 2]), owned([1, 2, 3, 0])
     for clients in (4, 2):
         world = first_world(Natural().layout(clients, 1, [], 0))
@@ -130,7 +126,7 @@ def test_a_natural_client_is_the_same_owner_in_training_and_testing() -> None:
             assert sorted(hand.tolist()) == wanted.tolist()
 
 
-def test_more_natural_clients_come_after_those_there_were() -> None:
+def test_more_natural_clients_come_after_those_there_were():
     owners = np.random.default_rng(0).permutation(np.arange(40) % 20).tolist()
     pools = owned(owners), owned(owners)
 
@@ -145,7 +141,7 @@ def test_more_natural_clients_come_after_those_there_were() -> None:
     assert sorted(index for hand in everyone for index in hand) == list(range(40))
 
 
-def test_natural_clients_need_owners_and_enough_of_them() -> None:
+def test_natural_clients_need_owners_and_enough_of_them():
     allocation = first_world(Natural().layout(3, 1, [], 0)).allocations[0]
     with pytest.raises(ConfigError, match="at most the 2 owners"):
         Natural().allocate_samples((owned([0, 1]), owned([0])), allocation, 0, None)
@@ -158,7 +154,7 @@ def test_natural_clients_need_owners_and_enough_of_them() -> None:
         Natural().allocate_samples((nobody, nobody), allocation, 0, None)
 
 
-def test_named_groups_are_the_labels_that_are_named() -> None:
+def test_named_groups_are_the_labels_that_are_named():
     named = [[0, 1, 2], [3, 4], [5, 6], [7, 8, 9]]
     partition = LabelGroups(groups=4, purity=1.0, named=named)
     layout = partition.layout(8, 10, [], 0)
@@ -167,7 +163,7 @@ def test_named_groups_are_the_labels_that_are_named() -> None:
     assert np.bincount(layout.groups).tolist() == [2] * 4
 
 
-def test_without_new_groups_clients_are_spread_over_those_that_exist() -> None:
+def test_without_new_groups_clients_are_spread_over_those_that_exist():
     partition = LabelGroups(groups=5)
     # Five labels make the five groups in one way only.
     old = partition.layout(20, 5, [], 0)
@@ -180,9 +176,7 @@ def test_without_new_groups_clients_are_spread_over_those_that_exist() -> None:
 
 
 @pytest.mark.parametrize(("shape", "groups"), [((3, 10), 4), ((4, 9), 4), ((4, 10), 3)])
-def test_a_layout_of_other_clients_or_labels_is_refused(
-    shape: tuple[int, int], groups: int
-) -> None:
+def test_a_layout_of_other_clients_or_labels_is_refused(shape, groups):
     class Mine(Natural):
         def layout(self, *_: object) -> Layout:
             return Layout(np.ones(shape), np.zeros(groups, np.int64))
@@ -192,13 +186,13 @@ def test_a_layout_of_other_clients_or_labels_is_refused(
 
 
 @pytest.mark.parametrize("wish", [np.nan, -1.5, np.inf])
-def test_a_demand_that_is_no_share_is_refused(wish: float) -> None:
+def test_a_demand_that_is_no_share_is_refused(wish):
     demand = np.array([[1.0, wish], [1.0, 1.0]])
     with pytest.raises(ConfigError, match=rf"demand=\[ *{wish}.* use finite .* layout"):
         Layout(demand, np.zeros(2, np.int64))
 
 
-def test_a_client_counts_the_allocations_that_it_took_part_in_alone() -> None:
+def test_a_client_counts_the_allocations_that_it_took_part_in_alone():
     layout = Layout(np.ones((3, 2)), np.zeros(3, np.int64))
     copies = np.array([2, 0, 1])
     world: World = first_world(layout, copies=copies)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,11 +6,7 @@ import torch
 
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.reading.pool import Pool
-from cfl_flower.data.worlds.drift import (
-    Drift,
-    Regroup,
-    Release,
-)
+from cfl_flower.data.worlds.drift import Drift, Regroup, Release
 from cfl_flower.data.worlds.mixtures import Mixtures
 from cfl_flower.data.worlds.partition import (
     Dirichlet,
@@ -34,7 +28,7 @@ def stream(fraction: float = 1.0, seed: int = 3, **partition: int) -> Stream:
     return Stream(Digits(), groups, drift, CLIENTS, seed, rounds=9)
 
 
-def test_samples_stay_held_out_when_others_follow() -> None:
+def test_samples_stay_held_out_when_others_follow():
     partition = Partition(validation=0.3)
     fewer = partition.held_out(100, seed=5)
     assert fewer.tolist() == partition.held_out(150, seed=5)[:100].tolist()
@@ -42,9 +36,7 @@ def test_samples_stay_held_out_when_others_follow() -> None:
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.9])
-def test_the_few_who_drift_follow_their_concept_and_keep_their_sizes(
-    fraction: float,
-) -> None:
+def test_the_few_who_drift_follow_their_concept_and_keep_their_sizes(fraction):
     source = stream(fraction)
     for before, after in ((2, 3), (4, 5)):
         demand = source.timeline.world(after).demand
@@ -60,9 +52,7 @@ def test_the_few_who_drift_follow_their_concept_and_keep_their_sizes(
 
 
 @pytest.mark.parametrize("fraction", [1.0, 0.25])
-def test_drawn_data_follow_the_true_concept_of_the_few_who_drift(
-    fraction: float,
-) -> None:
+def test_drawn_data_follow_the_true_concept_of_the_few_who_drift(fraction):
     source = stream(fraction, samples=400, test_samples=400)
     for round in (2, 3, 5):
         wanted = source.timeline.world(round).demand
@@ -74,7 +64,7 @@ def test_drawn_data_follow_the_true_concept_of_the_few_who_drift(
                 assert shares == pytest.approx(wanted[client], abs=0.12)
 
 
-def test_a_client_without_samples_has_an_empty_view() -> None:
+def test_a_client_without_samples_has_an_empty_view():
     # 1,257 training samples for 2,000 clients.
     source = Stream(Digits(), LabelGroups(), Regroup([]), 2000, 0, rounds=9)
     views = [source.view(client, 1) for client in range(2000)]
@@ -89,7 +79,7 @@ def changed(drift: Drift, partition: Partition | None = None) -> Stream:
     return Stream(Digits(), groups, drift, CLIENTS, seed=3, rounds=200)
 
 
-def test_rotated_and_renamed_samples_are_the_pools_turned_and_renamed() -> None:
+def test_rotated_and_renamed_samples_are_the_pools_turned_and_renamed():
     source = changed(Regroup(), Partition(rotations=[0, 90], shifts=[0, 3]))
     world = source.timeline.world(1)
     for client in range(4):
@@ -104,7 +94,7 @@ def test_rotated_and_renamed_samples_are_the_pools_turned_and_renamed() -> None:
             assert y.tolist() == ((pool.labels[rows] + shift) % 10).tolist()
 
 
-def test_released_samples_grow_and_the_test_samples_are_there_at_once() -> None:
+def test_released_samples_grow_and_the_test_samples_are_there_at_once():
     source = changed(Release(every=50, first=1, periods=4))
     rounds = (1, 51, 101, 151)
     for client in range(CLIENTS):
@@ -127,9 +117,7 @@ def test_released_samples_grow_and_the_test_samples_are_there_at_once() -> None:
         LabelGroups(groups=3),
     ],
 )
-def test_training_and_testing_follow_the_same_distribution(
-    partition: Partition,
-) -> None:
+def test_training_and_testing_follow_the_same_distribution(partition):
     source = changed(Regroup(), partition)
     hands = [source.view(client, 1) for client in range(CLIENTS)]
     dealt = np.sort(np.concatenate([view.train_indices for view in hands]))
@@ -144,7 +132,7 @@ def test_training_and_testing_follow_the_same_distribution(
     ("shared", "counts"),
     [("none", [0] * 10), ("one", [1] * 10), ("two", [2] * 10), ("rare_half", None)],
 )
-def test_shared_samples_are_everyones(shared: str, counts: list[int] | None) -> None:
+def test_shared_samples_are_everyones(shared, counts):
     own = changed(Regroup([]), Partition())
     source = changed(Regroup([]), Partition(shared=shared))
     added = []
@@ -163,7 +151,7 @@ def test_shared_samples_are_everyones(shared: str, counts: list[int] | None) -> 
     assert list(found) == counts
 
 
-def test_drawn_samples_keep_the_labels_as_uneven_as_they_are() -> None:
+def test_drawn_samples_keep_the_labels_as_uneven_as_they_are():
     @dataclass(frozen=True)
     class Uneven(Digits):
         def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
@@ -177,10 +165,7 @@ def test_drawn_samples_keep_the_labels_as_uneven_as_they_are() -> None:
                 pools.append(Pool.from_arrays(arrays))
             return pools[0], pools[1]
 
-    for partition in (
-        Partition(samples=800),
-        Dirichlet(alpha=100.0, samples=800),
-    ):
+    for partition in (Partition(samples=800), Dirichlet(alpha=100.0, samples=800)):
         stream = Stream(Uneven(), partition, Regroup([2], fraction=0.5), 4, 0, rounds=3)
         for client in range(4):
             for round in (1, 2):
@@ -194,7 +179,7 @@ def test_drawn_samples_keep_the_labels_as_uneven_as_they_are() -> None:
 # Mixtures
 
 
-def test_each_sample_of_a_mixture_has_its_own_rotation() -> None:
+def test_each_sample_of_a_mixture_has_its_own_rotation():
     partition = Mixtures(clusters=3, sizes=[40, 60], test_samples=20, rotations=[0, 30])
     source = changed(Regroup([3]), partition)
     for client, round in ((0, 1), (5, 1), (5, 3)):
@@ -246,9 +231,7 @@ def dated(drift: Drift, dataset: Digits | None = None) -> Stream:
     # 1,000 days in ten periods, of which three are remembered.
     [(1, 0, 299), (4, 0, 299), (5, 100, 399), (9, 200, 499), (40, 700, 999)],
 )
-def test_samples_arrive_when_they_were_taken_and_are_forgotten(
-    round: int, first: int, last: int
-) -> None:
+def test_samples_arrive_when_they_were_taken_and_are_forgotten(round, first, last):
     drift = Release(every=4, first=1, periods=10, order="time", window=12)
     source = dated(drift)
     for part in ("train", "test"):
@@ -264,7 +247,7 @@ def test_samples_arrive_when_they_were_taken_and_are_forgotten(
         assert np.sort(np.concatenate(found)).tolist() == there.tolist()
 
 
-def test_a_clients_own_samples_arrive_in_equal_parts_by_time() -> None:
+def test_a_clients_own_samples_arrive_in_equal_parts_by_time():
     drift = Release(every=4, first=1, periods=5, order="own")
     source = dated(drift)
     for client in range(CLIENTS):
@@ -280,9 +263,7 @@ def test_a_clients_own_samples_arrive_in_equal_parts_by_time() -> None:
 
 @pytest.mark.parametrize("dataset", [Digits(), Dated(days=1)])
 @pytest.mark.parametrize("order", ["own", "time"])
-def test_without_times_a_stream_in_time_is_one_clear_line(
-    dataset: Digits, order: str
-) -> None:
+def test_without_times_a_stream_in_time_is_one_clear_line(dataset, order):
     drift = Release(every=4, first=1, order=order)
     source = Stream(dataset, Partition(), drift, CLIENTS, seed=3, rounds=40)
     with pytest.raises(ConfigError, match=r"drift\.order.*fmow") as caught:

@@ -1,7 +1,5 @@
 """However many samples one client claims, the others' models are the same."""
 
-from __future__ import annotations
-
 import math
 from contextlib import nullcontext
 
@@ -16,7 +14,6 @@ from cfl_flower.config.options import list_options
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.privacy.clipping import capped_losses
 from cfl_flower.types import Answer, Plan, SumSpec, Task
-from tests.conftest import Runner
 
 COUNT = ["faults.attackers=[2]", "faults.attack=count", "strategy.weighting=samples"]
 ALL = ["participants=12", "rounds=2"]
@@ -46,9 +43,7 @@ TOLD = ("passes", "client_passes")
     ],
     ids=" ".join,
 )
-def test_a_larger_claim_changes_nothing_more(
-    options: list[str], run_small: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_larger_claim_changes_nothing_more(options, run_small, monkeypatch):
     name = options[0].partition("=")[2]
     found = []
     for power in (24 if name in WITHOUT_ROUNDS else 12, 36):
@@ -64,7 +59,7 @@ def test_a_larger_claim_changes_nothing_more(
     np.testing.assert_array_equal(np.stack(models), np.stack(other_models))
 
 
-def test_a_loss_counts_for_a_multiple_of_the_median_or_of_a_nat() -> None:
+def test_a_loss_counts_for_a_multiple_of_the_median_or_of_a_nat():
     honest = [0.01, 0.02, 3.0]
     assert capped_losses(np.array(honest), 10).tolist() == honest
     assert capped_losses(np.array([*honest, 1e15]), 10).max() == 15.1
@@ -73,9 +68,7 @@ def test_a_loss_counts_for_a_multiple_of_the_median_or_of_a_nat() -> None:
 
 
 @pytest.mark.parametrize(("weight", "valid"), [(7, True), (40, False), (2**28, False)])
-def test_a_device_cannot_weigh_more_behind_a_mask_than_it_tells(
-    weight: int, valid: bool
-) -> None:
+def test_a_device_cannot_weigh_more_behind_a_mask_than_it_tells(weight, valid):
     spec = SumSpec((0,), by_samples=True, masked=True, most=40)
     plan = Plan([Task(0, (0,))], [np.zeros(2, np.float32)], reply=(2,), sum_spec=spec)
     total = ExactSum.empty(2)

@@ -1,9 +1,6 @@
 """privacy= in whole runs: accounts, budgets, resumes, and what is refused."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +18,7 @@ from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import Failure, Plan, Result, Task
 from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.client.test_node_config import SITES, Sites
-from tests.conftest import Runner, open_method
+from tests.conftest import open_method
 
 pytest.importorskip("dp_accounting")
 
@@ -56,11 +53,8 @@ def trained(run: Any, client: int) -> int:
 
 
 def test_a_run_is_the_same_on_any_number_of_nodes_and_after_a_resume(
-    options: list[str],
-    run_small: Runner,
-    undisturbed: Runner,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    options, run_small, undisturbed, monkeypatch
+):
     whole = undisturbed(*options)
     run_small(*options, "rounds=2")
     monkeypatch.setattr("cfl_flower.communication.partial_sums.PORTION_FLOATS", 1300)
@@ -70,7 +64,7 @@ def test_a_run_is_the_same_on_any_number_of_nodes_and_after_a_resume(
     assert undisturbed(*plain).numbers != whole.numbers
 
 
-def test_models_of_each_round_and_reports_add_up(undisturbed: Runner) -> None:
+def test_models_of_each_round_and_reports_add_up(undisturbed):
     run = undisturbed(*RUNS["fedavg-local"])
     for client in range(12):
         times = trained(run, client)
@@ -89,7 +83,7 @@ def test_models_of_each_round_and_reports_add_up(undisturbed: Runner) -> None:
     assert first == pytest.approx(epsilon_of(4 + 2, 1e-5))
 
 
-def test_who_has_spent_its_budget_is_not_chosen_any_more(run_small: Runner) -> None:
+def test_who_has_spent_its_budget_is_not_chosen_any_more(run_small):
     budget = epsilon_of(2, 1e-5) + 0.01
     options = ["strategy=fedavg", "privacy=local", f"privacy.epsilon_budget={budget}"]
     # 24 places in four rounds are twice for each of the 12.
@@ -111,7 +105,7 @@ def test_who_has_spent_its_budget_is_not_chosen_any_more(run_small: Runner) -> N
     assert len(saved.splitlines()) == 4
 
 
-def test_who_cannot_afford_a_report_is_not_asked_for_one(tmp_path: Path) -> None:
+def test_who_cannot_afford_a_report_is_not_asked_for_one(tmp_path):
     # A hello and two more reports, of 1 / 0.5^2 each.
     budget = f"privacy.epsilon_budget={epsilon_of(3 * 4, 1e-5) + 0.01}"
     method = open_method(tmp_path, *RUNS["fielding-central"], budget)
@@ -139,7 +133,7 @@ def test_who_cannot_afford_a_report_is_not_asked_for_one(tmp_path: Path) -> None
     assert spent == [11.5, 8.5, 4.0, 4.0, 0.0, 0.0]
 
 
-def test_a_server_of_devices_draws_noise_from_a_secret(run_small: Runner) -> None:
+def test_a_server_of_devices_draws_noise_from_a_secret(run_small):
     def devices(folder: str, *more: str) -> Any:
         grid = InProcessGrid([{"client-id": client} for client in range(12)])
         options = ["strategy=fedavg", "strategy.weighting=plain", "privacy=central"]
@@ -153,7 +147,7 @@ def test_a_server_of_devices_draws_noise_from_a_secret(run_small: Runner) -> Non
     assert len(after) == 4
 
 
-def test_secrets_are_for_nobody_else(tmp_path: Path, run_small: Runner) -> None:
+def test_secrets_are_for_nobody_else(tmp_path, run_small):
     usual = os.umask(0o022)
     try:
         for more in (
@@ -201,7 +195,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("overrides", REFUSED)
-def test_what_has_no_guarantee_is_one_line(overrides: str) -> None:
+def test_what_has_no_guarantee_is_one_line(overrides):
     with pytest.raises(ConfigError, match=REFUSED[overrides]) as error:
         compose_config(overrides.split())
     assert "\n" not in str(error.value)
@@ -209,7 +203,7 @@ def test_what_has_no_guarantee_is_one_line(overrides: str) -> None:
 
 @pytest.mark.parametrize("models", [0, 1, 3])
 @pytest.mark.parametrize("reports", [False, True])
-def test_taking_part_costs_all_that_a_client_sends(models: int, reports: bool) -> None:
+def test_taking_part_costs_all_that_a_client_sends(models, reports):
     noise = ["privacy.noise_multiplier=2", "privacy.report_noise=4"]
     config = compose_config(["strategy=fedavg", "privacy=local", *noise])
     costs = Costs.of(config, Disclosure(models=models, reports=reports))

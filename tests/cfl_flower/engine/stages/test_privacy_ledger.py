@@ -1,7 +1,5 @@
 """Epsilon counts all that left: a ledger kept beside the devices, not by the server."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -19,7 +17,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.privacy.accounting import epsilon_of
 from cfl_flower.types import Plan
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Run, Runner
+from tests.conftest import Run
 
 pytest.importorskip("dp_accounting")
 pytestmark = pytest.mark.slow
@@ -154,9 +152,7 @@ def compare(grid: Ledger, run: Run, equal: bool = True) -> None:
         assert not equal or counted[client] == pytest.approx(true), client
 
 
-def test_what_arrives_is_counted_once(
-    method: str, privacy: str, grid: Ledger, run_small: Runner
-) -> None:
+def test_what_arrives_is_counted_once(method, privacy, grid, run_small):
     """A device whose data change, and a newcomer, among it."""
     grid.before["evaluate", 2] = lambda: grid.put("site-b")
     grid.before["evaluate", 1] = lambda: grid.add_node(grid.device("site-f"))
@@ -166,9 +162,7 @@ def test_what_arrives_is_counted_once(
 
 
 @pytest.mark.parametrize("how", ["lost", "refused"])
-def test_what_does_not_arrive_is_counted(
-    how: str, method: str, privacy: str, grid: Ledger, run_small: Runner
-) -> None:
+def test_what_does_not_arrive_is_counted(how, method, privacy, grid, run_small):
     def spoil(phase: str, round: int, client: str, reply: Message) -> Message:
         if (round, client) != (2, "site-b"):
             return reply
@@ -191,8 +185,8 @@ def test_what_does_not_arrive_is_counted(
 
 @pytest.mark.parametrize("other", ["privacy.noise_multiplier=100", "privacy.clip=9"])
 def test_nobody_goes_on_with_other_noise_once_devices_have_answered(
-    other: str, grid: Ledger, run_small: Runner
-) -> None:
+    other, grid, run_small
+):
     options = [*METHODS["fedavg"], *SIZE, "privacy=local"]
     grid.kill = "train", 1
     with pytest.raises(KilledError):
@@ -226,8 +220,8 @@ PAIRS = [
 
 @pytest.mark.parametrize(("meanwhile", "method", "kind"), PAIRS)
 def test_a_server_that_dies_forgets_nothing_that_was_told(
-    meanwhile: str, method: str, kind: str, grid: Ledger, run_small: Runner
-) -> None:
+    meanwhile, method, kind, grid, run_small
+):
     """It dies five times while it waits, and goes on from its checkpoint."""
     options = [*METHODS[method], *SIZE, *NOISE, f"privacy={kind}"]
     away = dict(grid.node_configs)

@@ -1,7 +1,5 @@
 """Noisy means: what one participant can change, how much noise, what a method sees."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -43,9 +41,7 @@ def released(
     return release_means(results, plan, (0,), privacy.clip, privacy.scale, draw)
 
 
-def test_a_method_finds_the_mean_of_clipped_updates_in_the_place_of_each_model() -> (
-    None
-):
+def test_a_method_finds_the_mean_of_clipped_updates_in_the_place_of_each_model():
     found = {result.client: result.arrays[0] for result in released(SENT)}
     # ([0.6, 0.8] + [-0.5, 0] + [0, 0.25]) / 3
     for client in (0, 2, 3):
@@ -57,7 +53,7 @@ def test_a_method_finds_the_mean_of_clipped_updates_in_the_place_of_each_model()
 
 
 @pytest.mark.parametrize("client", CLUSTERS)
-def test_nobody_changes_its_clusters_sum_by_more_than_the_bound(client: int) -> None:
+def test_nobody_changes_its_clusters_sum_by_more_than_the_bound(client):
     neighbour = SENT | {client: MODELS[CLUSTERS[client]].tolist()}
     pairs = zip(released(SENT), released(neighbour), strict=True)
     for one, other in pairs:
@@ -67,7 +63,7 @@ def test_nobody_changes_its_clusters_sum_by_more_than_the_bound(client: int) -> 
         assert change <= (1 + 1e-5 if same else 1e-6)
 
 
-def test_sums_of_workers_give_the_same_means() -> None:
+def test_sums_of_workers_give_the_same_means():
     # Workers add up what clients have clipped.
     clipped = SENT | {0: [0.6, 0.8]}
     sums = released(clipped, spec=SumSpec((0,), by_samples=False)).sums
@@ -77,7 +73,7 @@ def test_sums_of_workers_give_the_same_means() -> None:
         assert sums[0, cluster].mean() == pytest.approx(mean, abs=1e-6)
 
 
-def test_noise_has_its_deviation_once_per_mean_and_repeats_with_the_content() -> None:
+def test_noise_has_its_deviation_once_per_mean_and_repeats_with_the_content():
     received = np.zeros(20_000, np.float32)
     total = np.zeros(20_000)
     one = noisy_mean(received, total, 4, 2.0, draw)
@@ -117,7 +113,7 @@ def attack(contribution: float, rounds: int, trials: int, bound: float) -> Vecto
     return seen
 
 
-def test_an_attack_finds_no_larger_epsilon_than_the_account() -> None:
+def test_an_attack_finds_no_larger_epsilon_than_the_account():
     pytest.importorskip("dp_accounting")
     bound, rounds, trials, delta, multiplier = 2.0, 3, 400_000, 1e-3, 1.5
     epsilon = epsilon_of(rounds * multiplier**-2, delta)

@@ -1,7 +1,5 @@
 """A client that has all clients clustered anew in every round is not heard for long."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,6 @@ from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result, Vector
 from clients.fielding import FieldingClient
 from clients.tested import Config
-from tests.conftest import Runner
 
 LIAR = 2
 ROUNDS = 16
@@ -36,9 +33,7 @@ OPTIONS = ["strategy=fielding", f"rounds={ROUNDS}", "drift=none", "partition.gro
 
 
 @pytest.mark.parametrize("trigger", ["strategy.threshold=0.1", "/trigger=pairwise"])
-def test_reports_that_recluster_round_after_round_are_left_out(
-    trigger: str, run_small: Runner
-) -> None:
+def test_reports_that_recluster_round_after_round_are_left_out(trigger, run_small):
     run = run_small(*OPTIONS, CLIENT, trigger.replace("/", "strategy/"))
     led = sum(bool(row["reclustered"]) for row in run.rounds)
     assert MOST <= led <= MOST + REGAINED * ROUNDS
@@ -52,7 +47,7 @@ def test_reports_that_recluster_round_after_round_are_left_out(
     assert last > MOST + 1
 
 
-def test_who_drifts_with_most_others_spends_nothing(run_small: Runner) -> None:
+def test_who_drifts_with_most_others_spends_nothing(run_small):
     run = run_small("strategy=fielding", "drift.rounds=[2,3,4,5,6]", "rounds=7")
     assert not any("resting" in row for row in run.rounds)
 
@@ -71,9 +66,7 @@ HUGE = [f"faults.attackers=[{LIAR}]", "faults.attack=embedding", "drift=none"]
         ["strategy=flexcfl", "strategy.alpha=4"],
     ],
 )
-def test_a_huge_report_is_refused_and_nobody_is_clustered_anew(
-    options: list[str], run_small: Runner
-) -> None:
+def test_a_huge_report_is_refused_and_nobody_is_clustered_anew(options, run_small):
     run = run_small(*options, *HUGE)
     assert {failure["client"] for failure in run.failures} <= {LIAR}
     assert not any(row.get("reclustered") for row in run.rounds)
@@ -81,7 +74,7 @@ def test_a_huge_report_is_refused_and_nobody_is_clustered_anew(
     assert run.rounds[-1]["accuracy_honest"] > 0.5
 
 
-def test_a_refused_report_of_a_test_leaves_the_test(run_small: Runner) -> None:
+def test_a_refused_report_of_a_test_leaves_the_test(run_small):
     run = run_small("strategy=fielding", "faults.attackers=[2]", "faults.attack=random")
     assert not run.failures
     tested = {row["client"] for row in run.clients if row["round"] == 4}
@@ -89,7 +82,7 @@ def test_a_refused_report_of_a_test_leaves_the_test(run_small: Runner) -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 10, 1000])
-def test_distributions_are_of_one_length_however_narrow(classes: int) -> None:
+def test_distributions_are_of_one_length_however_narrow(classes):
     narrow = np.eye(classes, dtype=np.float32)[0]
     even = np.full(classes, 1 / classes, np.float32)
     for each in (narrow, even):
@@ -97,7 +90,7 @@ def test_distributions_are_of_one_length_however_narrow(classes: int) -> None:
         assert report_length(each) == pytest.approx(1)
 
 
-def test_only_what_is_much_longer_than_the_median_is_refused() -> None:
+def test_only_what_is_much_longer_than_the_median_is_refused():
     check_length(FAR, 1.0)
     check_length(1e12, 0.0)  # Nothing is known yet.
     with pytest.raises(InvalidResultError, match="median"):
@@ -105,9 +98,7 @@ def test_only_what_is_much_longer_than_the_median_is_refused() -> None:
 
 
 @pytest.mark.parametrize("changed", [1, 4, 5, 6, 7, 12])
-def test_what_is_typical_changes_with_a_majority_alone(
-    changed: int, undisturbed: Runner
-) -> None:
+def test_what_is_typical_changes_with_a_majority_alone(changed, undisturbed):
     options = ["strategy=fielding", "strategy/representation=gradient", "rounds=3"]
     before = undisturbed(*options, "drift=none").state.typical_report
     ids = ",".join(map(str, range(changed)))
@@ -118,16 +109,14 @@ def test_what_is_typical_changes_with_a_majority_alone(
 
 
 @pytest.mark.parametrize(("clients", "known"), [(3, False), (4, False), (5, True)])
-def test_fewer_than_five_say_nothing_of_what_is_typical(
-    clients: int, known: bool, undisturbed: Runner
-) -> None:
+def test_fewer_than_five_say_nothing_of_what_is_typical(clients, known, undisturbed):
     options = ["strategy=fielding", "drift=none", "rounds=1", "participants=3"]
     run = undisturbed(*options, f"clients={clients}")
     assert (run.state.typical_report > 0) == known
 
 
 @pytest.mark.parametrize("numbers", [[np.nan, 1], [np.inf, 1], []])
-def test_what_is_not_finite_or_missing_has_no_length(numbers: list[float]) -> None:
+def test_what_is_not_finite_or_missing_has_no_length(numbers):
     data = np.array(numbers, np.float32)
     metrics = {"representation": data.tobytes()} if numbers else {}
     assert reported_length("evaluate", Result(1, 3, metrics=metrics)) is None

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.privacy.clipping import nearest, shortened, update_length
 from cfl_flower.types import UPDATE_LENGTHS, Plan, Result, SumSpec, Task
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Run, Runner, open_method
+from tests.conftest import Run, open_method
 
 METHODS = ["fedavg", "fielding", "ifca", "flexcfl", "stocfl", "fedccfa", "fedem"]
 ONE_BY_ONE = ["ccfl", "fedasync", "fedsoft"]
@@ -44,9 +42,7 @@ def seen(run: Run, measure: str) -> list[Any]:
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("count", [3, 5, 8, 12])
 @pytest.mark.parametrize("lie", [-1e5, 1e15])
-def test_one_liar_cannot_leave_what_honest_updates_span(
-    rule: str, count: int, lie: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_liar_cannot_leave_what_honest_updates_span(rule, count, lie, monkeypatch):
     if rule == "bulyan" and count < FEWEST_OF_BULYAN:
         pytest.skip("Bulyan needs more")
     # Flower's Bulyan collects garbage for each result, of all tests before.
@@ -65,9 +61,7 @@ def test_one_liar_cannot_leave_what_honest_updates_span(
 @given(
     st.floats(0, 1e3), st.lists(st.floats(-(2.0**49), 2.0**49, width=32), min_size=1)
 )
-def test_a_shortened_update_is_no_longer_than_its_bound(
-    bound: float, numbers: list[float]
-) -> None:
+def test_a_shortened_update_is_no_longer_than_its_bound(bound, numbers):
     received = np.ones(len(numbers), np.float32)
     model = np.array(numbers, np.float32)
     rounding = 1e-6 * len(numbers)
@@ -76,7 +70,7 @@ def test_a_shortened_update_is_no_longer_than_its_bound(
     )
 
 
-def test_results_are_grouped_by_the_model_that_they_are_versions_of() -> None:
+def test_results_are_grouped_by_the_model_that_they_are_versions_of():
     models = [np.zeros(2, np.float32), np.full(2, 9, np.float32)]
     plan = Plan([Task(c, (0, 1)) for c in range(4)] + [Task(4, (1,))], models)
     near = [np.float32([8, 9])]
@@ -96,9 +90,7 @@ def test_results_are_grouped_by_the_model_that_they_are_versions_of() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS + ONE_BY_ONE)
-def test_noise_of_one_client_is_clipped_in_every_method(
-    method: str, run_small: Runner
-) -> None:
+def test_noise_of_one_client_is_clipped_in_every_method(method, run_small):
     # One with an extractor.
     options = ["model=mlp"] if method == "fedccfa" else []
     run = run_small(f"strategy={method}", "strategy.robust=clip", *NOISE, *options)
@@ -111,15 +103,13 @@ def test_noise_of_one_client_is_clipped_in_every_method(
 @pytest.mark.parametrize(
     ("rule", "method"), [*((rule, "stocfl") for rule in RULES), ("median", "ifca")]
 )
-def test_noise_of_one_client_is_outvoted_by_every_rule(
-    rule: str, method: str, run_small: Runner
-) -> None:
+def test_noise_of_one_client_is_outvoted_by_every_rule(rule, method, run_small):
     run = run_small(f"strategy={method}", f"strategy.robust={rule}", *NOISE)
     assert largest(run) < 100
 
 
 @pytest.mark.parametrize("method", ["fedavg", "stocfl", "ccfl"])
-def test_without_a_rule_noise_is_in_the_models(method: str, run_small: Runner) -> None:
+def test_without_a_rule_noise_is_in_the_models(method, run_small):
     assert largest(run_small(f"strategy={method}", *NOISE)) > 1000
 
 
@@ -141,14 +131,12 @@ SAMPLES = "strategy.weighting=samples"
         ["strategy=fedavg", "privacy.secure_sums=true"],
     ],
 )
-def test_a_claim_of_many_samples_is_capped_and_recorded(
-    options: list[str], run_small: Runner
-) -> None:
+def test_a_claim_of_many_samples_is_capped_and_recorded(options, run_small):
     run = run_small(*options, SAMPLES, *COUNT)
     assert set(seen(run, "capped")) == {LIAR}
 
 
-def test_a_capped_result_weighs_at_most_the_limit() -> None:
+def test_a_capped_result_weighs_at_most_the_limit():
     tasks = [Task(client, (0,)) for client in range(3)]
     results = [Result(c, n, [np.float32([c])]) for c, n in enumerate([4, 4, 2**28])]
     for by_samples, weight, mean in ((True, 48, (4 + 2 * 40) / 48), (False, 3, 1)):
@@ -160,9 +148,7 @@ def test_a_capped_result_weighs_at_most_the_limit() -> None:
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fielding", "stocfl"])
-def test_a_cap_that_nobody_reaches_changes_no_number(
-    method: str, run_small: Runner, undisturbed: Runner
-) -> None:
+def test_a_cap_that_nobody_reaches_changes_no_number(method, run_small, undisturbed):
     options = [f"strategy={method}", SAMPLES]
     capped = undisturbed(*options)
     assert not seen(capped, "capped")
@@ -183,7 +169,7 @@ def test_a_cap_that_nobody_reaches_changes_no_number(
         "fedavg strategy.robust=trimmed privacy=central",
     ],
 )
-def test_a_rule_that_cannot_hold_is_refused_in_one_line(options: str) -> None:
+def test_a_rule_that_cannot_hold_is_refused_in_one_line(options):
     with pytest.raises(ConfigError, match=r"strategy\.robust=") as caught:
         compose_config([*f"strategy={options}".split(), "strategy.weighting=plain"])
     assert "\n" not in str(caught.value)
@@ -191,8 +177,8 @@ def test_a_rule_that_cannot_hold_is_refused_in_one_line(options: str) -> None:
 
 @pytest.mark.parametrize("clients", [1, 2, 3])
 def test_a_few_devices_without_rounds_learn_although_they_are_clipped(
-    clients: int, run_small: Runner
-) -> None:
+    clients, run_small
+):
     options = [f"clients={clients}", f"participants={clients}", "drift=none"]
     run = run_small("strategy=fedasync", "strategy.robust=clip", *options)
     start = open_method(run.folder, "strategy=fedasync").state.models[0]
@@ -205,16 +191,14 @@ SUMS = ["strategy.robust=clip", "privacy.secure_sums=true", "participants=8"]
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fielding", "stocfl", "ifca"])
-def test_with_secure_sums_devices_shorten_their_own_updates(
-    method: str, run_small: Runner
-) -> None:
+def test_with_secure_sums_devices_shorten_their_own_updates(method, run_small):
     # Whom nobody sees does not shorten its own, and its group's mean is shortened.
     run = run_small(f"strategy={method}", *SUMS, *NOISE)
     assert largest(run) < 100
     assert all(length > 0 for length in run.state.typical_lengths)
 
 
-def test_the_first_round_of_sums_only_tells_lengths(run_small: Runner) -> None:
+def test_the_first_round_of_sums_only_tells_lengths(run_small):
     run = run_small("strategy=fedavg", *SUMS, "rounds=1")
     start = open_method(run.folder, "strategy=fedavg").state.models[0]
     np.testing.assert_array_equal(run.state.models[0], start)
@@ -231,14 +215,14 @@ def test_the_first_round_of_sums_only_tells_lengths(run_small: Runner) -> None:
     ],
 )
 def test_a_run_whose_updates_are_bounded_resumes_to_the_same_numbers(
-    options: list[str], run_small: Runner, undisturbed: Runner
-) -> None:
+    options, run_small, undisturbed
+):
     run_small(*options, "rounds=2")
     resumed = run_small(*options, "rounds=4", "resume=true")
     assert resumed.numbers == undisturbed(*options, "rounds=4").numbers
 
 
-def test_a_device_shortens_each_update_and_tells_how_long_it_was() -> None:
+def test_a_device_shortens_each_update_and_tells_how_long_it_was():
     received = [np.zeros(2, np.float32), np.ones(2, np.float32)]
     arrays = [np.float32([1, 2]), np.float32([3, 4]), np.zeros(0, np.float32)]
     config = {BASES: "1,0,0", BOUNDS: "10.0,2.5,0.0"}
@@ -251,5 +235,5 @@ def test_a_device_shortens_each_update_and_tells_how_long_it_was() -> None:
 @pytest.mark.parametrize(
     "sent", [b"", b"123", np.float32([np.nan]).tobytes(), np.float32([-1]).tobytes(), 3]
 )
-def test_lengths_that_are_none_are_not_counted(sent: Any) -> None:
+def test_lengths_that_are_none_are_not_counted(sent):
     assert read_lengths(Result(0, 1, telemetry={UPDATE_LENGTHS: sent}), 1) is None
