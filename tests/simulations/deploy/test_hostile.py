@@ -22,13 +22,13 @@ from tests.cfl_flower.communication.test_hostile import (
     FLOATS,
     Attacks,
     HostileGrid,
-    other_clients,
     pickled,
     raw,
+    rewritten,
     spoil,
     with_array,
-    with_bytes,
     with_cell,
+    with_record,
 )
 from tests.conftest import Run, Runner
 from tests.simulations.deploy.loopback import Deployment, wait_for
@@ -53,9 +53,12 @@ def attacks(folder: Path) -> Attacks:
         ("shape", with_array(raw(b"no array"))),
         ("shape", with_array(raw(pickled(folder / "unpickled")))),
         ("non-finite", with_array(ones * np.float32("nan"))),
-        ("foreign", other_clients),
+        ("foreign", rewritten(lambda row: [[0, *row[1:]]])),
         ("count", with_cell(1, -1)),
-        ("representation", with_bytes("0.representation", b"no distribution")),
+        (
+            "representation",
+            with_record("bytes", {"0.representation": b"no distribution"}),
+        ),
     ]
 
 
