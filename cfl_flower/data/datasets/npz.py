@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from cfl_flower.data.datasets.missing import NA_VALUES
 from cfl_flower.data.reading.files import as_float32, channels_first, open_npz
 from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
 from cfl_flower.data.reading.pool import PARTS, Parts
@@ -100,18 +101,26 @@ def _labels(y: NDArray[Any]) -> NDArray[Any]:
     """Return labels as numbers or text, shape (n,)."""
     if y.dtype.kind not in "iufbSU":
         raise ValueError(f"labels are {y.dtype}, neither numbers nor names")
-    _require_known(y, "labels or owners")
     y = np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y
+    _require_known(y, "labels or owners")
     # Some have a label in a row of its own.
     return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
 
 
 def _require_known(array: NDArray[Any], what: str) -> None:
-    """Raise `ValueError` for a value that is missing or not finite."""
-    numbers = array.dtype.kind in "fM"
-    if numbers and not np.isfinite(array).all():
-        place = np.argwhere(~np.isfinite(array))[0, 0]
-        raise ValueError(f"{what}: row {place + 1} has no finite number; leave it out")
+    """Raise `ValueError` for a value that is missing, or a text that says so."""
+    if array.dtype.kind in "fM":
+        missing = ~np.isfinite(array)
+    elif array.dtype.kind == "U":
+        missing = np.isin(np.char.strip(array), ["", *NA_VALUES])
+    else:
+        return
+    if missing.any():
+        place = np.argwhere(missing)[0]
+        value = array[tuple(place)]
+        raise ValueError(
+            f"{what}: row {place[0] + 1} has {str(value)!r}, no value; leave it out"
+        )
 
 
 def _inputs(x: NDArray[Any]) -> NDArray[Any]:
