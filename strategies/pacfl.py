@@ -42,7 +42,7 @@ class PACFLSettings(StrategySettings):
     angle: Literal["entry", "smallest", "sum"] = "entry"
     """Distance of two clients: the smallest angle of two of their vectors (the code),
     the smallest principal angle (eq. 2), or the sum of the angles of vectors in the
-    same place (eq. 3)."""
+    same place (eq. 3), for which `threshold` has to be larger."""
     threshold: Annotated[float, Field(gt=0)] = 15.0
     """beta, the angle in degrees from which clusters are not merged."""
     linkage: Literal["weighted", "complete", "single"] = "weighted"
@@ -62,7 +62,8 @@ def angles(subspaces: FloatArray, kind: str) -> FloatArray:
     """Return the angles, in degrees, between the subspaces of n clients, (n, n).
 
     ``subspaces`` has v vectors of length 1 for each client, (n, v, z). Missing vectors
-    are zero, and at 90 degrees to all others. The sign of a vector has no meaning.
+    are zero, and at 90 degrees to all others; a sum leaves out places at which both
+    clients lack one. The sign of a vector has no meaning.
 
     Examples
     --------
@@ -70,21 +71,22 @@ def angles(subspaces: FloatArray, kind: str) -> FloatArray:
     >>> [round(float(angles(two, kind)[0, 1]), 3) for kind in ("entry", "sum")]
     [60.0, 60.0]
     """
-    from scipy.linalg import subspace_angles
+    from scipy.linalg import orth
 
     count = len(subspaces)
+    spans = [orth(each.T).T for each in subspaces] if kind == "smallest" else []
     gaps = np.zeros((count, count))
     for i, one in enumerate(subspaces):
         for j, other in enumerate(subspaces[:i]):
-            apart = np.arccos(np.minimum(abs(one @ other.T), 1))
-            if kind == "sum":
-                # Eq. 3: tr(arccos(U_i^T U_j)).
-                gap = np.trace(apart)
-            elif kind == "entry" or not (one.any() and other.any()):
-                gap = apart.min()
-            else:
+            if kind == "smallest" and len(spans[i]) and len(spans[j]):
                 # Eq. 2: the smallest principal angle.
-                gap = subspace_angles(one.T, other.T).min()
+                nearest = np.linalg.norm(spans[i] @ spans[j].T, 2)
+            elif kind == "sum":
+                nearest = abs((one * other).sum(axis=1))[one.any(1) | other.any(1)]
+            else:
+                nearest = abs(one @ other.T).max()
+            # Eq. 3 is the sum, tr(arccos(U_i^T U_j)); else there is one angle.
+            gap = np.arccos(np.minimum(nearest, 1)).sum()
             gaps[i, j] = gaps[j, i] = np.degrees(gap)
     return gaps
 
@@ -150,10 +152,12 @@ class PACFL(ClusteredStrategy):
             return
         clusters = np.zeros(len(newcomers), np.int64)
         for group in np.unique(groups[known:]):
-            # The extended matrix is clustered anew; clients that are known stay.
+            # All clients are grouped anew, but those that have a cluster keep it.
             members = state.clusters[groups[:known] == group]
-            if not len(members):
+            cluster = len(state.models)
+            if len(members):
+                cluster = int(np.bincount(members).argmax())
+            else:
                 state.models = [*state.models, self.run.initial_model()]
-            cluster = np.bincount(members).argmax() if len(members) else -1
-            clusters[groups[known:] == group] = cluster % len(state.models)
+            clusters[groups[known:] == group] = cluster
         state.join(newcomers, clusters)

@@ -78,7 +78,7 @@ class Carrier:
         """Those of the round."""
         self.reporting: set[ClientId] = set()
         """The nodes that have a mod."""
-        self._counters: list[Others] = []
+        self._counters: dict[ClientId, Others] = {}
         self._silent: set[ClientId] = set()
         self._sent: dict[ClientId, tuple[Plan, Task]] = {}
 
@@ -176,7 +176,10 @@ class Carrier:
     def _to_report(
         self, plan: Plan, task: Task, model: Vector | None, tests: bool
     ) -> Message:
-        """Return a request to report. An app without the mod takes it for a test."""
+        """Return a request to report, beside a test if there is one.
+
+        An app without the mod tests its initial arrays, or trains them if nobody tests.
+        """
         terms = self.terms
         distance = terms.settings.distance
         question = {**plan.config, **task.config, "distance": distance, "test": tests}
@@ -208,7 +211,7 @@ class Carrier:
         """Turn replies into results and failures, trusting nothing."""
         results = Results()
         self.replied = []
-        self._counters = []
+        self._counters = {}
         found = {(e.metadata.src_node_id, e.metadata.group_id): e for e in replies}
         for client, (plan, task) in self._sent.items():
             groups = map(str, range(max(1, len(plan.reply))))
@@ -221,11 +224,14 @@ class Carrier:
                 results.append(result)
             except InvalidResultError as error:
                 failure = self.fail(client, phase, error)
+                # Nothing of a result that is refused counts.
+                self._counters.pop(client, None)
+                self.replied = [each for each in self.replied if each[0] != client]
                 # A node that cannot test goes on training, as with FedAvg.
                 if phase != "evaluate":
                     results.failures.append(failure)
         if self._counters:
-            self.others = middle(self._counters)
+            self.others = middle([*self._counters.values()])
         self._leave_out_odd_metrics(phase)
         results.sort_by_client()
         return results
@@ -289,7 +295,7 @@ class Carrier:
             models.append(model)
         if phase == "query":
             return self._cold_start(plan, task, count, models[0])
-        self._counters.append(counters)
+        self._counters[task.client] = counters
         self.replied.append((task.client, contents[0]))
         choice = {}
         if chooses(plan, task):
@@ -322,28 +328,30 @@ class Carrier:
 
     # What mods say -------------------------------------------------------------------
 
-    def find_width(self) -> int:
+    def find_width(self, timeout: float) -> int:
         """Ask all nodes to report, and return how many numbers they say.
 
-        A method has to know it before its first round.
+        A method has to know it before its first round. A node that has not answered
+        after ``timeout`` seconds is not waited for.
         """
         self.discover()
         tasks = [Task(client) for client in self.clients]
         kind = self.terms.settings.representation.name
         plan = Plan(tasks, [], ReportRequest(kind).to_config())
-        replies = self.grid.send_and_receive(self.messages("query", 1, plan))
+        messages = self.messages("query", 1, plan)
+        replies = self.grid.send_and_receive(messages, timeout=timeout)
         results = self.collect(replies, "query")
         reports = [r.metrics.get(REPORT) for r in results if r.client in self.reporting]
         lengths = [len(each) // 4 for each in reports if isinstance(each, bytes)]
-        # What most say: one that lies must not make all others wrong. Without any
-        # report all nodes are alike, whatever the number.
+        # Take what most nodes say, so that one liar cannot make all others wrong. If
+        # none reports, all nodes are alike, whatever the number.
         self.width = max(lengths, key=lengths.count, default=self.width)
         return self.width
 
     def _said(self, client: ClientId, content: RecordDict, question: str) -> Any:
-        """Return what a node's mod says, or what one without it is taken to say.
+        """Return what a node's mod says.
 
-        It has no samples, or chooses the first model.
+        A node without the mod counts as one without samples, or that chooses model 0.
         """
         if ASK in content.config_records:
             self.reporting.add(client)

@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
+from cfl_flower.communication.validation import is_bounded
 from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.types import Vector
 
@@ -60,8 +61,9 @@ class Layout:
             else:
                 others[name] = array.astype(template.dtype)
         vector: Vector = np.concatenate(parts)
-        if not np.isfinite(vector).all():
-            raise InvalidResultError("non-finite", "arrays: numbers must be finite")
+        if not is_bounded(vector):
+            detail = "arrays: numbers must be finite, and none beyond 1e+15"
+            raise InvalidResultError("non-finite", detail)
         return vector, others
 
     def write(self, vector: Vector, others: Others) -> ArrayRecord:

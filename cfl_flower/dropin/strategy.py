@@ -132,7 +132,7 @@ class DropIn(Terms):
             "evaluate": evaluate_config or ConfigRecord(),
         }
         self.carrier = Carrier(grid, self, initial_arrays, configs)
-        width = self.carrier.find_width() if self.reports else 2
+        width = self.carrier.find_width(timeout) if self.reports else 2
         config = self._config(width, num_rounds, timeout)
         fleet = cast(Fleet, self.carrier)
         self.running = self.method(config, fleet, engine=PlainRounds)

@@ -47,8 +47,12 @@ def test_angles_of_subspaces_by_hand():
     # A missing vector is at 90 degrees to all others.
     assert both[0, 3] == pytest.approx(180)
     nothing = np.zeros((2, 2, 3))
-    for kind, gap in (("entry", 90), ("smallest", 90), ("sum", 180)):
+    for kind, gap in (("entry", 90), ("smallest", 90), ("sum", 0)):
         assert angles(nothing, kind)[0, 1] == pytest.approx(gap)
+    # A sum leaves out places at which both lack a vector.
+    same = np.stack([unit(30, 0), unit(30, 0)])
+    same[:, 1] = 0
+    assert angles(same, "sum")[0, 1] == pytest.approx(0, abs=1e-5)
 
 
 @pytest.mark.parametrize(

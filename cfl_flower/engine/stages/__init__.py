@@ -21,7 +21,8 @@ STAGES: tuple[type[Stage], ...] = (
     GroupMeans,
     # Devices shorten what nobody sees singly.
     SumBounds,
-    # Admits participants, adds the noise to the mean, and notes each client's loss.
+    # Admits participants, adds noise to the mean, and notes each client's loss of
+    # privacy.
     PrivacyBudget,
     # The groups; their sums are opened.
     SecureSums,

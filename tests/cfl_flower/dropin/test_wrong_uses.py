@@ -301,6 +301,7 @@ def bomb() -> bytes:
         (sent("layer.bias", Array(np.zeros(3))), "shape"),
         (sent(WEIGHT, Array(np.zeros(3))), "shape"),
         (sent(WEIGHT, Array(np.full((2, 3), np.nan))), "non-finite"),
+        (sent(WEIGHT, Array(np.full((2, 3), 1e30))), "non-finite"),
         (sent(WEIGHT, forged()), "shape"),
         (sent(WEIGHT, forged(bomb())), "shape"),
         (sent(WEIGHT, forged(bytes(10**5))), "shape"),
