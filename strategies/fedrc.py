@@ -48,7 +48,7 @@ def share_labels(joint: FloatArray, before: FloatArray) -> FloatArray:
 
     Examples
     --------
-    >>> share_labels(np.array([[0.1, 0.3], [0.6, 0.0]]), np.full((2, 2), 0.5)).tolist()
+    >>> share_labels(np.array([[0.25, 0.75], [0.5, 0]]), np.full((2, 2), 0.5)).tolist()
     [[0.25, 0.75], [1.0, 0.5]]
     """
     totals = joint.sum(axis=1, keepdims=True)

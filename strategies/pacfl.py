@@ -87,8 +87,8 @@ def angles(subspaces: FloatArray, kind: str) -> FloatArray:
                 nearest = abs(one @ other.T).max()
             # Eq. 3 is the sum, tr(arccos(U_i^T U_j)); else there is one angle.
             gap = np.arccos(np.minimum(nearest, 1)).sum()
-            gaps[i, j] = gaps[j, i] = np.degrees(gap)
-    return gaps
+            gaps[i, j] = np.degrees(gap)
+    return gaps + gaps.T
 
 
 def merge_clients(gaps: FloatArray, threshold: float, linkage: str) -> IntArray:

@@ -36,7 +36,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/secure": 658,
     "clients": 1_262,
     "simulations": 4_329,
-    "strategies": 2_952,
+    "strategies": 2_953,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 63
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 37_612
+TESTS = 37_616
 """Lines of all tests."""
 
 

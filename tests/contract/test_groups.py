@@ -26,9 +26,10 @@ OTHERS = {
     "fedavg": ("oort", "qfedavg"),
     "oracle": ("oort", "qfedavg"),
     **dict.fromkeys(
-        ["feroma", "pfedme", "scaffold", "flash", "local"], ("oort", "average")
+        ["feroma", "pfedme", "scaffold", "flash", "local_rounds"], ("oort", "average")
     ),
     **dict.fromkeys(["cfl", "fedpac", "fedprox"], ("random", "yogi")),
+    "local": ("random", "average"),
 }
 """What other strategies are tried with, if not with Oort and Yogi."""
 NAMES = {path.stem for path in (CONF / "strategy").glob("*.yaml")}

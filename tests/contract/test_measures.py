@@ -90,6 +90,6 @@ def test_the_auc_of_two_labels_is_measured(run_small, tmp_path):
 
 
 def test_clients_without_counts_fail(run_small, monkeypatch):
-    monkeypatch.setattr("clients.base.OUTCOMES", "other")
+    monkeypatch.setattr("clients.tested.OUTCOMES", "other")
     with pytest.raises(Exception, match=r"test: outcomes: no \d+ numbers"):
         run_small(METRICS)

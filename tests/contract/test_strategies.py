@@ -98,7 +98,9 @@ def test_run_leaves_the_files_of_the_contract(strategy, undisturbed):
     assert all(len(row["cluster_sizes"]) >= row["num_clusters"] for row in run.rounds)
     assert all(sum(row["cluster_sizes"]) == 12 for row in run.rounds)
     assert set(run.summary) == {*SUMMARY.split()}
-    assert all(row["virtual_seconds"] > 0 for row in run.rounds)
+    # `local` has nothing to do while its data stay.
+    assert all(row["virtual_seconds"] >= 0 for row in run.rounds)
+    assert run.rounds[0]["virtual_seconds"] > 0
     assert run.summary["final"]["accuracy"] == run.rounds[-1]["accuracy"]
     assert {"round", "client", "cluster", "accuracy", "num_examples"} <= set(
         run.clients[0]
@@ -162,6 +164,10 @@ def kept_files(run: Run) -> dict[str, bytes]:
 
 
 def test_learning_happens(strategy, run_small):
+    if strategy == "strategy=local":
+        pytest.skip(
+            "it trains at once, in the first round: tests/strategies/test_marks"
+        )
     run = run_small(strategy, "drift.rounds=[]", "rounds=8")
     first, last = run.rounds[0], run.rounds[-1]
     assert last["accuracy"] > first["accuracy"]

@@ -5,7 +5,7 @@ import pytest
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets.digits import Digits
-from cfl_flower.data.worlds.drift import Regroup, Relabel, Release, Rotate, Schedule
+from cfl_flower.data.worlds.drift import Regroup, Relabel, Rotate, Schedule
 from cfl_flower.data.worlds.mixtures import Mixtures
 from cfl_flower.data.worlds.partition import LabelGroups, Partition
 from cfl_flower.data.worlds.stream import Stream
@@ -35,15 +35,6 @@ def test_changes_after_the_run_are_told():
     found = preview(stream, 9)
     assert found.notes == ["After the last round, so without effect: changes at 30"]
     assert len(found.periods) == 2
-
-
-@pytest.mark.parametrize(("every", "share"), [(1, 1.0), (2, 0.6), (5, 0.3)], ids=str)
-def test_the_share_of_samples_that_ever_arrive_is_told(every, share):
-    drift = Release(every=every, periods=10, window=2 * every)
-    found = preview(Stream(Digits(), Partition(), drift, 4, seed=0, rounds=9), 9)
-    (said,) = found.notes
-    assert said.startswith(f"{share:.0%} of the training samples")
-    assert ("fewer drift.periods" in said) is (share < 0.5)
 
 
 @pytest.mark.parametrize(

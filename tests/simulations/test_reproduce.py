@@ -138,8 +138,11 @@ def test_every_setting_of_a_table_composes_if_its_data_are_present(name):
 
 BASES = {"ccfl", "flexcfl", "stocfl", "stocfl_mnist"}
 """Presets that only others start from."""
-STREAMS = {"us_accidents", "flights", "employment", "fedccfa_augmented"}
-"""Presets of real data, or of the authors' code, that no paper's table has."""
+STREAMS = {
+    *("us_accidents", "flights", "employment", "fedccfa_augmented"),
+    *("clusters/all_labels", "clusters/labels", "clusters/two_labels"),
+}
+"""Presets of real data, of the authors' code or our map, that no paper's table has."""
 
 
 def test_every_cell_starts_from_a_preset_and_every_preset_serves_a_cell():

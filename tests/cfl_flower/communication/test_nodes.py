@@ -54,7 +54,7 @@ def test_the_reason_of_an_error_is_what_the_app_raised(reason, said):
 
 def test_device_that_registers_again_keeps_all_that_it_has(run_small, tmp_path):
     """Its own model is on another node now, and nothing of the run changes."""
-    config = [*QUICK, "strategy=local"]
+    config = [*QUICK, "strategy=local_rounds"]
     undisturbed = run_small(*config, "rounds=5", grid=Sites(tmp_path), folder="quiet")
     run_small(*config, "rounds=2", grid=Sites(tmp_path))
     moved = Sites(tmp_path)

@@ -90,7 +90,7 @@ def test_the_traceback_of_a_device_stays_in_its_own_log(raising, run_small, capl
 
 
 @pytest.mark.parametrize(
-    ("strategy", "length"), [("ditto", 1), ("local", 3), ("apfl", 1)]
+    ("strategy", "length"), [("ditto", 1), ("local_rounds", 3), ("apfl", 1)]
 )
 def test_a_saved_model_of_another_length_is_one_line(
     length, strategy, run_small, tmp_path, caplog
