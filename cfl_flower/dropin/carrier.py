@@ -357,7 +357,7 @@ class Carrier:
             self.reporting.add(client)
             return dict(content.config_records[ASK])
         if client not in self._silent:
-            words = "node %s has no mod %s, and counts as one that reports nothing"
+            words = "node %s has no mod %s where it belongs, and reports nothing"
             log.warning(f"{words}: see cfl_flower.mods", client, MODS[question])
             self._silent.add(client)
         if question == "choose":
