@@ -35,6 +35,10 @@ class LocalClient(ClusteredClient):
         context.state.save(context.round, {"model": trained, "data": data})
         return [], count, {}
 
+    def starting_model(self, parameters: list[Vector]) -> Vector:
+        """Return the initial model, from which each training starts."""
+        return self.context.initial()
+
     def served(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of this round."""
         return self.own_model(before=self.context.upcoming)

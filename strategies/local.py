@@ -29,7 +29,7 @@ class Local(ClusteredStrategy):
 
     Settings = LocalSettings
     published = Published(incomplete="each client's model is its own and never left it")
-    supports = Supports(server_optimizer=False, selection=False)
+    supports = Supports(server_optimizer=False)
     discloses = Disclosure(models=0)
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
@@ -69,7 +69,6 @@ class LocalRounds(Local):
     """
 
     Settings = LocalRoundsSettings
-    supports = Supports(server_optimizer=False)
 
     def plan_train(self, server_round: int) -> Plan:
         """Let M random clients train their own models, which are not sent."""
