@@ -44,7 +44,8 @@ def share_labels(joint: FloatArray, before: FloatArray) -> FloatArray:
     """Return C, (M, L): each label's share among the samples of a component.
 
     ``joint`` has the share of the participants' samples that have the label and belong
-    to the component, (M, L); a label of nobody keeps its share ``before``.
+    to the component, (M, L). A label that nobody has in a component keeps its share
+    ``before`` there, so that a row may sum to more than 1.
 
     Examples
     --------

@@ -33,8 +33,8 @@ from cfl_flower.types import REPORT, ClientId, Failure, Plan, Result, Task, Vect
 log = logging.getLogger(__name__)
 
 COLD_STARTS = {"pretrain", "directions", "represent"}
-"""What methods ask of nodes that the update of a training from the initial arrays
-answers: FlexCFL's first groups, and the choice of one; StoCFL's directions."""
+"""Questions that a node answers by training from the initial arrays: FlexCFL's first
+groups, and the choice of one; StoCFL's directions."""
 
 MODS = {REPORT: "label_histogram or embedding", "choose": "choose_by_loss"}
 """The mods that answer a method's question before a round, by the question."""

@@ -60,8 +60,8 @@ class Delivery:
     def _portions(self, phase: str, plan: Plan) -> list[Plan]:
         """Return a plan in portions that the server's memory can hold.
 
-        Devices would wait for each other: there are portions of their plan only where
-        results are added up.
+        A plan for real devices is divided only if its results are added up, because
+        each portion waits for the slowest device of the one before.
         """
         context = self._context
         shared = context.config.engine == "inprocess"
@@ -167,7 +167,7 @@ class Delivery:
     def note_traffic(self, phase: str, plan: Plan, results: Results) -> None:
         """Note failures, bytes, computing and time, as if each client were a device.
 
-        Models that are sent only to be tested are part of the measurement, and free.
+        Models that are sent only to be tested are our measurement, and no traffic.
         """
         context = self._context
         record = context.record

@@ -196,7 +196,7 @@ class Rounds:
         """Return what the stages make of results, from the last to the first."""
         for stage, plan in reversed(self._passed):
             results = stage.receive(plan, results)
-        # They hold models that will have been replaced.
+        # Free the plans: they hold models that the method is about to replace.
         self._passed = []
         self.context.sent = Plan([])
         return results

@@ -6,7 +6,7 @@ drifted clients report their label histogram -> each moves to the nearest centre
 centres frozen -> centres are recomputed -> if one moved by at least tau, all clients
 are clustered anew and the new models are means of the members' old models. tau is a
 third of theta, the mean distance between centres. (The paper asks for drift at the
-start of a round, line 4; here the answers to the tests before it bring it.)
+start of a round, line 4; here reports come with the tests of the round before.)
 
 Server keeps: the latest representation of every client (n x L floats) and its number of
 samples. Leaves the device: the model of a participant (d floats); the histogram (L

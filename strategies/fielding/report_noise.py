@@ -99,8 +99,8 @@ class LaplaceNoise(NoNoise):
 class ClientNoise(NoNoise):
     """Gaussian noise that hides all labels of a client together, for ``privacy=``.
 
-    A histogram has a length of at most 1 in L2, so that is what it can differ by from
-    zeros. ``state.privacy`` keeps account, together with the models.
+    Its length in L2 is at most 1, so that leaving a client out changes its report by at
+    most 1. ``state.privacy`` keeps account, together with the models.
     """
 
     name: ClassVar[str] = "client"

@@ -6,7 +6,8 @@ accuracy". The paper does not describe how. Here a threshold is tried on a whole
 and scored by the mean accuracy of some rounds after it, less that of the round before
 it. Accuracy rises over a run, whatever the threshold. So the thresholds take turns,
 forth and back again, and one replaces the configured one only if Dunnett's test, which
-compares many with one, finds it better than the drifts of one threshold differ.
+compares many with one, finds its gain larger than the spread between the drifts of one
+threshold.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ THRESHOLDS = (0.0, 1 / 6, 1 / 3, 1 / 2, 2 / 3)
 """The fractions of theta in Appendix F.1."""
 
 SIGNIFICANCE = 0.05
-"""Probability of leaving a configured threshold that is as good as the others."""
+"""Probability of replacing a configured threshold that is no worse."""
 
 LEAST_GAIN = 0.001
 """Accuracy below which a difference is none: a tenth of a point."""
