@@ -23,7 +23,15 @@ from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.settings import Count, settings
 from cfl_flower.state import ClusteredState, StrategySettings
-from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task
+from cfl_flower.types import (
+    BoolArray,
+    ClientId,
+    FloatArray,
+    IntArray,
+    Plan,
+    Result,
+    Task,
+)
 from clients.pacfl import SubspaceRequest
 
 TOLERANCE = 1e-3
@@ -71,24 +79,36 @@ def angles(subspaces: FloatArray, kind: str) -> FloatArray:
     >>> [round(float(angles(two, kind)[0, 1]), 3) for kind in ("entry", "sum")]
     [60.0, 60.0]
     """
+    there: BoolArray = subspaces.any(axis=2)
+    vectors = subspaces
+    if kind == "smallest":
+        vectors = np.stack([orthonormal(each) for each in subspaces])
+    gaps = np.zeros((len(vectors), len(vectors)))
+    for client, one in enumerate(vectors):
+        products = vectors @ one.T
+        if kind == "sum":
+            # Eq. 3: tr(arccos(U_i^T U_j)).
+            cosines = abs(np.diagonal(products, axis1=1, axis2=2))
+            counted = there | there[client]
+            gaps[client] = (np.arccos(np.minimum(cosines, 1)) * counted).sum(axis=1)
+            continue
+        nearest = abs(products).max(axis=(1, 2))
+        if kind == "smallest":
+            # Eq. 2: the largest cosine is the largest singular value of U_i^T U_j.
+            nearest = np.linalg.norm(products, 2, axis=(1, 2))
+        gaps[client] = np.arccos(np.minimum(nearest, 1))
+    np.fill_diagonal(gaps, 0)
+    return np.degrees(gaps)
+
+
+def orthonormal(vectors: FloatArray) -> FloatArray:
+    """Return as many vectors of the same span, (v, z), orthonormal or zero."""
     from scipy.linalg import orth
 
-    count = len(subspaces)
-    spans = [orth(each.T).T for each in subspaces] if kind == "smallest" else []
-    gaps = np.zeros((count, count))
-    for i, one in enumerate(subspaces):
-        for j, other in enumerate(subspaces[:i]):
-            if kind == "smallest" and len(spans[i]) and len(spans[j]):
-                # Eq. 2: the smallest principal angle.
-                nearest = np.linalg.norm(spans[i] @ spans[j].T, 2)
-            elif kind == "sum":
-                nearest = abs((one * other).sum(axis=1))[one.any(1) | other.any(1)]
-            else:
-                nearest = abs(one @ other.T).max()
-            # Eq. 3 is the sum, tr(arccos(U_i^T U_j)); else there is one angle.
-            gap = np.arccos(np.minimum(nearest, 1)).sum()
-            gaps[i, j] = np.degrees(gap)
-    return gaps + gaps.T
+    found = np.zeros_like(vectors)
+    basis = orth(vectors.T).T
+    found[: len(basis)] = basis
+    return found
 
 
 def merge_clients(gaps: FloatArray, threshold: float, linkage: str) -> IntArray:
