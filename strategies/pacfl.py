@@ -24,7 +24,6 @@ from cfl_flower.errors import InvalidResultError
 from cfl_flower.settings import Count, settings
 from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import (
-    BoolArray,
     ClientId,
     FloatArray,
     IntArray,
@@ -79,7 +78,7 @@ def angles(subspaces: FloatArray, kind: str) -> FloatArray:
     >>> [round(float(angles(two, kind)[0, 1]), 3) for kind in ("entry", "sum")]
     [60.0, 60.0]
     """
-    there: BoolArray = subspaces.any(axis=2)
+    there = np.asarray(subspaces.any(axis=2))
     vectors = subspaces
     if kind == "smallest":
         vectors = np.stack([orthonormal(each) for each in subspaces])
