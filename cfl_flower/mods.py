@@ -61,7 +61,7 @@ NEW = -1
 """FedDrift's number of a model that the server does not have yet."""
 
 Call: TypeAlias = Callable[[Message, Context], Message]
-App: TypeAlias = Callable[[Message, Context], Message]
+"""An app's function, or all that follows a mod."""
 Mod: TypeAlias = Callable[[Message, Context, Call], Message]
 Labels: TypeAlias = Callable[[Context], ArrayLike]
 Describe: TypeAlias = Callable[[ConfigRecord, Context], tuple[Vector, int]]
@@ -191,8 +191,7 @@ def label_shares(labels: Labels, classes: int, bias: str) -> Mod:
         ok = before.shape == (classes,)
         require(ok, "label_shares: bias", before.shape, f"an array of ({classes},)")
         own = read_labels(labels(context), classes)
-        counts = np.bincount(own, minlength=classes)
-        shares = np.log((counts + 1) / (len(own) + classes))
+        shares = representations.log_label_shares(own, classes)
         shifted = (before + shares).astype(before.dtype)
         changed = ArrayRecord({**arrays, bias: Array(shifted)})
         message.content = RecordDict({**message.content, name: changed})
@@ -202,7 +201,7 @@ def label_shares(labels: Labels, classes: int, bias: str) -> Mod:
 
 
 def choose_by_loss(
-    evaluate: App, loss: str = "loss", version: Callable[[Context], str] | None = None
+    evaluate: Call, loss: str = "loss", version: Callable[[Context], str] | None = None
 ) -> Mod:
     """Return a mod of an app's train: it trains the model with the smallest loss.
 
@@ -241,7 +240,7 @@ def choose_by_loss(
     return mod
 
 
-def fine_tune(train: App, epochs: int = 1) -> Mod:
+def fine_tune(train: Call, epochs: int = 1) -> Mod:
     """Return a mod of an app's evaluate, which tests what train makes of the model.
 
     ``train`` is the app's, and finds `FINE_TUNING` in its config. Nothing of what it
