@@ -43,7 +43,7 @@ from cfl_flower.config.overrides import (
     split,
     with_folder,
 )
-from cfl_flower.errors import InterruptedRunError, NoConceptsError
+from cfl_flower.errors import ConfigError, InterruptedRunError, NoConceptsError
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import Verbosity, clock, make_table_console
 from cfl_flower.runs.reading import (
@@ -131,15 +131,18 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
     from cfl_flower.config.compose import check_settings
 
     checked: list[RunConfig] = []
-    left_out = dict[str, None]()
+    left_out: dict[str, ConfigError] = {}
     for each in composed:
         try:
             checked.append(check_settings(each))
-        except NoConceptsError as error:
-            if len(composed) == 1:
+        except ConfigError as error:
+            mark = each.choices["strategy"] in (*REFERENCES, BOUND)
+            if not (mark or isinstance(error, NoConceptsError)):
                 raise
             # Each seed of a method is left out for the same reason.
-            left_out[f"left out: {error}"] = None
+            left_out[f"left out: {error}"] = error
+    if not checked:
+        raise next(iter(left_out.values()))
     for line in left_out:
         make_error_console().print(line, style="yellow", soft_wrap=True, markup=False)
     jobs = [Job(Path(each.output_dir).name, each) for each in place(checked)]

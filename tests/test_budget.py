@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_169,
     "cfl_flower/secure": 658,
     "clients": 1_264,
-    "simulations": 4_329,
+    "simulations": 4_332,
     "strategies": 2_961,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 63
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 37_616
+TESTS = 37_639
 """Lines of all tests."""
 
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from cfl_flower.analysis.baselines import BOUND, REFERENCES
 from cfl_flower.analysis.scorecards import new_table
 from cfl_flower.runs.console import fitting
 from simulations.compare import announce, main, make_jobs, with_marks
@@ -181,6 +182,28 @@ def test_a_dry_run_says_what_there_is_to_do(arguments, told, tmp_path, capsys):
     assert re.search(r"at a time, in about \d+:\d\d here", said)
     assert "--dry-run" not in said
     assert not list(tmp_path.rglob("rounds.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "left_out"),
+    [
+        ("strategy=fielding server_optimizer=yogi", ["local"]),
+        ("strategy=fesem selection=nearest strategy.local.epochs=1", None),
+        ("strategy=fielding selection=nearest", [*REFERENCES, BOUND]),
+        ("strategy=fielding participants=99", None),
+        ("strategy=fedavg participants=99", None),
+    ],
+)
+def test_references_that_cannot_have_a_setting_are_left_out(
+    asked, left_out, tmp_path, capsys
+):
+    place = f"output_dir={tmp_path / 'c'}"
+    found = main([*asked.split(), "--dry-run", "-q", "rounds=3", "drift=none", place])
+    said = capsys.readouterr().err
+    assert found == (2 if left_out is None else 0)
+    for name in left_out or ():
+        assert f"strategy={name}" in said
+    assert said.count("left out") == len(left_out or ())
 
 
 @given(
