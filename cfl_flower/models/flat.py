@@ -19,6 +19,7 @@ from cfl_flower.models.own_state import (
     own_layers,
     plain_attributes,
     saved_floats,
+    uncopied,
 )
 from cfl_flower.types import FloatArray, Vector
 
@@ -168,6 +169,7 @@ class FlatModel:
             parameter.grad = part.view_as(parameter)
         self._trained = [(each, each.requires_grad) for each in module.parameters()]
         kept = still or own_layers(module)
+        self._shared = uncopied(module) if kept else []
         self._as_built = self._with_vector(module) if kept else module
         self._plain = plain_attributes(module)
         self._still = self._other_buffers()
@@ -193,7 +195,7 @@ class FlatModel:
 
     def clone(self) -> FlatModel:
         """Return another model of the same network, with a vector of its own."""
-        module = deepcopy(self._as_built)
+        module = deepcopy(self._as_built, {id(each): each for each in self._shared})
         return FlatModel(module, self.vector.device, self.alike, self.observed)
 
     def load(self, vector: Vector) -> FlatModel:
@@ -243,7 +245,8 @@ class FlatModel:
         frozen = self.observed.frozen
         named = module.named_parameters()
         parameters = [each for name, each in named if name not in frozen]
-        kept = {id(each): each for each in [*parameters, *self._statistics.values()]}
+        same = [*parameters, *self._statistics.values(), *self._shared]
+        kept = {id(each): each for each in same}
         values = [each for layer in module.modules() for each in vars(layer).values()]
         for value in filter(torch.is_tensor, values):
             if value.grad_fn:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import product
@@ -148,6 +149,23 @@ def plain_attributes(module: nn.Module) -> list[dict[str, Any]]:
         }
         for layer in own_layers(module)
     ]
+
+
+def uncopied(module: nn.Module) -> list[Any]:
+    """Return attributes of a network's layers that nobody can copy, such as a lock.
+
+    All copies of the network share them.
+    """
+    found = []
+    for layer in module.modules():
+        for name, value in vars(layer).items():
+            if name in OF_TORCH or isinstance(value, PLAIN) or torch.is_tensor(value):
+                continue
+            try:
+                deepcopy(value)
+            except Exception:  # noqa: BLE001 - any; classes refuse in ways of their own
+                found.append(value)
+    return found
 
 
 def _is_trained(tensor: Tensor) -> bool:

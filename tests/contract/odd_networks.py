@@ -5,6 +5,9 @@ Each is a `torch.nn.Module` that a configuration names by itself.
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -364,3 +367,39 @@ class PrunedByCount(Net):
             self.active += (x.flatten(1) > 0).sum(0)
             return super().hidden(x)
         return super().hidden(x.flatten(1) * (self.active > 0))
+
+
+class Locked(Net):
+    """It has a lock, which nobody can copy."""
+
+    def set_up(self) -> None:
+        self.lock = Lock()
+
+    def hidden(self, x: Tensor) -> Tensor:
+        with self.lock:
+            return super().hidden(x)
+
+
+class LockedCounter(Warm):
+    """A counter beside a generator, which nobody can copy, in a layer of its own."""
+
+    def set_up(self) -> None:
+        self.body.calls = 0
+        self.body.numbers = iter(n for n in range(9))
+
+    def step(self) -> float:
+        self.body.calls += self.training
+        return self.body.calls
+
+
+class OpenFile(Warm):
+    """It has a file that is open, and an attribute that training changes."""
+
+    def set_up(self) -> None:
+        self.file = Path(os.devnull).open()  # noqa: SIM115 - it stays open
+        self.steps = torch.zeros(1)
+
+    def step(self) -> float:
+        if self.training:
+            self.steps = self.steps + 1
+        return float(self.steps)
