@@ -46,7 +46,8 @@ TRUE: dict[str, tuple[str, ...]] = {
     "oracle_ft": ("strategy=oracle", "strategy.fine_tuning=5"),
     "oracle_ft20": ("strategy=oracle", *LONG),
 }
-AFTER, SETTLED = 30, 60
+AFTER = 30
+SETTLED = 60
 """The second round on the new data, and the last one."""
 
 
