@@ -273,11 +273,21 @@ class DropIn(Terms):
 def of_clusters(evaluate_fn: EvaluateFunction) -> EvaluateFunction:
     """Return a function of round, cluster and arrays; Flower's knows no cluster."""
     expected = inspect.signature(evaluate_fn).parameters
-    needed = [each for each in expected.values() if each.default is each.empty]
+    needed = [
+        each
+        for each in expected.values()
+        if each.default is each.empty and each.kind in POSITIONAL
+    ]
     if "cluster" in expected or len(needed) == 3:
         return evaluate_fn
     return lambda server_round, _, arrays: evaluate_fn(server_round, arrays)
 
+
+POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+"""Kinds of arguments that a call without names fills."""
 
 SIZE = "nodes"
 """The weight of a cluster's metrics in the mean over clusters."""

@@ -19,6 +19,7 @@ from flwr.app import (
 )
 from flwr.clientapp import ClientApp
 
+from cfl_flower.dropin.strategy import of_clusters
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.mods import (
     ASK,
@@ -139,6 +140,24 @@ def test_flowers_evaluate_function_tests_each_cluster():
     assert seen == [(0, True), (1, False), (1, False)]
     of_clusters = found.cluster_evaluate_metrics_serverapp[1]
     assert [of_clusters[k]["number"] for k in (0, 1)] == [2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("function", "clustered"),
+    [
+        (lambda number, arrays: None, False),
+        (lambda number, arrays, device="cpu": None, False),
+        (lambda number, arrays, **more: None, False),
+        (lambda number, *rest: None, False),
+        (lambda number, arrays, *, device="cpu": None, False),
+        (lambda number, k, arrays: None, True),
+        (lambda number, k, arrays, device="cpu": None, True),
+        (lambda number, cluster=0, arrays=None: None, True),
+    ],
+)
+def test_a_test_on_the_server_gets_the_cluster_if_it_asks_for_it(function, clustered):
+    assert (of_clusters(function) is function) == clustered
+    assert of_clusters(function)(1, 0, record()) is None
 
 
 def test_nodes_without_the_mod_are_served(caplog):
