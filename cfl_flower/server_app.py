@@ -106,6 +106,9 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
             refuse_other_data(config, stream.samples)
         elif stream:
             directory.begin(stream.samples())
+        if stream and isinstance(config.dataset, InferredDataset):
+            known = config.dataset.preprocessing(config.data_dir)
+            directory.write_preprocessing(known)
         directory.rewind(done)
         if changed := record_provenance(directory.path, config.resolved, done):
             warn(f"warning: {changed}")

@@ -52,6 +52,9 @@ DATA = ".data"
 CONCEPTS = "concepts.json"
 """File with the true concept of each simulated client, from each round on."""
 
+PREPROCESSING = "preprocessing.json"
+"""File with what makes a network's inputs of a row of a table."""
+
 RUN = ("python", "-m", "simulations.run")
 """Command that starts a run."""
 
@@ -140,6 +143,13 @@ class RunDirectory:
         concepts = [timeline.concepts(server_round).tolist() for server_round in rounds]
         found = {"rounds": rounds, "next": later, "concepts": concepts}
         write_atomically(self.path / CONCEPTS, json.dumps(found).encode())
+
+    def write_preprocessing(self, preprocessing: dict[str, Json] | None) -> None:
+        """Write what makes a network's inputs of a table's row, if data are tables."""
+        if preprocessing is None:
+            return
+        text = json.dumps(preprocessing, indent=1, ensure_ascii=False) + "\n"
+        write_atomically(self.path / PREPROCESSING, text.encode())
 
     def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
         """Append one round to both files, synced to disk."""

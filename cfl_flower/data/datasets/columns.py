@@ -14,6 +14,7 @@ import pandas as pd
 from cfl_flower.data.datasets.missing import place
 from cfl_flower.data.reading.files import intact
 from cfl_flower.data.reading.names import numbered_names
+from cfl_flower.data.reading.scaling import Input
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import known_names
 from cfl_flower.types import FloatArray, IntArray
@@ -145,6 +146,26 @@ def _encoded(column: pd.Series, where: object, commas: bool) -> FloatArray:
             "by dataset.features"
         )
     return np.eye(len(texts))[places]
+
+
+def describe(frame: pd.DataFrame) -> list[Input]:
+    """Return what each input is that `encode` makes of a table's columns.
+
+    Examples
+    --------
+    >>> describe(pd.DataFrame({"age": ["3", "4.5"], "kind": ["cat", "ant"]}))
+    [{'column': 'age'}, {'column': 'kind', 'category': 'ant'}, \
+{'column': 'kind', 'category': 'cat'}]
+    """
+    found: list[Input] = []
+    for name in map(str, frame):
+        known = frame[name].dropna()
+        if pd.to_numeric(known, errors="coerce").notna().all():
+            found.append({"column": name})
+            continue
+        texts, _ = numbered_names([known.to_numpy(object).astype(str)], name)
+        found += [{"column": name, "category": text} for text in texts.tolist()]
+    return found
 
 
 def seconds(times: pd.Series, form: str | None = None) -> IntArray:

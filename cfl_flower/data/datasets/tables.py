@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from abc import abstractmethod
 from os.path import isfile
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from cfl_flower.data.datasets.columns import (
     column_names,
+    describe,
     encode,
     refuse,
     require_columns,
@@ -29,7 +31,11 @@ from cfl_flower.data.reading.files import find, inside, intact
 from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
 from cfl_flower.data.reading.pictures import Crop, images
 from cfl_flower.data.reading.pool import PARTS, Parts
-from cfl_flower.data.reading.scaling import filled, standardised_by_training
+from cfl_flower.data.reading.scaling import (
+    described,
+    filled,
+    standardised_by_training,
+)
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, require, require_package, settings
 
@@ -112,10 +118,15 @@ class TableDataset(InferredDataset):
             columns["time"] = seconds(table[self.time], self.time_format)
         first = sizes["train"]
         rows = {"train": slice(first), "test": slice(first, None)}
+        beside = {"notes": np.asarray(notes, str)}
+        # Who makes inputs in another way knows alone what they are.
+        if type(self).inputs is TableDataset.inputs and not self.image:
+            inputs = describe(table[self.input_columns(table)])
+            beside["inputs"] = np.asarray(list(map(json.dumps, inputs)))
         return {
             part: {
                 **{key: column[rows[part]] for key, column in columns.items()},
-                "notes": np.asarray(notes, str),
+                **beside,
             }
             for part in there
         }
@@ -164,10 +175,14 @@ class TableDataset(InferredDataset):
     def inputs(self, frame: pd.DataFrame) -> NDArray[Any]:
         """Return the inputs of the rows of a table, shape (n, d)."""
         if self.image:
-            shape = (self.channels, self.size, self.size)
-            return images(map(self.crop, frame[self.image]), shape)
+            return self.images(frame[self.image])
         commas = getattr(self, "decimal", "") == "point"
         return encode(frame[self.input_columns(frame)], self.called, commas)
+
+    def images(self, cells: pd.Series) -> NDArray[Any]:
+        """Return the images that the column `image` names, shape (n, *shape)."""
+        shape = (self.channels, self.size, self.size)
+        return images(map(self.crop, cells), shape)
 
     def crop(self, cell: Any) -> Crop:
         """Return where the image is that a value of the column `image` stands for."""
@@ -189,6 +204,23 @@ class TableDataset(InferredDataset):
         return list(self.features) or [
             key for key in frame.columns.tolist() if key not in keys
         ]
+
+    def preprocessing(self, data_dir: str) -> dict[str, Any] | None:
+        """Return what makes inputs of a row's values; None for inputs of other kinds.
+
+        As plain data, for `preprocessing.json`.
+        """
+        inputs = described(self.stored(data_dir))
+        if not inputs:
+            return None
+        classes = self.names or tuple(map(str, range(self.classes)))
+        return {
+            "format": 1,
+            "inputs": inputs,
+            "label": self.label,
+            "classes": list(classes),
+            "time": self.time,
+        }
 
     def keys(self) -> dict[str, str]:
         """Return the columns that are no inputs, and the settings that name them."""
@@ -255,12 +287,10 @@ class FileTable(TableDataset):
             for path in find(data_dir, pattern)
         ]
 
-    def inputs(self, frame: pd.DataFrame) -> NDArray[Any]:
-        """Return the inputs of the rows of a table, shape (n, d)."""
-        if self.image:
-            lacks = ~frame[self.image].map(isfile)
-            refuse(frame[self.image], lacks, "is no file; correct it or dataset.folder")
-        return super().inputs(frame)
+    def images(self, cells: pd.Series) -> NDArray[Any]:
+        """Return the images that the column `image` names, shape (n, *shape)."""
+        refuse(cells, ~cells.map(isfile), "is no file; correct it or dataset.folder")
+        return super().images(cells)
 
     def _read(self, path: Path) -> pd.DataFrame:
         with intact(path, self.advice):

@@ -34,7 +34,7 @@ LABELS_AT_MOST = 100
 """More labels than this must be fewer than half of the samples; else it is a number
 that was meant to be predicted."""
 
-BESIDE = ("names", "notes")
+BESIDE = ("names", "notes", "inputs")
 """Arrays that have no row for each sample."""
 
 SHOWN = 5
@@ -140,6 +140,10 @@ class InferredDataset(FileDataset):
         parts = self.stored(data_dir).values()
         found = (note for arrays in parts for note in arrays.get("notes", np.array([])))
         return list(dict.fromkeys(map(str, found)))
+
+    def preprocessing(self, data_dir: str) -> dict[str, Any] | None:
+        """Return what makes inputs of a row's values; None where there are no rows."""
+        return None
 
     def recipe(self) -> tuple[object, ...]:
         """Return what the arrays depend on; labels are named when they are loaded."""

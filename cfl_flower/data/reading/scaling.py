@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,40 @@ from cfl_flower.settings import require
 
 Scaling: TypeAlias = list[float] | list[list[float]]
 """A mean and a deviation: two numbers, or two lists with a number for each channel."""
+
+
+class Input(TypedDict, total=False):
+    """What an input of the network is: (value - mean) / deviation."""
+
+    column: str
+    """Column of a table."""
+    category: str
+    """The text of the column for which the value is 1, else 0; absent for numbers."""
+    mean: float
+    deviation: float
+    missing: float
+    """The value in the place of one that is missing."""
+
+
+def described(parts: Parts) -> list[Input]:
+    """Return what the inputs are; nothing where no columns stand behind them."""
+    inputs = parts["train"].get("inputs", np.array([]))
+    return [json.loads(text) for text in inputs.tolist()]
+
+
+def noted(parts: Parts, **numbers: NDArray[np.float64]) -> Parts:
+    """Return the parts with a number more in what is known of each input, by its name.
+
+    Texts have nothing in the place of a missing one.
+    """
+    inputs: list[dict[str, Any]] = [{**each} for each in described(parts)]
+    for name, values in numbers.items():
+        every = np.broadcast_to(values, len(inputs)).tolist() if inputs else []
+        for each, value in zip(inputs, every, strict=True):
+            if name != "missing" or "category" not in each:
+                each[name] = value
+    beside = {"inputs": np.asarray(list(map(json.dumps, inputs)))} if inputs else {}
+    return {part: {**of, **beside} for part, of in parts.items()}
 
 
 def check_scaling(
@@ -75,7 +110,8 @@ def normalised(parts: Parts, scaling: Scaling) -> Parts:
         found: NDArray[np.float32] = (x - mean) / deviation
         return found
 
-    return with_inputs(parts, scaled)
+    mean, deviation = (np.asarray(each, np.float64) for each in scaling)
+    return with_inputs(noted(parts, mean=mean, deviation=deviation), scaled)
 
 
 def filled(parts: Parts, name: str) -> Parts:
@@ -92,6 +128,7 @@ def filled(parts: Parts, name: str) -> Parts:
         lacking = f"no training sample has input {int(np.argmin(counts))}, from 0"
         raise ConfigError(f"{name}: {lacking}, so there is no mean; leave it out")
     mean = np.sum(train, axis=0, where=known, dtype=np.float64) / counts
+    parts = noted(parts, missing=mean)
     return with_inputs(parts, lambda x: np.where(np.isfinite(x), x, mean))
 
 
@@ -123,5 +160,6 @@ def standardised_by_training(parts: Parts, periods: int = 1) -> Parts:
         x = x[passed < times.max() + 1 - start]
     mean, deviation = (f(axis=0, dtype=np.float64) for f in (x.mean, x.std))
     scale = np.where(deviation > 0, deviation, 1)
+    parts = noted(parts, mean=mean, deviation=scale)
     # In float64, for inputs such as seconds since 1970.
     return with_inputs(parts, lambda x: ((x - mean) / scale).astype(np.float32))
