@@ -36,6 +36,7 @@ from cfl_flower.runs.console import (
 from cfl_flower.runs.directory import RunDirectory, refuse_other_data
 from cfl_flower.runs.loggers import open_logger
 from cfl_flower.runs.provenance import record_provenance
+from cfl_flower.runs.reading import read_tests
 
 app = ServerApp()
 
@@ -89,6 +90,8 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         whole = config.faults.strict or verbosity() is Verbosity.VERBOSE
         failures = FailureLog(Path(config.output_dir), warn, whole)
         fleet = Fleet(grid, config, directory.token, failures)
+        if not fleet.simulated:
+            fleet.expect(row["client"] for row in read_tests(directory.path))
         fleet.discover()
         stream = open_stream(config) if fleet.simulated else None
         if stream:
@@ -118,7 +121,7 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         name = config.names["strategy"]
         traced = fleet.simulated
         callbacks: list[Callback] = [
-            lambda record, rows, _: directory.append(record, rows),
+            lambda record, rows, _: directory.append(record, rows, fleet.names),
             Checkpointer(checkpoint, config.system.checkpoint_every, config.rounds),
             Progress(console, name, config.rounds, verbosity(), traced),
         ]

@@ -19,11 +19,11 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_043,
+    "cfl_flower": 1_045,
     "cfl_flower/analysis": 925,
     "cfl_flower/client": 1_010,
     "cfl_flower/clustering": 419,
-    "cfl_flower/communication": 1_268,
+    "cfl_flower/communication": 1_324,
     "cfl_flower/config": 617,
     "cfl_flower/data": 3_190,
     "cfl_flower/dropin": 632,
@@ -32,7 +32,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/learning": 1_302,
     "cfl_flower/models": 849,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_175,
+    "cfl_flower/runs": 1_185,
     "cfl_flower/secure": 658,
     "clients": 1_264,
     "simulations": 4_332,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 63
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 37_697
+TESTS = 37_832
 """Lines of all tests."""
 
 

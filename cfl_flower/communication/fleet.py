@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from cfl_flower.communication.identity import FirstKeys, last_sentence
-from cfl_flower.communication.nodes import NodeRegistry
+from cfl_flower.communication.nodes import SAY_EVERY, NodeRegistry, at, some_of
 from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.communication.partial_sums import (
     add_result,
@@ -79,6 +80,8 @@ class Fleet(NodeRegistry):
         super().__init__(grid, config.clients, patience, keys)
         self.outstanding = self.grid.outstanding
         """What has been sent and not been answered."""
+        if not self.simulated:
+            self.grid.on_pause = self._say_who_is_awaited
         self._on_trace = on_trace
         self._strict = config.faults.strict
         self._settings = json.dumps({**config.resolved, "run": token})
@@ -173,6 +176,19 @@ class Fleet(NodeRegistry):
             found.failures.append(self.fail(client, pending.phase, reason))
         results.add(found)
 
+    def _say_who_is_awaited(self) -> None:
+        """Say once a minute which devices have not answered for that long."""
+        awaited = self.outstanding.awaited(SAY_EVERY)
+        now = time.monotonic()
+        if not awaited or now - self._said < SAY_EVERY:
+            return
+        self._said = now
+        first = awaited[0]
+        late = [self.label(client) for each in awaited for client in each.clients]
+        since = at(time.time() - now + first.sent)
+        where = f"round {first.round}, {first.phase}"
+        log.warning("%s: waiting for %s since %s", where, some_of(late), since)
+
     def _why_no_answer(self, pending: PendingMessage, reply: Message | None) -> str:
         if reply is not None:
             return last_sentence(reply)
@@ -189,8 +205,9 @@ class Fleet(NodeRegistry):
         """
         failure = Failure(client, phase, error.reason, error.detail)
         if not self.simulated:
+            label = self.label(client)
             log.warning(
-                "client %s, %s: %s: %s", client, phase, error.reason, error.detail
+                "client %s, %s: %s: %s", label, phase, error.reason, error.detail
             )
             if error.reason == "identity":
                 self.recheck_identity(client)

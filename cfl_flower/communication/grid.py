@@ -49,6 +49,8 @@ class PatientGrid:
         self._pending: list[Callable[[], None]] = []
         self._asked: dict[str, Message] = {}
         self.outstanding = Outstanding()
+        self.on_pause: Callable[[], object] = list
+        """Called at every wait."""
         self.of_devices = grid.run.primary_task_type != SIMULATION
         """Whether replies may come from devices, and be what cannot be decoded."""
 
@@ -71,6 +73,7 @@ class PatientGrid:
 
     def pause(self, elapsed: float) -> None:
         """Wait before the next look: short at first, the longer the more has passed."""
+        self.on_pause()
         if self.answers_all:
             # It knows when a reply is there.
             self._grid.wait(PAUSE)  # type: ignore[attr-defined]
@@ -113,6 +116,7 @@ class PatientGrid:
                 found.extend(self._unreadable(key, error) for key in part)
         for reply in found:
             self._asked.pop(reply.metadata.reply_to_message_id, None)
+            self.outstanding.hear(reply.metadata.reply_to_message_id)
         return found
 
     def _unreadable(self, key: str, error: Exception) -> Message:

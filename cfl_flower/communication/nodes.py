@@ -10,7 +10,8 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -23,7 +24,7 @@ from cfl_flower.communication.identity import (
     ask_identity,
     read_identity,
 )
-from cfl_flower.errors import InvalidResultError, WorkerLostError
+from cfl_flower.errors import InvalidResultError, WorkerLostError, printable
 from cfl_flower.types import ClientId, client_order
 
 log = logging.getLogger(__name__)
@@ -42,8 +43,8 @@ NODE_UNAVAILABLE = 5
 REFUSED_TIMEOUT = 10.0
 """Seconds to wait for another node at the start if all connected ones were refused."""
 
-SAY_EVERY = 30.0
-"""Seconds between two lines on who is waited for at the start."""
+SAY_EVERY = 60.0
+"""Seconds between two lines on who is waited for."""
 
 MOST_NAMES = 5
 """Devices that are named in such a line."""
@@ -86,6 +87,11 @@ class NodeRegistry:
         """When nodes were asked who they are, on the monotonic clock."""
         self._queries: dict[str, int] = {}
         self._said = -math.inf
+        self._begun = time.time()
+        self._missing: dict[ClientId, float] = {}
+        """Devices that were there and are not, and since when."""
+        self.names: dict[ClientId, str] = {}
+        """The names with which devices were registered, of those that have one."""
         self.disputes: dict[ClientId, str] = {}
 
     @property
@@ -119,6 +125,10 @@ class NodeRegistry:
             and self._first_keys.is_first(client, key)
         }
 
+    def expect(self, clients: Iterable[ClientId]) -> None:
+        """Miss some clients, those of earlier rounds, until they are there."""
+        self._missing = dict.fromkeys(clients, self._begun)
+
     def discover(self) -> None:
         """Ask new nodes for their identity; at the start, wait until there are enough.
 
@@ -136,32 +146,41 @@ class NodeRegistry:
             self._ask_identity(sorted(fresh))
             expected = max(expected, self._take_identities(fresh))
             if started:
+                if self._missing:
+                    self._say_who_is_here("going on without", SAY_EVERY)
                 return
             if len(self._nodes) >= expected:
-                self._say_who_is_here()
+                self._say_who_is_here("waiting for")
                 return
-            self._say_who_is_here(every=SAY_EVERY)
+            self._say_who_is_here("waiting for", SAY_EVERY)
             if time.monotonic() - begun > self._longest_wait():
                 if self._nodes:
-                    self._say_who_is_here()
+                    self._say_who_is_here("going on without")
                     return
                 raise WorkerLostError(self._why_nobody())
             time.sleep(0.05)
 
-    def _say_who_is_here(self, every: float = 0.0) -> None:
-        """Say how many devices there are, and who has not answered, now and then."""
+    def _say_who_is_here(self, doing: str, every: float = 0.0) -> None:
+        """Say how many devices there are, and what one does about others, at times."""
         if self.simulated or time.monotonic() - self._said < every:
             return
         self._said = time.monotonic()
-        clients = [*map(str, self.clients[:MOST_NAMES])]
-        more = ", …" if len(self._hosts) > MOST_NAMES else ""
-        said = f"{len(self._hosts)} of {self._expected} devices are here"
-        said += f" ({', '.join(clients)}{more})" if clients else ""
-        if silent := [self._name(node) for node in sorted(self._asked)[:MOST_NAMES]]:
-            said += f"; waiting for an answer of {', '.join(silent)}"
-        elif len(self._hosts) < self._expected:
-            said += f"; others have {JOIN_TIMEOUT:g} s at the start to connect"
+        here = len(self._hosts)
+        said = f"{here} of {self._expected} devices here"
+        said += f" ({some_of(map(self.label, self.clients))})" if here else ""
+        gone = self._missing.items()
+        absent = [f"{self.label(client)} since {at(then)}" for client, then in gone]
+        absent += [f"an answer of {self._name(node)}" for node in sorted(self._asked)]
+        more = self._expected - here - len(absent)
+        absent += [f"{more} more since {at(self._begun)}"] if more > 0 else []
+        if here < self._expected:
+            said += f", {doing} {some_of(absent)}"
         log.warning("%s", said)
+
+    def label(self, client: ClientId) -> str:
+        """Return a client's id, and its device's name if that is another."""
+        name = self.names.get(client, str(client))
+        return f"{client} ({name})" if name != str(client) else name
 
     def _longest_wait(self) -> float:
         """Return for how long the start may wait, as things stand."""
@@ -190,7 +209,9 @@ class NodeRegistry:
             self._refused.pop(node, None)
             self._asked.pop(node, None)
         for node in gone & self._claims.keys():
-            log.warning("client %s has left with node %s", self._claims.pop(node), node)
+            client = self._claims.pop(node)
+            self._missing[client] = time.time()
+            log.warning("client %s has left with node %s", self.label(client), node)
         if gone:
             self._settle()
 
@@ -221,7 +242,7 @@ class NodeRegistry:
                 expected = max(expected, self._register(listed))
             waiting &= self._asked.keys()
             if not self._nodes:
-                self._say_who_is_here(every=SAY_EVERY)
+                self._say_who_is_here("waiting for", SAY_EVERY)
             elapsed = time.monotonic() - start
             if not waiting or elapsed > IDENTIFY_TIMEOUT:
                 break
@@ -263,9 +284,18 @@ class NodeRegistry:
             return max((each.nodes for each in identities.values()), default=0)
         self._nodes += devices
         self._claims |= devices
+        self._take_names(devices)
         self._take_keys(identities.values())
         self._settle()
         return self._expected
+
+    def _take_names(self, devices: Mapping[int, ClientId]) -> None:
+        """Note that devices are there, and with which names they were registered."""
+        registered = {info.node_id: info.name for info in self.grid.get_nodes()}
+        for node, client in devices.items():
+            self._missing.pop(client, None)
+            if name := registered.get(node):
+                self.names[client] = printable(name)
 
     def _take_keys(self, identities: Iterable[Identity]) -> None:
         """Take each client's first key for its own, unless another client has it."""
@@ -274,7 +304,9 @@ class NodeRegistry:
                 continue
             if whose := self._first_keys.take(client, key):
                 log.warning(
-                    "client %s is in no sum: it reports a key that is %s", client, whose
+                    "client %s is in no sum: it reports a key that is %s",
+                    self.label(client),
+                    whose,
                 )
 
     def _settle(self) -> None:
@@ -302,10 +334,28 @@ class NodeRegistry:
         """Return a node's id, and the name that it was registered with, if any."""
         for info in self.grid.get_nodes():
             if info.node_id == node and info.name:
-                return f"node {node} ({info.name})"
+                return f"node {node} ({printable(info.name)})"
         return f"node {node}"
 
     def recheck_identity(self, client: ClientId) -> None:
         """Forget who the node of a client is, so that it is asked again."""
         if client in self._hosts:
             self._forget({self._hosts[client]}, set())
+
+
+def some_of(names: Iterable[str]) -> str:
+    """Return the first of some names, and whether there are more.
+
+    Examples
+    --------
+    >>> some_of("abcdef")
+    'a, b, c, d, e, …'
+    """
+    found = [*names]
+    more = ["…"] if len(found) > MOST_NAMES else []
+    return ", ".join(found[:MOST_NAMES] + more)
+
+
+def at(seconds: float) -> str:
+    """Return the day and time of a moment by this machine's clock."""
+    return f"{datetime.fromtimestamp(seconds):%a %H:%M}"

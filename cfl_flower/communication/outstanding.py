@@ -49,6 +49,7 @@ class Outstanding:
     def __init__(self) -> None:
         self._planned: list[PendingMessage] = []
         self._sent: dict[str, PendingMessage] = {}
+        self._heard: set[str] = set()
 
     def add(self, pending: PendingMessage) -> None:
         """Enter a message that is about to be sent."""
@@ -71,7 +72,20 @@ class Outstanding:
     def answered(self, reply: Message) -> PendingMessage | None:
         """Remove and return what a reply answers; None if nothing of this."""
         # By the message's id: for a node that left, the SuperLink replies in its name.
-        return self._sent.pop(reply.metadata.reply_to_message_id, None)
+        message_id = reply.metadata.reply_to_message_id
+        self._heard.discard(message_id)
+        return self._sent.pop(message_id, None)
+
+    def hear(self, message_id: str) -> None:
+        """Note that a reply has come, which is not read yet."""
+        if message_id in self._sent:
+            self._heard.add(message_id)
+
+    def awaited(self, seconds: float) -> list[PendingMessage]:
+        """Return what has had no reply for that long."""
+        late = time.monotonic() - seconds
+        sent = [each for key, each in self._sent.items() if key not in self._heard]
+        return [pending for pending in sent if pending.sent < late]
 
     def give_up(
         self, hopeless: Callable[[PendingMessage], bool]

@@ -7,7 +7,14 @@ import json
 import platform
 import resource
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -38,7 +45,7 @@ from cfl_flower.runs.record import (
     client_epochs,
     device_seconds,
 )
-from cfl_flower.types import Json
+from cfl_flower.types import ClientId, Json
 
 LOCK_TIMEOUT = 15.0
 """Seconds to wait for a killed run's processes to release the directory."""
@@ -151,10 +158,23 @@ class RunDirectory:
         text = json.dumps(preprocessing, indent=1, ensure_ascii=False) + "\n"
         write_atomically(self.path / PREPROCESSING, text.encode())
 
-    def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
-        """Append one round to both files, synced to disk."""
-        self._append("clients.jsonl", [row.row() for row in rows])
-        self._append("rounds.jsonl", [record.row()])
+    def append(
+        self,
+        record: RoundRecord,
+        rows: Iterable[ClientRow],
+        names: Mapping[ClientId, str] | None = None,
+    ) -> None:
+        """Append one round to both files, synced to disk.
+
+        A test or failure of a client that has a name gets it as its ``device``.
+        """
+        tests = [row.row() for row in rows]
+        line = record.row()
+        for each in (*tests, *line["failures"]):
+            if names and each["client"] in names:
+                each["device"] = names[each["client"]]
+        self._append("clients.jsonl", tests)
+        self._append("rounds.jsonl", [line])
 
     def rewind(self, server_round: int) -> None:
         """Remove the lines after a round, torn ones included."""

@@ -265,7 +265,7 @@ def test_hostile_device_costs_what_a_failing_one_costs(run_small, tmp_path, capl
         assert "evaluate" in found, row["failures"]
         assert len(row["failures"]) == 2
     lines = [record.getMessage() for record in caplog.records]
-    said = [line for line in lines if "devices are here" not in line]
+    said = [line for line in lines if "devices here" not in line]
     assert all(line.startswith("client 3, ") for line in said)
     assert all(line.isprintable() and len(line) < 250 for line in said)
     refused = sum(len(row["failures"]) for row in rounds)

@@ -1,10 +1,12 @@
 """A client is an identity, a node a place: devices move, leave and come back."""
 
 import logging
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -256,19 +258,67 @@ def test_forged_identities_end_no_run(tmp_path):
     assert all(is_client_id(client) for client in fleet.clients)
 
 
-def test_it_is_said_who_is_there_and_who_is_waited_for(
-    run_small, tmp_path, monkeypatch, caplog
-):
-    monkeypatch.setattr("cfl_flower.communication.nodes.SAY_EVERY", 0.0)
-    grid, rest, looks = Sites(tmp_path), InProcessGrid.pull_messages, []
+class Named(Sites):
+    """Devices with registered names, of which one may be away or late."""
 
-    def pull(message_ids: Iterable[str]) -> list[Message]:
-        looks.append(1)
-        return rest(grid, message_ids) if len(looks) > 3 else []
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.silent = 0
 
-    monkeypatch.setattr(grid, "pull_messages", pull)
-    with caplog.at_level(logging.WARNING, "cfl_flower"):
-        run_small(*QUICK, "strategy=fedavg", "rounds=1", grid=grid)
-    said = [line for line in caplog.messages if "devices are here" in line]
-    assert "; waiting for an answer of node" in said[0]
-    assert "devices are here (site-a, site-b, site-c)" in said[-1]
+    def get_nodes(self) -> list[Any]:
+        names = {1000: "site-a", 1001: "St Mary\n", 1002: ""}
+        known = [(node, names.get(node, "")) for node in self.node_configs]
+        return [SimpleNamespace(node_id=node, name=name) for node, name in known]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        self.silent -= 1
+        return [] if self.silent >= 0 else super().pull_messages(message_ids)
+
+
+@pytest.fixture
+def said(monkeypatch, caplog):
+    """Return the lines on who is here and who is waited for, which come at once."""
+    for module in ("nodes", "fleet"):
+        monkeypatch.setattr(f"cfl_flower.communication.{module}.SAY_EVERY", 0.0)
+    monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
+    caplog.set_level(logging.WARNING, "cfl_flower")
+    now = r"[A-Z][a-z]{2} \d\d:\d\d"
+    return lambda: [re.sub(now, "NOW", line) for line in caplog.messages]
+
+
+def test_it_is_said_who_is_there_and_who_is_waited_for(run_small, tmp_path, said):
+    grid = Named(tmp_path)
+    grid.silent = 3
+    run_small(*QUICK, "strategy=fedavg", "rounds=1", grid=grid)
+    silent = "an answer of node 1000 (site-a), an answer of node 1001 (St Mary\\n)"
+    assert said()[0].startswith(f"0 of 3 devices here, waiting for {silent}")
+    assert "3 of 3 devices here (site-a, site-b (St Mary\\n), site-c)" in said()
+
+
+def test_a_device_is_missed_until_it_is_back(run_small, tmp_path, said):
+    grid = Named(tmp_path)
+    grid.events[2] = lambda: grid.remove_node(1002)
+    run_small(*QUICK, "strategy=fedavg", "rounds=3", grid=grid)
+    here = "2 of 3 devices here (site-a, site-b (St Mary\\n))"
+    assert f"{here}, going on without site-c since NOW" in said()
+    again = Named(tmp_path)
+    again.remove_node(1002)
+    run_small(*QUICK, "strategy=fedavg", "rounds=4", "resume=true", grid=again)
+    assert f"{here}, waiting for site-c since NOW" in said(), "by an earlier round"
+    run = run_small(
+        *QUICK, "strategy=fedavg", "rounds=5", "resume=true", grid=Named(tmp_path)
+    )
+    assert "missing" not in said()[-1] and "3 of 3" in said()[-1]
+    devices = {(row["client"], row.get("device")) for row in run.clients}
+    assert devices == {("site-a", "site-a"), ("site-b", "St Mary\\n"), ("site-c", None)}
+
+
+def test_who_does_not_answer_is_named_and_so_is_its_failure(run_small, tmp_path, said):
+    grid = Named(tmp_path)
+    grid.events[1] = lambda: setattr(grid, "silent", 3)
+    (tmp_path / "site-b" / "first.npz").unlink()
+    run = run_small(*QUICK, "strategy=fedavg", "rounds=1", grid=grid)
+    assert "round 1, train: waiting for site-a, site-c since NOW" in said()
+    (failure,) = run.rounds[0]["failures"]
+    assert (failure["client"], failure["device"]) == ("site-b", "St Mary\\n")
+    assert any("client site-b (St Mary\\n), query: node: " in each for each in said())
