@@ -90,9 +90,7 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         whole = config.faults.strict or verbosity() is Verbosity.VERBOSE
         failures = FailureLog(Path(config.output_dir), warn, whole)
         fleet = Fleet(grid, config, directory.token, failures)
-        if not fleet.simulated:
-            fleet.expect(row["client"] for row in read_tests(directory.path))
-        fleet.discover()
+        find_devices(fleet, directory.path)
         stream = open_stream(config) if fleet.simulated else None
         if stream:
             say_data(config, stream, console)
@@ -133,6 +131,13 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         directory.write_summary(data)
         if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
+
+
+def find_devices(fleet: Fleet, folder: Path) -> None:
+    """Find the nodes, and miss devices of the run's earlier rounds that are away."""
+    if not fleet.simulated:
+        fleet.expect(row["client"] for row in read_tests(folder))
+    fleet.discover()
 
 
 def say_data(config: RunConfig, stream: Stream, console: Console) -> None:
