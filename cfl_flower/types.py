@@ -26,8 +26,12 @@ Scalar: TypeAlias = bool | int | float | str | bytes
 Json: TypeAlias = Any
 """Whatever `json` can write."""
 
-Counted = Literal["balanced_accuracy", "macro_f1", "auc", "calibration"]
+Counted = Literal["balanced_accuracy", "macro_f1", "auc", "calibration", "per_class"]
 """Measures of a test that follow from its counts (`learning.testing`)."""
+
+CLASS_COUNTS = ("support", "predicted", "correct")
+"""What `per_class` has of each class: its test samples, the predictions that name it,
+and those of them that are right."""
 
 
 def client_order(client: ClientId) -> tuple[bool, Any]:

@@ -36,7 +36,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 from cfl_flower.types import Json
 from simulations.reporting.charts import DARK, INK, slug
-from simulations.reporting.client_pictures import own_pictures
+from simulations.reporting.client_pictures import class_table, own_pictures
 from simulations.reporting.figures import (
     COLUMNS,
     Line,
@@ -122,6 +122,7 @@ def render(
         names=names,
         pictures=pictures,
         swept=swept,
+        class_table=class_table,
         dark={INK[each]: DARK.get(each, each) for each in INK} | DARK,
         script=script(),
     )

@@ -130,7 +130,8 @@ def _divide(
 def measure_outcomes(counts: FloatArray, classes: int) -> dict[Counted, FloatArray]:
     """Return the measures that follow from counts; NaN where they have no value.
 
-    The counts have shape (..., `count_length`), all measures (...). The balanced
+    The counts have shape (..., `count_length`), all measures (...), but for the counts
+    of each class, (..., L, 3), in the order of `CLASS_COUNTS`. The balanced
     accuracy is the mean recall of the labels that there are; macro-F1 the mean F1 of
     those, and of labels that answers name; the calibration error the mean distance of
     confidence and accuracy, bin by bin (Guo et al., 2017, eq. 3). The AUC is the share
@@ -148,6 +149,7 @@ def measure_outcomes(counts: FloatArray, classes: int) -> dict[Counted, FloatArr
             "balanced_accuracy": np.nansum(recall, -1) / (samples > 0).sum(-1),
             "macro_f1": np.nansum(f1, -1) / (samples + answers > 0).sum(-1),
             "calibration": abs(hits - confidences).sum(-1) / tested,
+            "per_class": of_labels.swapaxes(-1, -2),
         }
         if classes == 2:
             first, second = np.moveaxis(of_scores, -2, 0)

@@ -7,13 +7,13 @@ are checked before they are drawn and counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NotRequired, get_type_hints
+from typing import Annotated, Any, NotRequired, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from cfl_flower.runs.record import ClientRow, Number, RoundRecord, Stamped
-from cfl_flower.types import Failure, Json, is_client_id
+from cfl_flower.types import CLASS_COUNTS, Failure, Json, is_client_id
 
 STRICT = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
@@ -22,6 +22,9 @@ MEASURES = (
     *("worst_tenth", "validation_accuracy"),
 )
 """What pages draw of a round beside the fields of its record."""
+
+Tested = Annotated[int, Field(ge=0, le=2**53)]
+"""A number of tested samples, whose ratios are numbers."""
 
 
 def _line_of(kind: type, needed: Collection[str], **more: Any) -> Any:
@@ -55,6 +58,7 @@ def _checker(line: type[Any]) -> Callable[[Mapping[str, Json]], str]:
     return check
 
 
+_COUNTS = _line_of(object, CLASS_COUNTS, **dict.fromkeys(CLASS_COUNTS, Tested))
 _FAILURE = _line_of(Failure, ("client", "phase", "reason", "detail"))
 
 check_stamp = _checker(_line_of(Stamped, ["round"]))
@@ -66,4 +70,10 @@ check_round = _checker(
         **dict.fromkeys(MEASURES, Number),
     )
 )
-check_client = _checker(_line_of(ClientRow, ("round", "client", "cluster", "accuracy")))
+check_client = _checker(
+    _line_of(
+        ClientRow,
+        ("round", "client", "cluster", "accuracy"),
+        per_class=list[_COUNTS] | None,  # type: ignore[valid-type]
+    )
+)

@@ -11,7 +11,16 @@ import numpy as np
 
 from cfl_flower.learning.testing import COUNTED, measure_outcomes
 from cfl_flower.runs.record import ClientRow, RoundRecord
-from cfl_flower.types import OUTCOMES, ClientId, IntArray, Result, Vector
+from cfl_flower.types import (
+    CLASS_COUNTS,
+    OUTCOMES,
+    ClientId,
+    FloatArray,
+    IntArray,
+    Json,
+    Result,
+    Vector,
+)
 
 FURTHER = {"validation": "validation_accuracy", "unlabelled": "accuracy_unlabelled"}
 """Further tests that clients may report, and the measures of a round that they give."""
@@ -90,10 +99,10 @@ def note_measures(
     counts = np.array([np.frombuffer(each, "<f8") for each in sent.values()])
     pooled = measure_outcomes(counts.sum(axis=0), classes)
     own = measure_outcomes(counts, classes)
-    record.measures |= {name: _known(float(pooled[name])) for name in names}
+    record.measures |= {name: _known(pooled[name]) for name in names}
     for place, i in enumerate(sent):
         more = dict(found[i].measures)
-        more |= {name: _known(float(own[name][place])) for name in names}
+        more |= {name: _known(own[name][place]) for name in names}
         found[i] = replace(found[i], measures=more)
     return found
 
@@ -112,8 +121,12 @@ def worst_tenth(accuracies: Sequence[float]) -> float | None:
     return fmean(lowest) if lowest else None
 
 
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _known(measured: FloatArray) -> Json:
+    """Return a measure as JSON has it, None if it has no value."""
+    if measured.ndim:
+        rows = measured.astype(int).tolist()
+        return [dict(zip(CLASS_COUNTS, row, strict=True)) for row in rows]
+    return float(measured) if math.isfinite(measured) else None
 
 
 def _pooled(tested: Sequence[Result], name: str) -> float:

@@ -1,4 +1,4 @@
-"""Pictures of one run: who did well, and whose classifiers differ."""
+"""Of one run: who did well, whose classifiers differ, and what classes it knows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from cfl_flower.analysis.saved import SavedRun
+from cfl_flower.analysis.scorecards import Table
+from cfl_flower.types import client_order
 from simulations.reporting.charts import (
     HALF,
     Chart,
@@ -24,6 +27,9 @@ from simulations.reporting.curves import MOST_MARKS
 from simulations.reporting.figures import Picture
 
 NO_LABELS: Any = {"labels": False, "ticks": False, "domain": False, "grid": False}
+
+MOST_CLIENTS = 12
+"""Clients up to which each has lines of its own in the table of classes."""
 
 
 def own_pictures(name: str, run: SavedRun) -> list[Picture]:
@@ -89,3 +95,36 @@ def class_distances(run: SavedRun) -> Chart:
     legend = gradient(span, title="distance")
     layers = [place(rows, x, y), layer("text", name, rows, align="left", dy=-7), legend]
     return Chart([], layers, 60 + 80 * lines, tells=False, width=HALF)
+
+
+def class_table(run: SavedRun) -> Table | None:
+    """Return the results of each class in the last test, by cluster and by client.
+
+    None without `per_class`.
+    """
+    rows = [row for row in run.tests if row.get("per_class")]
+    last = [row for row in rows if row["round"] == rows[-1]["round"]]
+    found = run.resolved["dataset"].get("names") or []
+    names = found or [*range(len(last[0]["per_class"]) if last else 0)]
+    # Files from elsewhere may have anything there.
+    counted = {len(row["per_class"]) for row in last}
+    if not isinstance(names, list) or counted != {len(names)}:
+        return None
+    kinds = ["cluster", "client"] if len(last) <= MOST_CLIENTS else ["cluster"]
+    parts = [
+        pd.DataFrame(row["per_class"]).assign(who=f"{kind} {row[kind]}", label=names)
+        for kind in kinds
+        for row in sorted(last, key=lambda row: client_order(row[kind]))
+    ]
+    total = pd.concat(parts).groupby(["who", "label"], sort=False).sum()
+    shares = {
+        "recall": total.correct / total.support,
+        "precision": total.correct / total.predicted,
+        "F1": 2 * total.correct / (total.support + total.predicted),
+    }
+    written = (100 * pd.DataFrame(shares)).map("{:.1f}".format).replace("nan", "-")
+    written.insert(0, "test samples", total.support.astype(str))
+    title = f"classes in the test of round {last[0]['round']}, in %"
+    headings = ["of", "class", *written]
+    lines = [list(map(str, each)) for each in written.reset_index().to_numpy()]
+    return Table(title, headings, lines)

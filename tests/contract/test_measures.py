@@ -1,11 +1,16 @@
 """What `metrics=[...]` adds to a run, and that it changes nothing else."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cfl_flower.analysis.comparison import score_runs
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.errors import ConfigError
+from cfl_flower.types import CLASS_COUNTS
+from simulations.report import render
+from simulations.reporting.client_pictures import class_table
 
 COUNTED = ("balanced_accuracy", "macro_f1", "calibration")
 METRICS = f"metrics=[{','.join(COUNTED)}]"
@@ -60,6 +65,38 @@ def test_the_last_prequential_test_is_any_other(run_small, undisturbed):
     shorter = run_small(*two, "rounds=3")
     assert shorter.rounds[-1]["loss"] == longer.rounds[2]["loss"]
     assert load_run(shorter.folder).tested_drifts == [1, 3]
+
+
+def test_results_of_classes_are_in_rows_and_in_the_report(run_small, undisturbed):
+    asked = ["clusters=2", "clients=8", "strategy=ifca"]
+    run = run_small(*asked, "metrics=[per_class,macro_f1]")
+    for line in run.rounds:
+        rows = [row for row in run.clients if row["round"] == line["round"]]
+        for place, whole in enumerate(line["per_class"]):
+            for key, total in whole.items():
+                assert total == sum(row["per_class"][place][key] for row in rows)
+        for row in [*rows, {**line, "num_examples": None}]:
+            of = {key: [c[key] for c in row["per_class"]] for key in CLASS_COUNTS}
+            support, predicted, correct = map(np.array, of.values())
+            tested = row["num_examples"] or support.sum()
+            assert support.sum() == predicted.sum() == tested
+            assert correct.sum() / tested == pytest.approx(row["accuracy"])
+            there = support + predicted > 0
+            f1 = (2 * correct / np.maximum(support + predicted, 1))[there].mean()
+            assert f1 == pytest.approx(row["macro_f1"])
+    saved = load_run(run.folder)
+    table = class_table(saved)
+    clusters = {f"cluster {row['cluster']}" for row in rows}
+    clients = [f"client {each}" for each in range(8)]
+    assert list(dict.fromkeys(line[0] for line in table.lines)) == [
+        *sorted(clusters),
+        *clients,
+    ]
+    assert sum(int(each[2]) for each in table.lines) == 2 * support.sum()
+    assert table.title in render([saved]).html
+    assert class_table(load_run(undisturbed(*asked).folder)) is None
+    named = {**saved.resolved, "dataset": {"names": ["<a>"]}}
+    assert class_table(replace(saved, resolved=named)) is None
 
 
 @pytest.mark.parametrize("evaluation", ["round", "prequential"])

@@ -9,6 +9,7 @@ import pytest
 
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.errors import ConfigError
+from cfl_flower.types import CLASS_COUNTS
 from simulations.report import render
 from simulations.shell.terminal import report
 from tests.conftest import Runner
@@ -64,12 +65,19 @@ def test_a_terminal_is_not_steered(folder, capsys):
         assert text.isprintable()
 
 
+NO_COUNTS = dict.fromkeys(CLASS_COUNTS, 0)
+
+
 @pytest.mark.parametrize(
     ("name", "values"),
     [
         ("rounds.jsonl", {"accuracy": 1e308}),
         ("clients.jsonl", {"accuracy": -1e308}),
         ("clients.jsonl", {"client": 10**18}),
+        ("clients.jsonl", {"per_class": [{**NO_COUNTS, "correct": 10**400}]}),
+        ("clients.jsonl", {"per_class": [{**NO_COUNTS, "support": -1}]}),
+        ("clients.jsonl", {"per_class": [{"support": 3}]}),
+        ("clients.jsonl", {"per_class": {"support": 3}}),
     ],
 )
 def test_huge_numbers_are_one_line(name, values, folder):
