@@ -77,6 +77,9 @@ class System:
     """Rounds between tests of all clients (the last round is always tested)."""
     checkpoint_every: Count = 1
     """Rounds between checkpoints."""
+    checkpoint_best: str | None = None
+    """Measure by which the best checkpoint is kept beside the last, in the run's folder
+    `checkpoint.best`; by `validation_accuracy` for what tests shall judge."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,13 @@ from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.environment.machine import keep_free_memory, rare_collections
 from cfl_flower.errors import CflError, FailedRunsError, one_line
 from cfl_flower.run_config import RunConfig
-from cfl_flower.runs.callbacks import Callback, Checkpointer, FailureLog, Progress
+from cfl_flower.runs.callbacks import (
+    BestCheckpoint,
+    Callback,
+    Checkpointer,
+    FailureLog,
+    Progress,
+)
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import (
     Verbosity,
@@ -33,10 +39,10 @@ from cfl_flower.runs.console import (
     say_why,
     verbosity,
 )
-from cfl_flower.runs.directory import RunDirectory, refuse_other_data
+from cfl_flower.runs.directory import BEST, RunDirectory, refuse_other_data
 from cfl_flower.runs.loggers import open_logger
 from cfl_flower.runs.provenance import record_provenance
-from cfl_flower.runs.reading import read_tests
+from cfl_flower.runs.reading import read_rounds, read_tests
 
 app = ServerApp()
 
@@ -118,9 +124,13 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
             directory.write_concepts()
         name = config.names["strategy"]
         traced = fleet.simulated
+        system = config.system
+        kept = Checkpoint(directory.path / BEST, config.resolved)
+        lines = read_rounds(directory.path)
+        best = BestCheckpoint(kept, system.checkpoint_best, lines, state)
         callbacks: list[Callback] = [
             lambda record, rows, _: directory.append(record, rows, fleet.names),
-            Checkpointer(checkpoint, config.system.checkpoint_every, config.rounds),
+            Checkpointer(checkpoint, system.checkpoint_every, config.rounds, best),
             Progress(console, name, config.rounds, verbosity(), traced),
         ]
         with open_logger(config, done, warn) as write:

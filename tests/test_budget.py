@@ -19,7 +19,7 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_048,
+    "cfl_flower": 1_053,
     "cfl_flower/analysis": 925,
     "cfl_flower/client": 1_010,
     "cfl_flower/clustering": 419,
@@ -27,12 +27,12 @@ BUDGET: dict[str, int] = {
     "cfl_flower/config": 617,
     "cfl_flower/data": 3_190,
     "cfl_flower/dropin": 632,
-    "cfl_flower/engine": 1_958,
+    "cfl_flower/engine": 1_965,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_303,
     "cfl_flower/models": 849,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_196,
+    "cfl_flower/runs": 1_229,
     "cfl_flower/secure": 658,
     "clients": 1_264,
     "simulations": 4_360,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 63
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 37_877
+TESTS = 37_962
 """Lines of all tests."""
 
 

@@ -71,6 +71,13 @@ def group_rules(config: RunConfig) -> Iterator[Rule]:
         attackers,
         f"numbers below clients={config.clients}",
     )
+    best = config.system.checkpoint_best
+    measured = {"accuracy", "accuracy_mean", "loss", *config.metrics}
+    measured -= {"per_class", "forgetting"}
+    if config.partition.validation:
+        measured.add("validation_accuracy")
+    allowed = f"{', '.join(sorted(measured))}, or what metrics or validation add"
+    yield Rule(best in {None, *measured}, "system.checkpoint_best", best, allowed)
     classes = config.dataset.classes
     yield Rule(
         "auc" not in config.metrics or classes == 2,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,15 +16,58 @@ from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import Course, Verbosity
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import ClientId, Trace
+from cfl_flower.types import ClientId, Json, Trace
 
 FAILURES = "failures.log"
 """File with the tracebacks."""
+
+LOWER = ("loss", "calibration")
+"""Measures of which the lowest value is the best."""
 
 Rows: TypeAlias = Sequence[ClientRow]
 
 Callback: TypeAlias = Callable[[RoundRecord, Rows, ClusteredState], None]
 """Called after every round; a method itself never prints or writes."""
+
+
+@dataclass
+class BestCheckpoint:
+    """Keeps the checkpoint with the best value of a measure.
+
+    A round is offered after its checkpoint is saved, and again where a run goes on from
+    it: whenever the process is killed, the best is one of the rounds that count.
+    """
+
+    checkpoint: Checkpoint
+    measure: str | None
+    """Its name in the line of a round; None to keep nothing."""
+    rounds: InitVar[Sequence[Mapping[str, Json]]] = ()
+    """The lines of the rounds that are done, of which one may be kept already."""
+    state: InitVar[ClusteredState | None] = None
+    """The state after them."""
+
+    def __post_init__(
+        self, rounds: Sequence[Mapping[str, Json]], state: ClusteredState | None
+    ) -> None:
+        self._best = -math.inf
+        if self.checkpoint.exists():
+            kept = self.checkpoint.read_header()["round"]
+            values = [self._value(row) for row in rounds if row["round"] == kept]
+            self._best = max(values, default=-math.inf)
+        if state is not None:
+            self.offer(rounds[-1], state)
+
+    def _value(self, row: Mapping[str, Json]) -> float:
+        found = row.get(self.measure or "")
+        if found is None:
+            return -math.inf
+        return float(-found if self.measure in LOWER else found)
+
+    def offer(self, row: Mapping[str, Json], state: ClusteredState) -> None:
+        """Keep the state after a round if its line has the best value so far."""
+        if self._value(row) > self._best:
+            self._best = self._value(row)
+            self.checkpoint.save(row["round"], state)
 
 
 @dataclass
@@ -37,11 +81,13 @@ class Checkpointer:
     checkpoint: Checkpoint
     every: int
     last: int
+    best: BestCheckpoint
 
     def __call__(self, record: RoundRecord, rows: Rows, state: ClusteredState) -> None:
         """Save the state if a checkpoint is due."""
         if record.round % self.every == 0 or record.round == self.last:
             self.checkpoint.save(record.round, state)
+            self.best.offer(record.row(), state)
 
 
 @dataclass

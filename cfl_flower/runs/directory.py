@@ -56,6 +56,9 @@ FAILURE = "failure.txt"
 DATA = ".data"
 """File with what names the samples that a run began with."""
 
+BEST = "checkpoint.best"
+"""Folder of the checkpoint with the best value of `system.checkpoint_best`."""
+
 CONCEPTS = "concepts.json"
 """File with the true concept of each simulated client, from each round on."""
 
@@ -221,6 +224,10 @@ class RunDirectory:
             "versions": library_versions(),
             "code_changed_after": code_changes(self.path),
         }
+        best = Checkpoint(self.path / BEST, {})
+        if (measure := config.system.checkpoint_best) and best.exists():
+            kept = rounds[best.read_header()["round"] - 1]
+            summary["checkpoint_best"] = {k: kept.get(k) for k in ("round", measure)}
         # Only where it was measured, with `privacy=`.
         if rounds and "epsilon" in rounds[-1]:
             summary["epsilon"] = rounds[-1]["epsilon"]

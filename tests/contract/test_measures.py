@@ -8,6 +8,8 @@ import pytest
 from cfl_flower.analysis.comparison import score_runs
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.errors import ConfigError
+from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.directory import BEST
 from cfl_flower.types import CLASS_COUNTS
 from simulations.report import render
 from simulations.reporting.client_pictures import class_table
@@ -97,6 +99,31 @@ def test_results_of_classes_are_in_rows_and_in_the_report(run_small, undisturbed
     assert class_table(load_run(undisturbed(*asked).folder)) is None
     named = {**saved.resolved, "dataset": {"names": ["<a>"]}}
     assert class_table(replace(saved, resolved=named)) is None
+
+
+@pytest.mark.parametrize("name", ["fielding", "fedrep", "ccfl"])
+def test_the_best_model_is_kept_beside_the_last(name, run_small, undisturbed):
+    validated = ["partition.validation=0.2", "drift.rounds=[3,5]", "rounds=6"]
+    every = [f"strategy={name}", *validated]
+    asked = [*every, "system.checkpoint_best=validation_accuracy"]
+    whole = run_small(*asked, folder="whole")
+    curve = [row["validation_accuracy"] for row in whole.rounds]
+    best = 1 + int(np.argmax(curve))
+    assert whole.summary["checkpoint_best"] == {
+        "round": best,
+        "validation_accuracy": max(curve),
+    }
+    saved = load_run(whole.folder)
+    kept = Checkpoint(whole.folder / BEST, saved.resolved)
+    done, state = kept.load(saved.method.State)
+    there = run_small(*every, f"rounds={best}", folder="so far")
+    then = load_run(there.folder).load_state()[1]
+    assert done == best
+    assert all(map(np.array_equal, state.models, then.models))
+    run_small(*asked, "rounds=2", folder="parts")
+    parts = run_small(*asked, "resume=true", folder="parts")
+    assert parts.summary["checkpoint_best"] == whole.summary["checkpoint_best"]
+    assert whole.numbers == undisturbed(*every).numbers
 
 
 @pytest.mark.parametrize("evaluation", ["round", "prequential"])

@@ -49,6 +49,11 @@ METHODS = {
     f"fielding {COUNTED} privacy=local strategy/privacy=client": "with privacy",
     "fedavg privacy=local system.checkpoint_every=3": "checkpoint_every=3 is not",
     f"fedavg {COUNTED} privacy.secure_sums=true": "with privacy",
+    "fedavg metrics=[per_class] privacy=local": "with privacy",
+    **{
+        f"fedavg system.checkpoint_best={each}": f"best={each} is not allowed; use "
+        for each in ("validation_accuracy", "auc", "macro_f1", "ari", "f2")
+    },
 }
 
 SUMS = {

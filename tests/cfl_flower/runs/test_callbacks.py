@@ -13,8 +13,14 @@ from rich.console import Console
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
-from cfl_flower.runs.callbacks import Checkpointer, Progress, Verbosity
+from cfl_flower.runs.callbacks import (
+    BestCheckpoint,
+    Checkpointer,
+    Progress,
+    Verbosity,
+)
 from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.directory import BEST
 from cfl_flower.runs.loggers import numbers, open_logger
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
@@ -35,13 +41,60 @@ def line(record: RoundRecord, rounds: int = 20) -> str:
 )
 def test_every_few_rounds_and_the_last_one_are_saved(tmp_path, every, newest):
     checkpoint = Checkpoint(tmp_path / "checkpoint", {"seed": 0})
-    checkpointer = Checkpointer(checkpoint, every, last=5)
+    nothing = BestCheckpoint(Checkpoint(tmp_path / BEST, {}), None)
+    checkpointer = Checkpointer(checkpoint, every, 5, nothing)
     for round, expected in enumerate(newest, start=1):
         checkpointer(RoundRecord(round), [], state(round))
         assert checkpoint.exists() == (expected > 0)
         if expected:
             done, loaded = checkpoint.load(ClusteredState)
             assert (done, loaded.models[0].tolist()) == (expected, [expected])
+
+
+@pytest.mark.parametrize(
+    ("measure", "values", "kept"),
+    [
+        ("accuracy", [0.5, 0.7, 0.6, 0.7, None], [1, 2, 2, 2, 2]),
+        ("accuracy", [None, None, 0.0, 0.1, 0.0], [0, 0, 3, 4, 4]),
+        ("loss", [2.5, 0.7, 1.6, 0.1, None], [1, 2, 2, 4, 4]),
+        ("calibration", [0.0, 0.7, -1.0, 0.1, None], [1, 1, 3, 3, 3]),
+        ("auc", [None, 0.5, 0.4, 0.5, 0.9], [0, 2, 2, 2, 5]),
+    ],
+)
+@pytest.mark.parametrize("stop", range(5))
+def test_the_best_checkpoint_is_kept_by_whoever_goes_on(
+    measure, values, kept, stop, tmp_path
+):
+    last = Checkpoint(tmp_path / "checkpoint", {"seed": 0})
+    best = Checkpoint(tmp_path / BEST, {"seed": 0})
+    records = [RoundRecord(number, measures={}) for number in range(1, 6)]
+    for record, value in zip(records, values, strict=True):
+        extra = vars(record) if hasattr(record, measure) else record.measures
+        extra[measure] = value
+    rows = [record.row() for record in records]
+    keep = Checkpointer(last, 1, 5, BestCheckpoint(best, measure))
+    for number, record in enumerate(records, start=1):
+        if number == stop:
+            # Killed after the last checkpoint was saved; what goes on offers it again.
+            last.save(number, state(number))
+            again = BestCheckpoint(best, measure, rows[:number], state(number))
+            keep = Checkpointer(last, 1, 5, again)
+        else:
+            keep(record, [], state(number))
+        assert best.exists() == (kept[number - 1] > 0)
+        if best.exists():
+            found, loaded = best.load(ClusteredState)
+            assert found == kept[number - 1] == loaded.models[0][0]
+
+
+def test_a_best_of_rounds_that_do_not_count_gives_way(tmp_path):
+    best = Checkpoint(tmp_path / BEST, {})
+    BestCheckpoint(best, "accuracy").offer({"round": 8, "accuracy": 1.0}, state(8))
+    rows = [{"round": number, "accuracy": 0.5} for number in range(1, 4)]
+    BestCheckpoint(best, None, rows, state(3))
+    assert best.load(ClusteredState)[0] == 8
+    BestCheckpoint(best, "accuracy", rows, state(3))
+    assert best.load(ClusteredState)[0] == 3
 
 
 def test_a_progress_line_has_what_was_measured():
