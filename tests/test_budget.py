@@ -23,7 +23,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/analysis": 925,
     "cfl_flower/client": 1_010,
     "cfl_flower/clustering": 419,
-    "cfl_flower/communication": 1_324,
+    "cfl_flower/communication": 1_323,
     "cfl_flower/config": 617,
     "cfl_flower/data": 3_190,
     "cfl_flower/dropin": 632,
@@ -32,10 +32,10 @@ BUDGET: dict[str, int] = {
     "cfl_flower/learning": 1_303,
     "cfl_flower/models": 849,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_229,
+    "cfl_flower/runs": 1_232,
     "cfl_flower/secure": 658,
     "clients": 1_264,
-    "simulations": 4_360,
+    "simulations": 4_544,
     "strategies": 2_961,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 63
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 37_962
+TESTS = 38_231
 """Lines of all tests."""
 
 

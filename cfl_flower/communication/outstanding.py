@@ -78,8 +78,7 @@ class Outstanding:
 
     def hear(self, message_id: str) -> None:
         """Note that a reply has come, which is not read yet."""
-        if message_id in self._sent:
-            self._heard.add(message_id)
+        self._heard.add(message_id)
 
     def awaited(self, seconds: float) -> list[PendingMessage]:
         """Return what has had no reply for that long."""

@@ -31,6 +31,9 @@ DONE_MARK = "cfl-flower done"
 VERBOSITY = "CFL_FLOWER_VERBOSITY"
 """Environment variable: one of `Verbosity`, how much a run says."""
 
+WATCHED = "CFL_FLOWER_WATCHED"
+"""Environment variable: a folder that gets a file for each run, with its folder."""
+
 SHOWN = ("round", "accuracy", "num_clusters", "seconds")
 """Columns that a terminal shows of a round."""
 

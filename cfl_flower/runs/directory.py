@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import platform
 import resource
 import shlex
@@ -32,6 +33,7 @@ from cfl_flower.environment.files import (
 from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.console import WATCHED
 from cfl_flower.runs.lines import check_stamp
 from cfl_flower.runs.provenance import code_changes, library_versions
 from cfl_flower.runs.reading import (
@@ -111,6 +113,8 @@ class RunDirectory:
         if not (self._config.resume and name.exists()):
             write_atomically(name, uuid4().hex.encode())
         self.token = name.read_text()
+        if watched := os.environ.get(WATCHED):
+            write_atomically(Path(watched, self.token), bytes(self.path))
         command = repeat_command(self._config.overrides)
         text = yaml.safe_dump(self._config.resolved, sort_keys=False)
         write_atomically(self.path / "config.yaml", f"# {command}\n{text}".encode())

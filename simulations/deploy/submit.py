@@ -26,6 +26,7 @@ from cfl_flower.config.compose import (
 )
 from cfl_flower.config.composition import compose_plain_sweep
 from cfl_flower.errors import ERROR_MARK, ConfigError, RunFailedError
+from simulations.deploy.logs import COLOURS
 from simulations.engines.flower_cli import (
     COMPLETED,
     ENDED,
@@ -123,7 +124,8 @@ def start(name: str, overrides: Sequence[str]) -> tuple[str, str]:
                 run = found.group(1)
             elif found := GAVE_UP.fullmatch(line):
                 reason = found.group(1)
-            print(line, end="", flush=True)
+            shown = line if sys.stdout.isatty() else COLOURS.sub("", line)
+            print(shown, end="", flush=True)
     if not run:
         raise RunFailedError(f"{name} takes no run: {one_line(''.join(output))}")
     return run, reason

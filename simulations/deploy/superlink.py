@@ -13,7 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from simulations.deploy import flower_superlink
+from cfl_flower.runs.console import WATCHED
+from simulations.deploy import flower_superlink, health
 from simulations.deploy.addresses import port, read_host
 from simulations.deploy.keys import AUTHORITY, SERVER
 from simulations.engines.flower_cli import (
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=port, default=PORT)
     parser.add_argument("--home", type=Path, default=Path("superlink"))
+    health.add_watching(parser)
     own, more = divide(arguments)
     asked = parser.parse_args(own)
     if asked.host not in ("0.0.0.0", "::"):  # every address of this machine
@@ -56,6 +58,8 @@ def main(arguments: Sequence[str]) -> None:
     ]
     # It starts the app's processes.
     variables = with_command("flower-superexec", environment(home))
+    variables |= health.variables(asked) | {WATCHED: str(home / "watched")}
+    (home / "watched").mkdir(parents=True, exist_ok=True)
     become(flower + more, home, variables)
 
 

@@ -28,7 +28,7 @@ from cfl_flower.client.node_config import (
     NodeConfig,
 )
 from cfl_flower.types import ClientId
-from simulations.deploy import flower_supernode
+from simulations.deploy import flower_supernode, health
 from simulations.deploy.addresses import port, read_address, write_address
 from simulations.deploy.keys import AUTHORITY
 from simulations.engines.flower_cli import (
@@ -117,6 +117,7 @@ def main(arguments: Sequence[str]) -> None:
     word = "JSON file with settings that every run must have"
     add("--settings", type=Path, metavar="FILE", help=word)
     add("--port", type=port, default=PORT, help="on the loopback")
+    health.add_watching(parser)
     own, more = divide(arguments)
     asked = parser.parse_args(own)
     home = asked.home.absolute()
@@ -137,6 +138,7 @@ def main(arguments: Sequence[str]) -> None:
     flower = supernode(address, key, authority, config, asked.port)
     # It starts the app's processes.
     variables = with_command("flower-superexec", environment(home))
+    variables |= health.variables(asked)
     become(flower + more, home, variables)
 
 

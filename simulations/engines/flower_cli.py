@@ -124,5 +124,4 @@ def become(
     os.umask(0o077)
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
-    print(" ".join(command), flush=True)
     os.execvpe(command[0], command, dict(variables))

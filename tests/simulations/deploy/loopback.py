@@ -106,11 +106,11 @@ class Deployment:
             *public,
         )
 
-    def start_superlink(self) -> subprocess.Popen[bytes]:
+    def start_superlink(self, *more: str) -> subprocess.Popen[bytes]:
         """Start the SuperLink, for the first time or again, and wait until it is up."""
         home = str(self.root / "superlink")
         where = (str(self.keys), "--port", str(self.port), "--home", home)
-        process = self.start("superlink", "simulations.deploy.superlink", *where)
+        process = self.start("superlink", "simulations.deploy.superlink", *where, *more)
 
         def answers() -> bool:
             with socket.socket() as probe:

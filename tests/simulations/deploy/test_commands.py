@@ -285,7 +285,7 @@ def test_a_run_that_may_be_restarted_has_a_folder(capsys):
 
 def commands() -> Iterator[list[str]]:
     """Yield what the units and the compose file start."""
-    for unit in (DEPLOY / "systemd").glob("*.service"):
+    for unit in (DEPLOY / "systemd").glob("cfl-flower-super*.service"):
         text = unit.read_text().replace("%i", "site-a")
         for name, value in re.findall(r"^Environment=(\w+)=(.*)$", text, re.MULTILINE):
             text = text.replace(f"${{{name}}}", value)

@@ -68,9 +68,10 @@ def test_the_first_line_names_the_run_whatever_its_own_lines_say(flwr):
         "ERROR 2026-01-31 12:00:00,123: cfl-flower error: no node joined  ",
     ],
 )
-def test_a_run_that_gives_up_says_why(line, flwr):
+def test_a_run_that_gives_up_says_why(line, flwr, capsys):
     flwr.write_text(f"Successfully started run 7\n{line}\nmore\n")
     assert submit.start("prod", []) == ("7", "no node joined")
+    assert "\x1b" not in capsys.readouterr().out, "no colours but on a terminal"
 
 
 REFUSED = [
