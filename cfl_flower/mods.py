@@ -19,7 +19,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, TypeAlias
+from functools import wraps
+from typing import Any, ParamSpec, TypeAlias
 
 import numpy as np
 from flwr.app import (
@@ -35,6 +36,7 @@ from numpy.typing import ArrayLike
 
 from cfl_flower.client.drift_report import HELD, DriftReport, ReportRequest
 from cfl_flower.clustering import representations
+from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 from cfl_flower.types import REPORT, FloatArray, IntArray, Vector
 
@@ -66,6 +68,22 @@ Mod: TypeAlias = Callable[[Message, Context, Call], Message]
 Labels: TypeAlias = Callable[[Context], ArrayLike]
 Describe: TypeAlias = Callable[[ConfigRecord, Context], tuple[Vector, int]]
 """Returns what describes a node's data, as it was asked, and the number of samples."""
+P = ParamSpec("P")
+
+
+def makes_a_mod(make: Callable[P, Mod]) -> Callable[P, Mod]:
+    """Refuse a function that makes a mod where an app has it for the mod itself."""
+
+    @wraps(make)
+    def checked(*args: P.args, **options: P.kwargs) -> Mod:
+        if args and isinstance(args[0], Message):
+            raise ConfigError(
+                f"mods=[{make.__name__}] is not allowed; call it, as the examples of "
+                "cfl_flower.mods do"
+            )
+        return make(*args, **options)
+
+    return checked
 
 
 def _question(message: Message, key: str) -> ConfigRecord | None:
@@ -104,6 +122,7 @@ def _reports(kind: str, describe: Describe) -> Mod:
     return mod
 
 
+@makes_a_mod
 def label_histogram(labels: Labels, classes: int) -> Mod:
     """Return a mod that reports the share of each label, when it changed.
 
@@ -119,6 +138,7 @@ def label_histogram(labels: Labels, classes: int) -> Mod:
     return _reports("label_histogram", describe)
 
 
+@makes_a_mod
 def embedding(embed: Callable[[ArrayRecord, Context], ArrayLike]) -> Mod:
     """Return a mod that reports the mean of samples' embeddings, when it changed.
 
@@ -145,10 +165,11 @@ def read_labels(found: ArrayLike, classes: int) -> IntArray:
     Raises `ConfigError` unless they are whole numbers from 0 to ``classes`` - 1.
     """
     own = np.asarray(found)
-    whole = own.ndim == 1 and (own.dtype.kind in "iu" or own.size == 0)
-    ok = whole and bool(((own >= 0) & (own < classes)).all())
-    allowed = f"a list of whole numbers from 0 to {classes - 1}"
+    allowed = f"a list of whole numbers from 0 to {classes - 1} (classes={classes})"
+    ok = own.ndim == 1 and (own.dtype.kind in "iu" or own.size == 0)
     require(ok, "labels", own.ravel()[:3].tolist(), allowed)
+    beyond = own[(own < 0) | (own >= classes)]
+    require(beyond.size == 0, "labels", beyond[:3].tolist(), allowed)
     return own.astype(np.int64)
 
 
@@ -173,6 +194,7 @@ def _report(
     return report
 
 
+@makes_a_mod
 def label_shares(labels: Labels, classes: int, bias: str) -> Mod:
     """Return a mod of an app's evaluate: it adds the log of a node's label shares.
 
@@ -200,6 +222,7 @@ def label_shares(labels: Labels, classes: int, bias: str) -> Mod:
     return mod
 
 
+@makes_a_mod
 def choose_by_loss(
     evaluate: Call, loss: str = "loss", version: Callable[[Context], str] | None = None
 ) -> Mod:
@@ -240,6 +263,7 @@ def choose_by_loss(
     return mod
 
 
+@makes_a_mod
 def fine_tune(train: Call, epochs: int = 1) -> Mod:
     """Return a mod of an app's evaluate, which tests what train makes of the model.
 

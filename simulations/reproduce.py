@@ -5,12 +5,15 @@
     python -m simulations.reproduce flexcfl_table3 --rows synthetic_mclr
     python -m simulations.reproduce flexcfl_table3 --rows mnist --scale 0.1 --seeds 1
     python -m simulations.reproduce fielding_figure4 --rows mnist --data-dir FOLDER
+    python -m simulations.reproduce flexcfl_table3 --rows mnist_mclr --check
 
 Runs are kept below `--output`: the same command resumes what was interrupted and does
-not repeat what is finished. The published figures are in published.yaml, which also
-says where to see what this command does not run. Datasets are looked for in
+not repeat what is finished. `--check` runs again, elsewhere, what recorded.json has,
+and says whether the figures are the same. The published figures are in published.yaml,
+which also says where to see what this command does not run. Datasets are looked for in
 `--data-dir`; `--download` fetches those that torchvision knows into it. Exit codes as
-`simulations.run`; 1 also if a run failed, with the reason below the table.
+`simulations.run`; 1 also if a run failed, with the reason below the table, or if a
+figure is not what was recorded.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from cfl_flower.analysis.leads import TESTED
 from cfl_flower.analysis.scorecards import Table, markdown
@@ -37,7 +41,7 @@ from simulations.papers.published import (
     load_tables,
     suffix,
 )
-from simulations.papers.recorded import record
+from simulations.papers.recorded import differences, figure_name, load, record
 from simulations.shell.terminal import Parser, command, count
 from simulations.study import Study, add_data, check, compose_here
 
@@ -142,6 +146,26 @@ def reproduce(
     return outcomes
 
 
+def check_recorded(
+    table: PublishedTable,
+    cells: Iterable[Cell],
+    options: argparse.Namespace,
+    tables: Mapping[str, PublishedTable],
+) -> int:
+    """Run again what was recorded; return 1 if a figure is another one."""
+    known = load()["figures"]
+    some = [c for c in cells if figure_name(table, c, options.scale) in known]
+    require(bool(some), "--check", table.name, "a row whose figures were recorded")
+    with TemporaryDirectory() as folder:
+        options.output = Path(folder)
+        outcomes = reproduce(table, some, options, tables)
+    wrong = [reason for _, outcome in outcomes for reason in outcome.reasons]
+    wrong += differences(table, outcomes, options.scale)
+    same = "the same to four digits as recorded"
+    print(*(wrong or [f"{len(some)} figures of {table.name} are {same}"]), sep="\n")
+    return int(bool(wrong))
+
+
 def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace:
     """Read the command line, or raise a `ConfigError`."""
     parser = Parser("reproduce", __doc__)
@@ -161,6 +185,7 @@ def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace
     add_data(parser)
     add("--gpus", type=float, default=0.0, help="of each worker, such as 1 or 0.5")
     add("--record", action="store_true", help="keep the figures in recorded.json")
+    add("--check", action="store_true", help="run anew what is in recorded.json")
     parser.add_many_runs()
     options = parser.parse_args(arguments)
     if found := load_elsewhere().get(options.table):
@@ -194,6 +219,8 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     table = tables[options.table]
     cells = table.cells(options.rows, options.methods)
+    if options.check:
+        return check_recorded(table, cells, options, tables)
     outcomes = reproduce(table, cells, options, tables)
     if options.record:
         record(table, outcomes, options.scale)

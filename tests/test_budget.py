@@ -19,14 +19,14 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_053,
+    "cfl_flower": 1_070,
     "cfl_flower/analysis": 925,
     "cfl_flower/client": 1_010,
     "cfl_flower/clustering": 419,
     "cfl_flower/communication": 1_323,
     "cfl_flower/config": 617,
     "cfl_flower/data": 3_190,
-    "cfl_flower/dropin": 632,
+    "cfl_flower/dropin": 624,
     "cfl_flower/engine": 1_965,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_303,
@@ -35,20 +35,20 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_232,
     "cfl_flower/secure": 658,
     "clients": 1_264,
-    "simulations": 4_544,
+    "simulations": 4_584,
     "strategies": 2_961,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
 LONGEST_FILE = 432
 LONGEST_FUNCTION = 60
-LONG_FILES = 50
+LONG_FILES = 51
 """Files of more than 240 lines."""
 SINGLE_IMPORTERS = 63
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 38_231
+TESTS = 38_348
 """Lines of all tests."""
 
 

@@ -89,9 +89,8 @@ class PlainRounds(Rounds):
         super().meet_newcomers()
         terms = self.carrier.terms
         there = len(self.carrier.clients)
-        drawn = min(
-            max(int(there * terms.fraction_train), terms.min_train_nodes), there
-        )
+        drawn = max(int(there * terms.fraction_train), terms.min_train_nodes)
+        drawn = min(drawn, there)
         config = self.context.config
         self.context.config = replace(config, clients=there, participants=drawn)
 

@@ -213,9 +213,8 @@ class DropIn(Terms):
         mean = getattr(self, f"{verb}_metrics_aggr_fn")
         key = self.weighted_by_key
         found = {k: mean(own, key) for k, own in sorted(members.items())}
-        getattr(self.found, f"cluster_{verb}_metrics")[self.engine.context.number] = (
-            found
-        )
+        by_round = getattr(self.found, f"cluster_{verb}_metrics")
+        by_round[self.engine.context.number] = found
         return cast(MetricRecord, mean([content for _, content in replied], key))
 
     # The result ----------------------------------------------------------------------
@@ -241,16 +240,16 @@ class DropIn(Terms):
             return self._evaluate_fn(0, 0, arrays)
         state = self.engine.context.state
         found: dict[int, MetricRecord] = {}
+        sized = []
         for cluster in np.flatnonzero(state.sizes).tolist():
             own = self.arrays_of(state.models[cluster])
             metrics = self._evaluate_fn(server_round, cluster, own)
             if metrics is not None:
                 found[cluster] = metrics
+                weighed = MetricRecord({**metrics, SIZE: int(state.sizes[cluster])})
+                sized.append(RecordDict({"metrics": weighed}))
         self.found.cluster_evaluate_metrics_serverapp[server_round] = found
-        sizes = state.sizes.tolist()
-        sized = [MetricRecord({**own, SIZE: sizes[k]}) for k, own in found.items()]
-        means = [RecordDict({"metrics": metrics}) for metrics in sized]
-        return aggregate_metricrecords(means, SIZE) if means else None
+        return aggregate_metricrecords(sized, SIZE) if sized else None
 
     def _complete(self, result: Result) -> ClusteredResult:
         """Add to what Flower returns the clusters, and the rounds done before."""
@@ -273,21 +272,14 @@ class DropIn(Terms):
 def of_clusters(evaluate_fn: EvaluateFunction) -> EvaluateFunction:
     """Return a function of round, cluster and arrays; Flower's knows no cluster."""
     expected = inspect.signature(evaluate_fn).parameters
-    needed = [
-        each
-        for each in expected.values()
-        if each.default is each.empty and each.kind in POSITIONAL
-    ]
+    # Those after it have names, or are as many as a call gives.
+    last = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    given = [each for each in expected.values() if each.kind <= last]
+    needed = [each for each in given if each.default is each.empty]
     if "cluster" in expected or len(needed) == 3:
         return evaluate_fn
     return lambda server_round, _, arrays: evaluate_fn(server_round, arrays)
 
-
-POSITIONAL = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-)
-"""Kinds of arguments that a call without names fills."""
 
 SIZE = "nodes"
 """The weight of a cluster's metrics in the mean over clusters."""

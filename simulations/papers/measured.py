@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cfl_flower.analysis.baselines import REFERENCE_METHOD
 from cfl_flower.analysis.drift_metrics import score
-from cfl_flower.analysis.leads import leads_over, mean_and_deviation
+from cfl_flower.analysis.leads import half_width, leads_over
 from cfl_flower.runs.provenance import read_provenance
 from cfl_flower.runs.reading import broken
 from cfl_flower.types import Json
@@ -104,10 +104,10 @@ class Outcome:
         if not known:
             ours = "never" if self.values else self._why_nothing()
             return [cell.row, cell.method, ours, "-", "-", printed, "-", ""]
-        ours = mean_and_deviation(known, 1, form) or "-"
-        tail = mean_and_deviation(list(self.last_ten.values()), 1, form) or "-"
+        ours = mean_and_interval(known, form)
+        tail = mean_and_interval([*self.last_ten.values()], form)
         gap = None if published is None else fmean(known) - published
-        judged = verdict(gap, table.tolerance)
+        judged = verdict(gap, max(table.tolerance, half_width(known) or 0))
         if scale != 1 and gap is not None:
             gap = None
             judged = NOT_COMPARABLE
@@ -121,6 +121,20 @@ class Outcome:
         """Say whether all runs diverged, where a paper may print chance, or failed."""
         diverged = ["finite" in reason for reason in self.reasons]
         return "collapsed" if diverged and all(diverged) else "failed"
+
+
+def mean_and_interval(values: Sequence[float], form: str) -> str:
+    """Write the mean over seeds ± half its 95% interval, which three or more have.
+
+    Examples
+    --------
+    >>> mean_and_interval([80.0, 82.0, 81.0], ".1f"), mean_and_interval([80.0], ".1f")
+    ('81.0 ± 2.5', '80.0')
+    """
+    if not values:
+        return "-"
+    half = half_width(values)
+    return f"{fmean(values):{form}}" + ("" if half is None else f" ± {half:{form}}")
 
 
 Outcomes = Sequence[tuple[Cell, Outcome]]

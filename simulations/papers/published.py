@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
 ELSEWHERE = "elsewhere"
+BESIDE = {"fedavg_ft": ["strategy=fedavg_ft"], "fedavg_ls": ["strategy=fedavg_ls"]}
+"""References that no paper has, run beside the methods of a table if they are named."""
 INHERITED = ("overrides", "methods", "columns", "against")
 """Fields that a table takes from the one that it is ``like``, or whose ``runs`` it
 shares."""
@@ -216,17 +218,19 @@ class PublishedTable:
         def selected(name: str, begin: str) -> bool:
             return name == begin if begin in self.rows else name.startswith(begin)
 
-        unknown = [each for each in methods if each not in self.columns]
+        columns = [*self.columns, *(each for each in BESIDE if each in methods)]
+        unknown = [each for each in methods if each not in columns]
         unknown += [
             each for each in rows if not any(selected(name, each) for name in self.rows)
         ]
-        known = f"rows {', '.join(self.rows)} and methods {', '.join(self.columns)}"
+        names = ", ".join([*self.columns, *BESIDE])
+        known = f"rows {', '.join(self.rows)} and methods {names}"
         require(not unknown, "--rows or --methods", unknown, known)
         return [
             self.cell(name, method)
             for name in self.rows
             if not rows or any(selected(name, each) for each in rows)
-            for method in self.columns
+            for method in columns
             if not methods or method in methods
         ]
 
@@ -237,7 +241,7 @@ class PublishedTable:
         overrides = [
             *self.overrides,
             *own.overrides,
-            *self.methods[method],
+            *(self.methods | BESIDE)[method],
             *own.methods.get(method, []),
         ]
         return Cell(row, method, values.get(method), overrides, self.folder)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cfl_flower.environment.files import write_atomically
+from cfl_flower.settings import require
 from cfl_flower.types import Json
 from simulations.papers.measured import Outcomes
 from simulations.papers.published import Cell, PublishedTable, suffix
@@ -45,6 +46,24 @@ def record(table: PublishedTable, outcomes: Outcomes, scale: float) -> None:
         figure["last_ten"] |= rounded(outcome.last_ten)
         known["runs"] |= outcome.runs()
     write_atomically(RECORDED, text(known).encode())
+
+
+def differences(table: PublishedTable, outcomes: Outcomes, scale: float) -> list[str]:
+    """Say which figures are not those that were recorded; each that there is has one.
+
+    A `ConfigError` says that nothing was recorded of a cell.
+    """
+    figures = load()["figures"]
+    found = []
+    for cell, outcome in outcomes:
+        name = figure_name(table, cell, scale)
+        kept = figures.get(name, {}).get("values", {})
+        for seed, value in rounded(outcome.values).items():
+            allowed = f"figures of recorded.json (here {len(figures)}), or --record"
+            require(seed in kept, "--check", f"{name}, seed {seed}", allowed)
+            if value != kept[seed]:
+                found.append(f"{name}, seed {seed}: {value}, recorded {kept[seed]}")
+    return found
 
 
 def rounded(values: Mapping[int, float | None]) -> dict[str, float | None]:

@@ -31,6 +31,7 @@ from simulations.papers.measured import (
     lines as written,
 )
 from simulations.papers.published import (
+    BESIDE,
     RESULTS,
     STATES,
     PublishedTable,
@@ -57,6 +58,9 @@ HEAD = Path(__file__).with_name("scoreboard.md")
 """The template of what stands above the lines."""
 
 
+SHOWN = 0.05
+"""The smallest part of the rounds that is shown: what a test checks is shorter."""
+
 EMPTY = {"-", verdict(None, 0)}
 """What is said where there is nothing to say."""
 
@@ -64,7 +68,7 @@ RECORDED = f"""Written by `make docs` from
 [recorded.json](../../simulations/papers/recorded.json), which has the commit and the
 figures of each run. `reproduce TABLE --record` adds runs to it.
 
-* `ours`: ±: the standard deviation over the seeds.
+* `ours`: ±: half the 95% interval of the mean over three or more seeds (Student's t).
 * `lead`: {TESTED}
 
 """
@@ -149,9 +153,10 @@ def section(prefix: str) -> str:
 def of_table(table: PublishedTable, figures: Mapping[str, Json]) -> Iterator[str]:
     """Yield a table with its heading for each part of the rounds that was run."""
     own = [name for name in figures if name.startswith(f"{table.name}/")]
-    for scale in sorted({figures[name]["scale"] for name in own}, reverse=True):
+    scales = {figures[name]["scale"] for name in own}
+    for scale in sorted((each for each in scales if each >= SHOWN), reverse=True):
         outcomes = []
-        for cell in table.cells([], []):
+        for cell in table.cells([], [*table.columns, *BESIDE]):
             figure = figures.get(figure_name(table, cell, scale))
             if figure is not None:
                 outcomes.append((cell, read_outcome(figure)))

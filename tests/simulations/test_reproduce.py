@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -407,6 +408,34 @@ def test_figures_are_kept_by_seed_and_written_into_pages_as_they_were(
     assert len(kept["runs"]) == 4
     run = kept["runs"]["gain/digits/local-s0-x0.5"]
     assert run["rounds"] == 2
+
+
+@pytest.mark.usefixtures("small")
+def test_a_check_runs_again_what_was_recorded(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "recorded.json"
+    monkeypatch.setattr(recorded, "RECORDED", path)
+    output = tmp_path / "runs"
+    command = ["tiny", "--methods", "fedavg", "fedavg_ls", "--output", str(output)]
+    command += ["--rows", "digits", "--scale", "0.5", "-q", "--markdown"]
+    assert main([*command, "--check"]) == 2
+    assert re.search("--check=tiny .*recorded", capsys.readouterr().err)
+    assert main([*command, "--record"]) == 0
+    rows = capsys.readouterr().out.splitlines()[2:4]
+    assert [row.split(" | ")[1] for row in rows] == ["fedavg", "fedavg_ls"]
+    shutil.rmtree(output)
+    assert main([*command, "--check"]) == 0
+    assert "2 figures of tiny are the same" in capsys.readouterr().out
+    assert not output.exists()
+    known = recorded.load()
+    figure = known["figures"]["tiny/digits/fedavg_ls-x0.5"]["values"]
+    figure["0"] += 0.0001
+    path.write_text(recorded.text(known))
+    assert main([*command, "--check"]) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("tiny/digits/fedavg_ls-x0.5, seed 0: ")
+    assert line.endswith(f"recorded {figure['0']}")
+    assert main([*command, "--check", "--seeds", "2"]) == 2
+    assert re.search("--check=.*seed 1", capsys.readouterr().err)
 
 
 @pytest.mark.slow

@@ -168,9 +168,32 @@ def test_nodes_without_the_mod_are_served(caplog):
     assert len(lines) == 4
 
 
-def test_labels_are_whole_numbers():
-    with pytest.raises(CflError, match=r"labels=.*'cat'.* whole numbers from 0 to 3"):
-        start(make_app(lambda context: ["cat", "dog"]), plain.Fielding)
+@pytest.mark.parametrize(
+    ("found", "named"),
+    [
+        (["cat", "dog"], "['cat', 'dog']"),
+        ([0, 1, 2, 3, 4, 7], "[4, 7]"),
+        ([0, 1, -1], "[-1]"),
+        ([0.0, 1.0], "[0.0, 1.0]"),
+        ([[0], [1]], "[0, 1]"),
+    ],
+)
+def test_labels_are_whole_numbers_below_the_count_of_classes(found, named):
+    words = re.escape(f"labels={named} is not allowed; use a list of whole numbers")
+    with pytest.raises(CflError, match=rf"{words} from 0 to 3 \(classes=4\)"):
+        start(make_app(lambda context: found), plain.Fielding)
+
+
+@pytest.mark.parametrize(
+    "make", [label_histogram, embedding, label_shares, choose_by_loss, fine_tune]
+)
+def test_a_function_that_makes_a_mod_is_called(make):
+    app = ClientApp(mods=[make])
+    app.train()(make_app())
+    app.evaluate()(make_app())
+    words = rf"mods=\[{make.__name__}\] is not allowed; call it"
+    with pytest.raises(CflError, match=words):
+        start(app, rounds=1)
 
 
 @pytest.mark.parametrize(
