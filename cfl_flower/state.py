@@ -193,6 +193,14 @@ class ClusteredState:
             mean = [mean_model(list(part), list(weights)) for part in parts]
             self.memories[digest(model)] = mean
 
+    def places(self) -> dict[str, FloatArray]:
+        """Return what tells clusters apart beside their models, for newcomers.
+
+        A client's `find_cluster` reads it. Where there is a row for each model, that of
+        one without a place of its own is NaN. Empty where losses tell.
+        """
+        return {}
+
     def rows(self, clients: Iterable[ClientId]) -> IntArray:
         """Return the rows of clients in the state's arrays."""
         place = {client: row for row, client in enumerate(self.clients)}

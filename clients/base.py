@@ -9,9 +9,9 @@ Keeps: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +25,6 @@ from cfl_flower.errors import SavedStateError
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.testing import evaluate, sample_losses
 from cfl_flower.learning.training import train
-from cfl_flower.state import ClusteredState
 from cfl_flower.types import START_LOSS, START_RMS, FloatArray, Vector
 from clients.tested import (
     Config,
@@ -45,6 +44,33 @@ CLAIMS = {
 has to make the claim itself."""
 
 
+class Clusters(NamedTuple):
+    """What a newcomer's cluster is found by."""
+
+    models: Mapping[int, Vector]
+    """The model of each cluster, by its number."""
+    places: Mapping[str, FloatArray]
+    """The `ClusteredState.places` of the method."""
+
+
+class Found(NamedTuple):
+    """The cluster that a client belongs to."""
+
+    cluster: int
+    fit: float
+    """How well it fits, in the unit of ``by``."""
+    by: str
+    """What is compared: loss, distance, angle or cosine."""
+    joins: bool = True
+    """False if the method would give the client a cluster of its own."""
+
+    @classmethod
+    def nearest(cls, clusters: Iterable[int], gaps: FloatArray, by: str) -> Found:
+        """Return the one of m clusters at the smallest gap, (m,)."""
+        place = int(gaps.argmin())
+        return cls([*clusters][place], float(gaps[place]), by)
+
+
 class ClusteredClient(TestedClient):
     """A client for one task."""
 
@@ -62,9 +88,8 @@ class ClusteredClient(TestedClient):
     other test. A subclass that overrides one of its `CLAIMS`, and still does, sets it
     to true."""
 
-    fits_by: ClassVar[str] = "loss"
-    """The criterion of `find_cluster`: the smallest loss, or the largest cosine of
-    directions."""
+    finds_unlabelled: ClassVar[bool] = False
+    """Whether `find_cluster` can do without labels."""
 
     directions: ClassVar[tuple[str, ...]] = ()
     """Keys of queries that are answered with a representation of data, not a model."""
@@ -208,17 +233,27 @@ class ClusteredClient(TestedClient):
             return np.zeros(len(models))
         return np.array([evaluate(self.load(m), x, y)[0] for m in models])
 
-    def find_cluster(
-        self, state: ClusteredState, server_round: int, unlabelled: bool
-    ) -> tuple[int, float]:
-        """Return the cluster of a client by its data of a round, and how well it fits.
+    def find_cluster(self, among: Clusters, unlabelled: bool) -> Found:
+        """Return the cluster of this client, by its data of the round.
 
         That is the cluster whose model has the smallest mean loss on its training
-        samples, as in IFCA; the fit is this loss.
+        samples, as in IFCA. Methods that compare something else override it.
+
+        Parameters
+        ----------
+        among : Clusters
+            Those with members.
+        unlabelled : bool
+            Whether to use no labels, see `finds_unlabelled`.
+
+        Returns
+        -------
+        Found
+            The cluster, and how well it fits.
         """
-        losses = self.losses(state.models, self.samples(server_round))
-        cluster = int(losses.argmin())
-        return cluster, float(losses[cluster])
+        models = [*among.models.values()]
+        losses = self.losses(models, self.samples(self.context.round))
+        return Found.nearest(among.models, losses, "loss")
 
     def saved_model(self, before: int, part: str = "") -> Vector | None:
         """Return the model that this client saved before a round, if it did.

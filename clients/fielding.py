@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from cfl_flower.client.attacks import spoil_report
+from cfl_flower.clustering.representations import distances
 from cfl_flower.types import Vector
-from clients.base import ClusteredClient
+from clients.base import ClusteredClient, Clusters, Found
 from clients.tested import Config, Reply
 
 
@@ -36,13 +37,32 @@ class FieldingClient(ClusteredClient):
         shared = context.state.kept(f"shared-{config['shared_model']}").get("model")
         if shared is None:
             raise RuntimeError("the shared model of the hello is lost")
-        model = context.model.load(shared)
+        return self.represent_by(shared, server_round)
+
+    def represent_by(self, shared: Vector, server_round: int) -> Vector:
+        """Return the representation of a round's data by a shared model."""
+        context = self.context
+        settings = context.settings
+        representation = settings.representation
         x, y = self.samples(server_round)
+        model = context.model.load(shared)
         made = representation.make(model, x, y, settings.distance, context.seed)
         honest = spoil_report(context.attack, made, context.seed, context.client)
         if representation.has_labels:
-            return np.concatenate([super().represent(config, server_round), honest])
+            return np.concatenate([super().represent({}, server_round), honest])
         return honest
+
+    def find_cluster(self, among: Clusters, unlabelled: bool) -> Found:
+        """Return the cluster with the nearest centre: Algorithm 2, lines 1 and 2."""
+        now = self.context.round
+        if "shared" in among.places:
+            own = self.represent_by(among.places["shared"], now)
+        else:
+            own = super().represent({}, now)
+        centres = among.places["centres"][[*among.models]]
+        distance = self.context.settings.distance
+        gaps = distances(own[None], centres, distance)[0]
+        return Found.nearest(among.models, gaps, "distance")
 
     def changed(self, last: Vector, now: Vector, tolerance: float) -> bool:
         """Return whether a representation changed by more than the settings' tolerance.

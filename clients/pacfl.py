@@ -15,9 +15,10 @@ from torch import Tensor
 
 from cfl_flower.client.attacks import spoil_report
 from cfl_flower.client.requests import Request
+from cfl_flower.clustering.similarity import subspace_angles
 from cfl_flower.types import FloatArray, Vector
-from clients.base import ClusteredClient
-from clients.tested import Config, Reply
+from clients.base import ClusteredClient, Clusters, Found
+from clients.tested import Config, Reply, Samples
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,30 @@ class PACFLClient(ClusteredClient):
         if request is None:
             return super().answer(parameters, config)
         context = self.context
-        x, y = self.samples(context.upcoming)
-        classes = context.stream.classes
-        parts = [x[y == k] for k in range(classes)] if request.by_label else [x]
-        vectors = [principal_vectors(part, request.vectors) for part in parts]
-        honest = np.concatenate(vectors).astype(np.float32).ravel()
+        samples = self.samples(context.upcoming)
+        found = self.subspace(samples, request.vectors, request.by_label)
+        honest = found.astype(np.float32).ravel()
         told = spoil_report(context.attack, honest, context.seed, context.client)
-        return [told], len(y), {}
+        return [told], len(samples[1]), {}
+
+    def subspace(self, samples: Samples, count: int, by_label: bool) -> FloatArray:
+        """Return the principal vectors of samples, or of each label's, (v, z)."""
+        x, y = samples
+        classes = self.context.stream.classes
+        parts = [x[y == k] for k in range(classes)] if by_label else [x]
+        return np.concatenate([principal_vectors(part, count) for part in parts])
+
+    def find_cluster(self, among: Clusters, unlabelled: bool) -> Found:
+        """Return the cluster at the smallest angle to what its clients have in common.
+
+        The server merges pairs of clients instead, whose vectors it has.
+        """
+        settings = self.context.settings
+        samples = self.samples(self.context.round)
+        own = self.subspace(samples, settings.vectors, settings.by_label)
+        others = among.places["subspaces"][[*among.models]]
+        gaps = subspace_angles(np.stack([own, *others]), settings.angle)[0, 1:]
+        return Found.nearest(among.models, gaps, "angle")
 
 
 def principal_vectors(samples: Tensor, count: int) -> FloatArray:

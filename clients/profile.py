@@ -26,7 +26,7 @@ from cfl_flower.clustering.profiles import (
 from cfl_flower.learning.testing import BLOCK, evaluate, switch_mode
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, Vector
-from clients.base import ClusteredClient
+from clients.base import ClusteredClient, Clusters, Found
 from clients.tested import Config, Evaluated, Metrics, Reply, Samples
 
 FITS = "fits"
@@ -52,6 +52,7 @@ class ProfileClient(ClusteredClient):
 
     reports_loss = True
     fine_tunes = True
+    finds_unlabelled = True
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer with the profile by parameters[0], if requested."""
@@ -124,6 +125,14 @@ class ProfileClient(ClusteredClient):
         points = features @ torch.from_numpy(directions).to(features.device)
         found: FloatArray = points.cpu().numpy().astype(np.float64)
         return found
+
+    def find_cluster(self, among: Clusters, unlabelled: bool) -> Found:
+        """Return the cluster whose data's inputs are most like its own; no labels."""
+        x, _ = self.data(self.context.round).train()
+        profile = label_free_profile(self.project(among.places["profiler"], x))
+        landmarks = among.places["landmarks"][[*among.models]]
+        gaps = profile_distances(profile[None], landmarks, among.places["ranges"])[0]
+        return Found.nearest(among.models, gaps, "distance")
 
     def test_unlabelled(self, samples: Samples, parameters: list[Vector]) -> Metrics:
         """Return the test of the model whose data's profile is nearest, of K models.

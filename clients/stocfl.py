@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -23,6 +22,7 @@ from cfl_flower.learning.testing import predictions
 from cfl_flower.learning.training import train
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Vector
+from clients.base import Clusters, Found
 from clients.ditto import BilevelClient
 from clients.tested import Config, Metrics, Reply
 
@@ -54,7 +54,7 @@ class StoCFLClient(BilevelClient):
 
     directions = ("represent",)
     tests_received = True
-    fits_by = "cosine"
+    finds_unlabelled = True
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer with psi at the anchor parameters[0], or the trained parameters[0]."""
@@ -133,24 +133,28 @@ class StoCFLClient(BilevelClient):
             found.append(nearest_direction(direction, [total])[1])
         return found
 
-    def find_cluster(
-        self, state: Any, server_round: int, unlabelled: bool
-    ) -> tuple[int, float]:
-        """Return the cluster with the nearest direction, and the cosine (section 4.4).
+    def find_cluster(self, among: Clusters, unlabelled: bool) -> Found:
+        """Return the cluster with the nearest direction (section 4.4).
 
-        Raises `ConfigError` if no client has taken part in the run.
+        Below tau the server would give the client one of its own.
         """
+        directions = among.places["directions"]
         # Cluster 0 has the clients that the server has not met.
-        sums = state.sums[1:]
-        require(len(sums) > 0, "SOURCE", "none", "a run in which clients took part")
+        known = [k for k in among.models if not np.isnan(directions[k]).any()]
+        require(bool(known), "SOURCE", "none", "a run in which clients took part")
         anchor = self.context.initial()
+        now = self.context.round
+        sums = [directions[k] for k in known]
         if unlabelled:
-            x, _ = self.data(server_round).train()
-            found = self.similarities(anchor, state.models[1:], sums, x, server_round)
-            return int(np.argmax(found)) + 1, max(found)
-        direction = self.direction(anchor, server_round)
-        cluster, cosine = nearest_direction(direction, sums)
-        return cluster + 1, cosine
+            x, _ = self.data(now).train()
+            own = [among.models[k] for k in known]
+            found = self.similarities(anchor, own, sums, x, now)
+            cosine = max(found)
+            place = found.index(cosine)
+        else:
+            place, cosine = nearest_direction(self.direction(anchor, now), sums)
+        joins = cosine >= self.context.settings.threshold
+        return Found(known[place], cosine, "cosine", joins)
 
     def report(
         self, config: Config, server_round: int, parameters: Sequence[Vector] = ()

@@ -1,28 +1,51 @@
-"""Which cluster of a saved run a client belongs to, whether it ever trained.
+"""The cluster that a client belongs to, whether it ever trained.
 
 The method's client answers (`ClusteredClient.find_cluster`). In a run of StoCFL it
 takes the direction of its loss at the run's anchor and goes to the nearest cluster;
 below tau the server would give it one of its own, which starts from that one's model
-(section 4.4). In a run of another method it goes to the model with the smallest loss on
-its training samples.
+(section 4.4). Other clients compare their label histograms or embeddings (Fielding),
+their inputs (FLUX, FEROMA), their principal vectors (PACFL), or, in any other method,
+the losses of the models on their training samples.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from cfl_flower.analysis.saved import load_run
+import numpy as np
+from safetensors.numpy import load_file as load_arrays
+from safetensors.torch import load_file
+
 from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.evaluation import Evaluator
-from cfl_flower.client.resources import open_resources
+from cfl_flower.client.resources import WorkerResources, open_resources
+from cfl_flower.data.reading.files import intact
 from cfl_flower.settings import require
-from clients.base import ClusteredClient
+from clients.base import ClusteredClient, Clusters
+from simulations.rows import read_rows, to_inputs, to_labels
+from simulations.served import (
+    CARD,
+    DIRECTORY,
+    MODEL,
+    PLACES,
+    REMEDY,
+    folders_of,
+    read_json,
+)
 
-WHOLE = {"_target_": "cfl_flower.data.worlds.partition.Partition"}
-NO_DRIFT = {"_target_": "cfl_flower.data.worlds.drift.Regroup", "rounds": []}
-"""Drift of a device's own data: none."""
+FOLDER = "cfl_flower.data.datasets.own.Folder"
+
+ALONE = {
+    "clients": 1,
+    "partition": {"_target_": "cfl_flower.data.worlds.partition.Partition"},
+    "drift": {"_target_": "cfl_flower.data.worlds.drift.Regroup", "rounds": []},
+    "faults": {"_target_": "cfl_flower.client.faults.Faults"},
+}
+"""Settings of a device, which has all data that are there and no drift."""
 
 
 class Assignment(NamedTuple):
@@ -34,57 +57,23 @@ class Assignment(NamedTuple):
     cluster: int
     """The nearest."""
     fit: float
-    """The cosine of their directions, or the mean loss of the cluster's model."""
+    by: str
     joins: bool
-    """Whether the cosine is at least tau."""
+    """As `clients.base.Found` has them."""
     accuracy: float | None
     """On the client's test samples, of what it is served: the cluster's model, after
     fine-tuning and with its label shares where the run has them; None without any."""
 
 
+@dataclass(frozen=True)
 class Opened:
-    """A saved run, with its data dealt to as many clients as it had, or as asked.
+    """Clusters, and data dealt to the clients that look for theirs."""
 
-    The data are where the run found them, or in `data_dir`: of a run on devices with
-    folders of their own, the folder of one.
-
-    Raises
-    ------
-    ConfigError
-        If it is no run, one without models that fit anybody, or one on devices and no
-        folder is named.
-    CheckpointError
-        If its checkpoint is torn.
-    """
-
-    def __init__(
-        self, folder: Path, clients: int | None = None, data_dir: str | None = None
-    ) -> None:
-        self.saved = load_run(folder)
-        # A model that only fits with what its clients keep places nobody.
-        self.saved.common_models()
-        changed = dict(self.saved.resolved)
-        if clients is not None:
-            require(clients >= 1, "--clients", clients, "at least 1")
-            changed["clients"] = clients
-        if data_dir is not None:
-            changed["data_dir"] = data_dir
-        if self.saved.on_own_data:
-            allowed = "the folder of a device, which has all of it: --client 0"
-            require(data_dir is not None, "--data-dir", data_dir, allowed)
-            require(
-                clients is None, "--clients", clients, "none with a device's folder"
-            )
-            changed |= {"clients": 1, "partition": WHOLE, "drift": NO_DRIFT}
-        self.done, self.state = self.saved.load_state()
-        self.resources = open_resources(json.dumps(changed))
-
-    @property
-    def fits_by(self) -> str:
-        """What the method's clients compare clusters by: loss or cosine."""
-        client = self.resources.client_class
-        assert isinstance(client, type) and issubclass(client, ClusteredClient)
-        return client.fits_by
+    method: str
+    done: int
+    """The rounds that were trained."""
+    among: Clusters
+    resources: WorkerResources
 
     def assign(
         self, client: int, server_round: int, unlabelled: bool = False
@@ -94,7 +83,6 @@ class Opened:
         A `ConfigError` says that there is no such client, or that it has no samples.
         """
         resources = self.resources
-        models = self.state.models
         settings = resources.settings
         last = settings["clients"] - 1
         allowed = f"a client from 0 to {last}, or more with --clients"
@@ -114,11 +102,87 @@ class Opened:
         )
         device = resources.client_class(context)
         assert isinstance(device, ClusteredClient)
-        cluster, fit = device.find_cluster(self.state, server_round, unlabelled)
-        joins = self.fits_by == "loss" or fit >= settings["strategy"].threshold
+        placed = bool(self.among.places)
+        able = device.finds_unlabelled and placed
+        allowed = "false: stocfl, flux and feroma alone compare no labels"
+        require(able or not unlabelled, "unlabelled", unlabelled, allowed)
+        finder = device if placed else ClusteredClient(context)
+        found = finder.find_cluster(self.among, unlabelled)
         accuracy = None
         if count := len(view.test_indices):
-            test = device.tester(device.fine_tuned(models[cluster]))
+            model = self.among.models[found.cluster]
+            test = device.tester(device.fine_tuned(model))
             accuracy = test(view)[1] / count
         concept = int(resources.stream.timeline.concepts(server_round)[client])
-        return Assignment(client, concept, cluster, fit, joins, accuracy)
+        return Assignment(client, concept, *found, accuracy)
+
+
+def open_run(
+    folder: Path, clients: int | None = None, data_dir: str | None = None
+) -> Opened:
+    """Open a saved run, with its data dealt to as many clients as it had, or as asked.
+
+    The data are where the run found them, or in ``data_dir``: of a run on devices with
+    folders of their own, the folder of one.
+
+    Raises
+    ------
+    ConfigError
+        If it is no run, one without models that fit anybody, or one on devices and no
+        folder is named.
+    CheckpointError
+        If its checkpoint is torn.
+    """
+    # A device that asks a served folder has neither Ray nor Hydra.
+    from cfl_flower.analysis.saved import load_run  # noqa: PLC0415
+
+    saved = load_run(folder)
+    # A model that only fits with what its clients keep places nobody.
+    saved.common_models()
+    changed = dict(saved.resolved)
+    if clients is not None:
+        require(clients >= 1, "--clients", clients, "at least 1")
+        changed["clients"] = clients
+    if data_dir is not None:
+        changed["data_dir"] = data_dir
+    if saved.on_own_data:
+        allowed = "the folder of a device, which has all of it: --client 0"
+        require(data_dir is not None, "--data-dir", data_dir, allowed)
+        require(clients is None, "--clients", clients, "none with a device's folder")
+        changed |= ALONE
+    done, state = saved.load_state()
+    members = np.unique(state.clusters).tolist()
+    models = {cluster: state.models[cluster] for cluster in members}
+    among = Clusters(models, state.places())
+    return Opened(saved.strategy, done, among, open_resources(json.dumps(changed)))
+
+
+def open_served(served: Path, data: Path) -> Opened:
+    """Open a served folder with a device's samples: a folder of them, or a table.
+
+    A `ConfigError` says what is not there, damaged, or of another version.
+    """
+    directory = read_json(served / DIRECTORY)
+    folders = folders_of(served)
+    with intact(served / DIRECTORY, REMEDY), TemporaryDirectory() as prepared:
+        first, *_ = folders.values()
+        card = read_json(first / CARD)
+        if not data.is_dir():
+            frame = read_rows(card, data)
+            x, _ = to_inputs(card, frame)
+            np.savez(Path(prepared, "rows.npz"), x=x, y=to_labels(card, frame))
+            data = Path(prepared)
+        shape = {"shape": card["shape"], "classes": len(card["classes"])}
+        dataset = {"_target_": FOLDER, **shape, "names": card["classes"]}
+        own = {"dataset": dataset, "model": card["network"], "data_dir": str(data)}
+        nowhere = {"output_dir": str(served.absolute()), "gpus_per_worker": 0.0}
+        settings = {**directory["settings"], **ALONE, **own, **nowhere}
+        resources = open_resources(json.dumps(settings))
+        models = {}
+        for cluster, folder in folders.items():
+            resources.model.module.load_state_dict(load_file(folder / MODEL))
+            models[cluster] = resources.model.to_vector()
+        places = load_arrays(served / PLACES) if directory["placed"] else {}
+        method = str(directory["strategy"])
+        among = Clusters(models, places)
+        return Opened(method, directory["round"], among, resources)

@@ -23,7 +23,7 @@ from simulations.shell.terminal import report
 
 COMMANDS = (
     *("run", "compare", "preview", "report", "reproduce", "track", "assign", "export"),
-    "new",
+    *("predict", "new"),
 )
 DEVICES = ("keys", "superlink", "supernode", "connect", "submit", "doctor")
 """Commands of `cfl-flower deploy`."""

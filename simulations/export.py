@@ -2,120 +2,158 @@ r"""Write the models of a saved run for those who use them.
 
     python -m simulations.export outputs/my-run --output served
 
-Each cluster's model comes as `cluster-<k>.safetensors`, with the network's own names.
-`clusters.json` has the settings of the network. It says which client belongs to which
-cluster, what the inputs are, and, for methods that compare clients by a representation,
-by which; `centres.safetensors` has the centres. So a device that never took part finds
-its model with its representation alone (`simulations.assign`).
+Each cluster has a folder, `cluster-<k>`, that stands alone:
 
-Where clients use models of their own, `clusters.json` says under `serves` what the
-common ones are; a method that has no valid common model is refused. Whether clients
-fine-tune them, or add their label shares to outputs, is said as the run's settings are.
+* `model.safetensors`: the weights, with the network's own names;
+* `model.pt2`: a program of `torch.export`, from inputs (n, ...) to logits (n, L);
+* `model.onnx`: the same as ONNX, if `onnx` and `onnxscript` are installed;
+* `card.json`, `card.md`: what an input is made of, the names of the answers, who
+  trained the model, and what clients do with it before they use it.
+
+`clusters.json` says which client belongs to which cluster, and `places.safetensors` has
+what the method compares newcomers by, so that a device that never took part finds its
+model (`simulations.assign`). A method without a valid common model is refused.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
+import warnings
+from collections import Counter
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
+from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import save_file
 from torch import nn
 
 from cfl_flower.analysis.saved import SavedRun, load_run
+from cfl_flower.data.reading.files import intact
 from cfl_flower.environment.files import write_atomically
+from cfl_flower.errors import ConfigError
 from cfl_flower.models import Adapted, FlatModel, build_model, merged
 from cfl_flower.settings import require
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, Json
-from simulations.assign import CENTRES, DIRECTORY, FORMAT
+from simulations.cards import make_card, to_markdown
+from simulations.served import CARD, DIRECTORY, FORMAT, MODEL, PLACES
 from simulations.shell.terminal import Parser, command, writable
 
-OURS = re.compile(r"cluster-\d+\.safetensors|centres\.safetensors")
-"""Files that an older export may have left."""
+PROGRAM = "model.pt2"
+ONNX = "model.onnx"
+TEXT = "card.md"
+
+BY_MODEL = {"directions", "profiler", "shared"}
+"""Places that a network makes, of which adapters are the trained part."""
 
 
-class Centres(NamedTuple):
-    """What distinguishes clusters."""
-
-    representation: str
-    """Representation of a client, such as ``label_histogram``."""
-    distance: str
-    """``l1``, ``js`` or ``cosine``."""
-    points: FloatArray
-    """One for each cluster, shape (K, r)."""
-
-
-def export(run: Path, output: Path) -> list[int]:
+def export(run: Path, output: Path, licence: str = "not stated") -> list[int]:
     """Write the models of a run's clusters with members, and return these clusters.
 
     A `CflError` says that there is no run, or that it has no models to serve.
     """
     saved = load_run(run)
     done, state = saved.load_state()
-    serves = saved.common_models()
-    settings, dataset = saved.build("strategy", "dataset")
-    network = network_of(saved)
-    sizes = np.bincount(state.clusters, minlength=len(state.models))
-    clusters = np.flatnonzero(sizes).tolist()
+    saved.common_models()
+    clusters: list[int] = np.unique(state.clusters).tolist()
     require(bool(clusters), "RUN", run, "a run in which clients took part")
-    centres = centres_of(state, settings)
-    content: dict[str, Json] = {
-        "format": FORMAT,
-        "strategy": saved.strategy,
-        "serves": serves,
-        "label_shares": settings.label_shares,
-        "fine_tuning": settings.fine_tuning,
-        "fine_tuning_rate": settings.fine_tuning_rate,
-        "round": done,
-        "shape": list(dataset.shape),
-        "classes": dataset.classes,
-        "model": network_settings(saved),
-        "names": list(getattr(dataset, "names", ())),
-        "clients": dict(
-            zip(map(str, state.clients), state.clusters.tolist(), strict=True)
-        ),
-        "clusters": [
-            {
-                "cluster": cluster,
-                "members": int(sizes[cluster]),
-                "safetensors": f"cluster-{cluster}.safetensors",
-            }
-            for cluster in clusters
-        ],
-        "representation": centres and centres.representation,
-        "distance": centres and centres.distance,
-    }
-    kept = {DIRECTORY} | ({CENTRES} if centres else set())
+    network = network_of(saved)
+    cards = {k: make_card(saved, done, state, k, licence) for k in clusters}
+    places = places_of(saved, state)
+    directory = {**directory_of(saved, done, state), "placed": bool(places)}
     with writable("--output", output, "name another folder"):
-        output.mkdir(parents=True, exist_ok=True)
-        for cluster in clusters:
+        remove_models(output)
+        for cluster, card in cards.items():
+            folder = output / f"cluster-{cluster}"
+            folder.mkdir(parents=True, exist_ok=True)
             module = merged(network.load(state.models[cluster]).module.eval())
-            named = {name: t.clone() for name, t in module.state_dict().items()}
-            name = f"cluster-{cluster}.safetensors"
-            save_file(named, output / name)
-            kept.add(name)
-        if centres:
-            rows = torch.from_numpy(centres.points[clusters].astype(np.float32))
-            save_file({"centres": rows}, output / CENTRES)
-        write_atomically(output / DIRECTORY, json.dumps(content, indent=1).encode())
-        for old in output.glob("c*.*"):
-            # Of a run with other clusters.
-            if OURS.fullmatch(old.name) and old.name not in kept:
-                old.unlink()
+            write_model(module, card, folder)
+        if places:
+            save_arrays(places, output / PLACES)
+        write_atomically(output / DIRECTORY, json.dumps(directory, indent=1).encode())
     return clusters
 
 
-def network_settings(saved: SavedRun) -> dict[str, Json]:
-    """Return the settings of a run's network itself: its weights hold the adapters."""
+def remove_models(output: Path) -> None:
+    """Remove what an export wrote before, maybe of other clusters, and nothing else."""
+    (output / PLACES).unlink(missing_ok=True)
+    for card in output.glob(f"cluster-*/{CARD}"):
+        for name in (MODEL, PROGRAM, ONNX, CARD, TEXT):
+            (card.parent / name).unlink(missing_ok=True)
+        if not any(card.parent.iterdir()):
+            card.parent.rmdir()
+
+
+def directory_of(saved: SavedRun, done: int, state: ClusteredState) -> dict[str, Json]:
+    """Return what `clusters.json` has: all clusters, and how to find one's own."""
+    clusters = state.clusters.tolist()
+    sizes = Counter(clusters)
+    return {
+        "format": FORMAT,
+        "strategy": saved.strategy,
+        "serves": saved.common_models(),
+        "round": done,
+        "settings": {k: saved.resolved[k] for k in ("strategy", "seed", "rounds")},
+        "clients": dict(zip(map(str, state.clients), clusters, strict=True)),
+        "clusters": [
+            {"cluster": k, "members": sizes[k], "folder": f"cluster-{k}"}
+            for k in sorted(sizes)
+        ],
+    }
+
+
+def places_of(saved: SavedRun, state: ClusteredState) -> dict[str, FloatArray]:
+    """Return the places of a run's clusters, float32.
+
+    None where a model makes them that is not served: adapters are part of the weights.
+    """
+    found = {k: np.asarray(v, np.float32) for k, v in state.places().items()}
     (kind,) = saved.build("model")
-    own = kind.network if isinstance(kind, Adapted) else kind
-    node = saved.resolved["model"]
-    return {key: node[key] for key in node if key == "_target_" or key in vars(own)}
+    return {} if isinstance(kind, Adapted) and BY_MODEL & found.keys() else found
+
+
+def write_model(module: nn.Module, card: dict[str, Json], folder: Path) -> None:
+    """Write a model in all forms, and its card; say which form it does not have."""
+    named = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    save_file(named, folder / MODEL)
+    files = {"safetensors": MODEL}
+    try:
+        with intact("the network", "", "exported"):
+            files |= write_programs(module, tuple(card["shape"]), folder)
+    except ConfigError as error:
+        print(f"note: {error}", file=sys.stderr)
+    card = {**card, "files": files}
+    (folder / CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
+    (folder / TEXT).write_text(to_markdown(card), encoding="utf-8")
+
+
+def write_programs(
+    module: nn.Module, shape: tuple[int, ...], folder: Path
+) -> dict[str, str]:
+    """Write a network as a program of torch.export and as ONNX; return the files."""
+    inputs = torch.zeros(2, *shape)
+    sizes = {0: torch.export.Dim("n")}
+    files = {"torch.export": PROGRAM}
+    with warnings.catch_warnings():
+        # Of torch about itself.
+        warnings.simplefilter("ignore")
+        program = torch.export.export(module, (inputs,), dynamic_shapes=(sizes,))
+        for node in program.graph.nodes:
+            # The paths of this machine.
+            node.meta.pop("stack_trace", None)
+        torch.export.save(program, folder / PROGRAM)
+        if find_spec("onnx") and find_spec("onnxscript"):
+            names: dict[str, Any] = {"input_names": ["x"], "output_names": ["logits"]}
+            names["verbose"] = False
+            written = folder / ONNX
+            torch.onnx.export(program, f=written, external_data=False, **names)
+            files["onnx"] = ONNX
+    return files
 
 
 def network_of(saved: SavedRun) -> FlatModel:
@@ -142,34 +180,15 @@ def load_module(saved: SavedRun, cluster: int | None = None) -> nn.Module:
     return merged(network_of(saved).load(state.models[cluster]).module.eval())
 
 
-def centres_of(state: Any, settings: Any) -> Centres | None:
-    """Return what a method tells clusters apart by, row k for cluster k.
-
-    Clusters without a place of their own have a row of NaN; None for methods that
-    compare clients in another way.
-    """
-    if len(getattr(state, "centres", ())):
-        kind = getattr(settings, "representation", "label_histogram")
-        name = str(getattr(kind, "name", kind))
-        return Centres(name, settings.distance, np.asarray(state.centres, float))
-    if len(getattr(state, "sums", ())) > 1:
-        sums = np.stack(state.sums[1:], dtype=np.float64)
-        norms = np.linalg.norm(sums, axis=1, keepdims=True)
-        units = sums / np.where(norms > 0, norms, 1)
-        # Number 0 is the global model, of those who have not taken part yet.
-        points = np.vstack([np.full((1, sums.shape[1]), np.nan), units])
-        return Centres(settings.representation, "cosine", points)
-    return None
-
-
 @command
 def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
     parser = Parser("export", __doc__)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's output_dir")
     parser.add_argument("--output", type=Path, default=Path("served"))
+    parser.add_argument("--licence", default="not stated", help="of the models")
     asked = parser.parse_args(arguments)
-    clusters = export(asked.run, asked.output)
+    clusters = export(asked.run, asked.output, asked.licence)
     directory = asked.output / DIRECTORY
     serves = json.loads(directory.read_text())["serves"]
     print(f"{len(clusters)} clusters in {asked.output} ({serves}); see {directory}")

@@ -19,6 +19,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from cfl_flower.clustering.similarity import subspace_angles
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.settings import Count, settings
@@ -64,49 +65,25 @@ class PACFLState(ClusteredState):
     subspaces: FloatArray = field(default_factory=lambda: np.zeros((0, 1, 1)))
     """The principal vectors of each client, shape (n, v, z)."""
 
+    def places(self) -> dict[str, FloatArray]:
+        """Return what the principal vectors of each cluster's clients have in common.
 
-def angles(subspaces: FloatArray, kind: str) -> FloatArray:
-    """Return the angles, in degrees, between the subspaces of n clients, (n, n).
+        Shape (K, v, z): nobody's own, but for a client alone in its cluster.
+        """
+        found = np.zeros((len(self.models), *self.subspaces.shape[1:]))
+        for cluster in np.unique(self.clusters).tolist():
+            found[cluster] = common_vectors(self.subspaces[self.clusters == cluster])
+        return {"subspaces": found}
 
-    ``subspaces`` has v vectors of length 1 for each client, (n, v, z). Missing vectors
-    are zero, and at 90 degrees to all others; a sum leaves out places at which both
-    clients lack one. The sign of a vector has no meaning.
 
-    Examples
-    --------
-    >>> two = np.array([[[1.0, 0]], [[0.5, 0.75**0.5]]])
-    >>> [round(float(angles(two, kind)[0, 1]), 3) for kind in ("entry", "sum")]
-    [60.0, 60.0]
+def common_vectors(subspaces: FloatArray) -> FloatArray:
+    """Return one vector, up to its sign, for those of m clients at each place: (v, z).
+
+    The leading principal vector of these, of shape (m, v, z); zero where all lack one.
     """
-    there = np.asarray(subspaces.any(axis=2))
-    vectors = subspaces
-    if kind == "smallest":
-        vectors = np.stack([orthonormal(each) for each in subspaces])
-    gaps = np.zeros((len(vectors), len(vectors)))
-    for client, one in enumerate(vectors):
-        products = vectors @ one.T
-        if kind == "sum":
-            # Eq. 3: tr(arccos(U_i^T U_j)).
-            cosines = abs(np.diagonal(products, axis1=1, axis2=2))
-            counted = there | there[client]
-            gaps[client] = (np.arccos(np.minimum(cosines, 1)) * counted).sum(axis=1)
-            continue
-        nearest = abs(products).max(axis=(1, 2))
-        if kind == "smallest":
-            # Eq. 2: the largest cosine is the largest singular value of U_i^T U_j.
-            nearest = np.linalg.norm(products, 2, axis=(1, 2))
-        gaps[client] = np.arccos(np.minimum(nearest, 1))
-    np.fill_diagonal(gaps, 0)
-    return np.degrees(gaps)
-
-
-def orthonormal(vectors: FloatArray) -> FloatArray:
-    """Return as many vectors of the same span, (v, z), orthonormal or zero."""
-    from scipy.linalg import orth
-
-    found = np.zeros_like(vectors)
-    basis = orth(vectors.T).T
-    found[: len(basis)] = basis
+    _, _, right = np.linalg.svd(subspaces.transpose(1, 0, 2), full_matrices=False)
+    there = np.asarray(subspaces.any(axis=(0, 2)))
+    found: FloatArray = right[:, 0] * there[:, None]
     return found
 
 
@@ -163,7 +140,7 @@ class PACFL(ClusteredStrategy):
         told = np.stack([newcomer.report for newcomer in newcomers])
         before = state.subspaces if known else told[:0]
         state.subspaces = np.concatenate([before, told])
-        gaps = angles(state.subspaces, settings.angle)
+        gaps = subspace_angles(state.subspaces, settings.angle)
         groups = merge_clients(gaps, settings.threshold, settings.linkage)
         if not known:
             state.models = state.models * (int(groups.max()) + 1)

@@ -50,6 +50,11 @@ class ProfileState(ClusteredState):
     landmarks: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     """The label-free part of the profile of each model's data, shape (K, 2 z)."""
 
+    def places(self) -> dict[str, FloatArray]:
+        """Return the landmarks with what they are compared by, once there are any."""
+        found = {"ranges": self.ranges[:LABEL_FREE], "landmarks": self.landmarks}
+        return {**found, "profiler": self.profiler[0]} if self.profiler else {}
+
 
 class ProfileStrategy(ClusteredStrategy):
     """Asks for profiles, and has models tested that they select."""

@@ -180,6 +180,7 @@ class Fielding(ClusteredStrategy):
             reports=no_counts,
             centres=no_centres,
             reference=no_centres,
+            shared=self.shared,
         )
 
     @property

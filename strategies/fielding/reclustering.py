@@ -22,7 +22,7 @@ from cfl_flower.clustering.representations import (
 )
 from cfl_flower.settings import Positive, settings
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import FloatArray, IntArray
+from cfl_flower.types import FloatArray, IntArray, Vector
 from strategies.fielding.threshold import Trials
 
 
@@ -125,6 +125,13 @@ class FieldingState(ClusteredState):
     """Drift events in a row that led to re-clustering (Appendix F.2)."""
     trials: Trials = field(default_factory=Trials)
     """The trials of thresholds so far (Appendix F.1)."""
+    shared: list[Vector] = field(default_factory=list)
+    """The shared model that represents data, if one does."""
+
+    def places(self) -> dict[str, FloatArray]:
+        """Return the centres, and the shared model if there is one."""
+        found = {"centres": self.centres}
+        return {**found, "shared": self.shared[0]} if self.shared else found
 
 
 class DriftEvent(NamedTuple):

@@ -23,7 +23,12 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.client.drift_report import DriftReport
-from cfl_flower.clustering.similarity import gram_matrix, nearest_direction, sketch
+from cfl_flower.clustering.similarity import (
+    gram_matrix,
+    nearest_direction,
+    normalise,
+    sketch,
+)
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Disclosure
 from cfl_flower.errors import InvalidResultError
@@ -116,6 +121,12 @@ class StoCFLState(ClusteredState):
     Float64; of a client alone its own psi, as it came."""
     trained: BoolArray = field(default_factory=lambda: np.zeros(1, bool))
     """Whether any client has trained the cluster's model, shape (K,)."""
+
+    def places(self) -> dict[str, FloatArray]:
+        """Return the direction of each cluster, of length 1; none of cluster 0."""
+        units = [normalise(each) for each in self.sums[1:]]
+        nothing = np.full((1, *units[0].shape), np.nan) if units else np.zeros((1, 0))
+        return {"directions": np.vstack([nothing, *units])}
 
     def known(self) -> BoolArray:
         """Return which clients have reported psi, shape (n,)."""

@@ -64,7 +64,7 @@ def test_an_export_has_the_adapters_in_the_weights(run_small, tmp_path):
     export(run.folder, tmp_path / "out")
     torch.testing.assert_close(load_served(tmp_path / "out")(x), expected)
     # A run begins with the features of another one.
-    weights = tmp_path / "out" / "cluster-0.safetensors"
+    weights = tmp_path / "out" / "cluster-0" / "model.safetensors"
     model: Any = compose_config([*LORA, f"model.weights={weights}"]).model
     network: Any = build_network(model, (1, 8, 8), 10, seed=5)
     inner: Any = served

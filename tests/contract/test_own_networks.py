@@ -78,7 +78,7 @@ def test_frozen_parameters_are_neither_sent_nor_lost(
     _, state = load_run(run.folder).load_state()
     assert {len(model) for model in state.models} == {TRAINED}
     (cluster, *_) = export(run.folder, tmp_path / "served")
-    named = load_file(tmp_path / "served" / f"cluster-{cluster}.safetensors")
+    named = load_file(tmp_path / "served" / f"cluster-{cluster}" / "model.safetensors")
     assert named["extractor.1.bias"].tolist() == [7.0] * 16
     network = build_network(run.config.model, (1, 8, 8), 10, seed=0)
     backbone = network.state_dict()["extractor.1.weight"].numpy()

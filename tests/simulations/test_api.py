@@ -59,7 +59,7 @@ def test_a_run_goes_on_and_is_what_it_had_been_at_once(run, tmp_path):
 def test_a_model_comes_out_as_it_is_exported(run, tmp_path):
     (cluster, *others) = export(run.folder, tmp_path)
     model = run.model(cluster)
-    exported = load_file(tmp_path / f"cluster-{cluster}.safetensors")
+    exported = load_file(tmp_path / f"cluster-{cluster}" / "model.safetensors")
     found = {name: each.tolist() for name, each in model.state_dict().items()}
     assert found == {name: each.tolist() for name, each in exported.items()}
     assert not model.training

@@ -7,7 +7,7 @@ import pytest
 
 from cfl_flower.analysis.saved import load_run
 from simulations.assign import main
-from simulations.assignment import Opened
+from simulations.assignment import open_run
 from strategies.stocfl import StoCFLState
 from tests.cfl_flower.client.test_node_config import SITES, Sites
 from tests.conftest import Runner
@@ -22,8 +22,8 @@ def run(run_small: Runner) -> Any:
 
 
 def test_clients_that_never_trained_find_their_concept(run):
-    opened = Opened(run.folder)
-    state = opened.state
+    opened = open_run(run.folder)
+    state = run.state
     assert isinstance(state, StoCFLState)
     found = [opened.assign(client, opened.done) for client in range(12)]
     seen = [len(each) > 0 for each in state.representations]
@@ -49,8 +49,8 @@ def test_clients_that_never_trained_find_their_concept(run):
 def test_without_labels_most_still_do(option, run_small):
     options = [*OPTIONS, option, "participants=12"]
     run = run_small("strategy=stocfl", *options)
-    opened = Opened(run.folder)
-    state, done = opened.state, opened.done
+    opened = open_run(run.folder)
+    state, done = run.state, opened.done
     right = [
         opened.assign(client, done, unlabelled=True).cluster == cluster
         for client, cluster in zip(state.clients, state.clusters.tolist(), strict=True)
@@ -66,9 +66,9 @@ def test_clients_of_other_methods_go_where_their_loss_is_smallest(
 ):
     options = [*OPTIONS, "participants=12", "clusters=3", f"strategy.{served}"]
     run = run_small("strategy=ifca", *options)
-    opened = Opened(run.folder)
+    opened = open_run(run.folder)
     found = [opened.assign(client, opened.done) for client in range(12)]
-    assert [each.cluster for each in found] == opened.state.clusters.tolist()
+    assert [each.cluster for each in found] == run.state.clusters.tolist()
     # Of what a client is served, as the run tested it.
     last = [row["accuracy"] for row in run.clients if row["round"] == opened.done]
     assert [each.accuracy for each in found] == last
@@ -79,7 +79,7 @@ def test_clients_of_other_methods_go_where_their_loss_is_smallest(
 def test_a_device_is_told_by_its_whole_folder(run_small, tmp_path, capsys):
     run = run_small(*SITES, "strategy=stocfl", grid=Sites(tmp_path))
     where = str(tmp_path / "site-c")
-    found = Opened(run.folder, data_dir=where).assign(0, 4)
+    found = open_run(run.folder, data_dir=where).assign(0, 4)
     _, state = load_run(run.folder).load_state()
     assert found.cluster == state.clusters[state.clients.index("site-c")]
     assert found.joins
@@ -103,7 +103,7 @@ def test_bad_input_is_one_line(run, run_small, tmp_path, capsys):
             [str(tmp_path / "none"), "--client", "0"],
             "is not allowed; use the folder of a run",
         ),
-        ([str(other.folder), "--client", "0", "--unlabelled"], "strategy=stocfl"),
+        ([str(other.folder), "--client", "0", "--unlabelled"], "unlabelled=True"),
         # Nobody trained what its server keeps.
         ([str(local.folder), "--client", "0"], "no common model"),
         ([str(run.folder)], "--client=none is not allowed"),

@@ -15,7 +15,6 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.models import FlatModel, initial_vector
 from simulations import assign
-from simulations.assign import find
 from simulations.export import export, main
 from tests.cfl_flower.client.test_node_config import add_samples
 
@@ -24,12 +23,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve.md"
 
 def load_served(served: Path, place: int = 0) -> Any:
     """Return a network of a served folder, as the page on serving loads it."""
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    for shown, tried in (("/tmp/served", str(served)), ("[0]", f"[{place}]")):
-        assert code.count(shown) == 1
-        code = code.replace(shown, tried)
+    directory = json.loads((served / "clusters.json").read_text())
+    folder = served / directory["clusters"][place]["folder"]
+    (code,) = re.findall(r"```python\n(from json.*?)```", PAGE.read_text(), re.DOTALL)
+    assert code.count("/tmp/served/cluster-0") == 1
     names: dict[str, Any] = {}
-    exec(code, names)
+    exec(code.replace("/tmp/served/cluster-0", str(folder)), names)
     return names["network"]
 
 
@@ -51,31 +50,18 @@ def test_each_clusters_model_comes_out_as_it_is(run_small, tmp_path):
         with torch.no_grad():
             outputs = model(x)
             assert torch.equal(outputs, load_served(served, place)(x))
-        named = load_file(served / entry["safetensors"])
+        folder = served / entry["folder"]
+        named = load_file(folder / "model.safetensors")
         assert named.keys() == model.state_dict().keys()
         for name, tensor in model.state_dict().items():
             assert np.array_equal(named[name], tensor.numpy())
+        program = torch.export.load(folder / "model.pt2").module()
+        assert torch.equal(outputs, program(x))
+        card = json.loads((folder / "card.json").read_text())
+        assert card["trained"]["clients"] == entry["members"]
+        assert card["files"]["torch.export"] == "model.pt2"
+        assert "cluster" in (folder / "card.md").read_text()
     assert directory["strategy"] == "fielding"
-
-
-@pytest.mark.parametrize("strategy", ["fielding", "stocfl"])
-def test_a_representation_alone_leads_to_the_nearest_cluster(
-    strategy, run_small, tmp_path
-):
-    """The centre of a cluster is nearest to itself."""
-    run = run_small(f"strategy={strategy}")
-    served = tmp_path / "served"
-    export(run.folder, served)
-    centres = load_file(served / "centres.safetensors")["centres"]
-    directory = json.loads((served / "clusters.json").read_text())
-    pairs = zip(directory["clusters"], centres, strict=True)
-    for entry, centre in pairs:
-        if np.isnan(centre).any():
-            assert entry["cluster"] == 0, "those of StoCFL that never took part"
-            continue
-        found, gap = find(centres, directory, centre)
-        assert found == entry
-        assert gap == pytest.approx(0, abs=1e-6)
 
 
 def test_a_stranger_finds_its_model_by_its_folder(run_small, tmp_path, capsys):
@@ -95,22 +81,16 @@ def test_a_stranger_finds_its_model_by_its_folder(run_small, tmp_path, capsys):
     expected = np.log((counts + 1) / (len(train.labels) + 10))
     found = json.loads(said.split("label by label: ")[1])
     np.testing.assert_allclose(found, expected, atol=6e-4)
-    np.save(tmp_path / "mine.npy", state.centres[cluster])
-    mine = str(tmp_path / "mine.npy")
-    assert assign.main([str(served), "--representation", mine]) == 0
-    assert f"cluster {cluster}, distance 0.000" in capsys.readouterr().out
-    np.save(tmp_path / "mine.npy", np.ones(3))
-    assert assign.main([str(served), "--representation", mine]) == 2
 
 
-def test_export_names_a_folder_without_a_run_or_centres(run_small, tmp_path, capsys):
+def test_a_folder_without_a_run_or_samples_is_named(run_small, tmp_path, capsys):
     assert main([str(tmp_path), "--output", str(tmp_path / "served")]) == 2
     assert "holds no run" in capsys.readouterr().err
     run = run_small("strategy=fedavg", "rounds=1")
     assert main([str(run.folder), "--output", str(tmp_path / "served")]) == 0
-    asked = [str(tmp_path / "served"), "--data-dir", str(tmp_path)]
-    assert assign.main(asked) == 2
-    assert "by no representation" in capsys.readouterr().err
+    for asked in ([], ["--data-dir", str(tmp_path / "none")]):
+        assert assign.main([str(tmp_path / "served"), *asked]) == 2
+        assert "name the folder or the table" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -163,7 +143,7 @@ def test_export_says_what_is_served(strategy, serves, run_small, tmp_path, capsy
     _, state = load_run(run.folder).load_state()
     config = compose_config([])
     network = config.model.build((1, 8, 8), 10)
-    named = load_file(served / "cluster-0.safetensors")
+    named = load_file(served / "cluster-0" / "model.safetensors")
     expected = FlatModel(network).load(state.models[0]).module.state_dict()
     assert all(np.array_equal(named[name], t.numpy()) for name, t in expected.items())
     first = initial_vector(config.model, (1, 8, 8), 10, config.seed)
@@ -174,7 +154,9 @@ def test_an_older_export_leaves_no_models(run_small, tmp_path):
     served = tmp_path / "served"
     run = run_small("strategy=fielding", "partition.purity=1")
     assert len(export(run.folder, served)) == 3
+    (served / "cluster-2" / "answers.csv").write_text("a user's own")
     single = run_small("strategy=fedavg", "rounds=1", folder="single")
     assert export(single.folder, served) == [0]
     names = {path.name for path in served.iterdir()}
-    assert names == {"clusters.json", "cluster-0.safetensors"}
+    assert names == {"clusters.json", "cluster-0", "cluster-2"}
+    assert [path.name for path in (served / "cluster-2").iterdir()] == ["answers.csv"]

@@ -16,9 +16,10 @@ from cfl_flower.errors import CflError, CheckpointError, ConfigError
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.server_app import open_stream
-from simulations.assign import assign_from_served, read_served
+from simulations.assign import assign_from_served
 from simulations.export import export
 from simulations.report import render
+from simulations.served import folders_of
 from tests.cfl_flower.client.test_node_config import add_samples
 from tests.conftest import Runner
 from tests.fuzzing import ODD, Mutator
@@ -202,11 +203,15 @@ def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-@pytest.mark.parametrize("name", ["clusters.json", "centres.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["clusters.json", "places.safetensors", "cluster-0/card.json"]
+)
 def test_a_forged_served_folder(name, served, tmp_path):
     device = tmp_path / "device"
     add_samples(device, "first", range(10), most=200)
-    asked = Namespace(source=served, data_dir=device, representation=None)
+    asked = Namespace(
+        source=served, data_dir=device, representation=None, unlabelled=False
+    )
     count, refused = try_each(served / name, lambda: assign_from_served(asked))
     assert count == EACH
     assert refused > 0
@@ -215,9 +220,10 @@ def test_a_forged_served_folder(name, served, tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("format", 2, "another version of cfl-flower; write it again"),
-        ("classes", 10**12, "does not fit"),
-        ("clusters", [{"cluster": 0, "safetensors": "../own"}], "no file below"),
+        ("format", 1, "another version of cfl-flower; write it again"),
+        ("settings", {"strategy": {"_target_": "os.system"}}, "is not allowed"),
+        ("settings", {}, "it lacks 'seed'"),
+        ("clusters", [{"cluster": 0, "folder": "../own"}], "no file below"),
     ],
 )
 def test_a_served_folder_that_is_no_such(key, value, words, served, tmp_path):
@@ -229,7 +235,11 @@ def test_a_served_folder_that_is_no_such(key, value, words, served, tmp_path):
     device = tmp_path / "device"
     add_samples(device, "first", range(10), most=200)
     with pytest.raises(ConfigError, match=words):
-        assign_from_served(Namespace(source=copy, data_dir=device, representation=None))
+        assign_from_served(
+            Namespace(
+                source=copy, data_dir=device, representation=None, unlabelled=False
+            )
+        )
 
 
 @pytest.mark.parametrize(
@@ -256,16 +266,11 @@ def test_a_run_with_a_link_out_of_it_is_neither_read_nor_resumed(
     assert before == (own.read_bytes() if own.is_file() else None)
 
 
-def test_the_name_of_a_served_cluster_is_shown_as_text(served, tmp_path, capsys):
-    copy = shutil.copytree(served, tmp_path / "served")
-    path = copy / "clusters.json"
-    directory = json.loads(path.read_text())
-    for entry in directory["clusters"]:
-        entry["cluster"] = "\x1b]0;owned\x07\nsecond line"
-    path.write_text(json.dumps(directory))
-    point = tmp_path / "point.npy"
-    np.save(point, np.full(10, 0.1))
-    assign_from_served(Namespace(source=copy, data_dir=None, representation=point))
+def test_the_name_of_a_served_folder_is_shown_as_text(served, tmp_path, capsys):
+    copy = shutil.copytree(served, tmp_path / "served\x1b]0;owned\x07")
+    device = tmp_path / "device"
+    add_samples(device, "first", range(10), most=200)
+    assign_from_served(Namespace(source=copy, data_dir=device, unlabelled=False))
     said = capsys.readouterr().out
     assert "owned" in said
     assert said.removesuffix("\n").isprintable()
@@ -273,10 +278,10 @@ def test_the_name_of_a_served_cluster_is_shown_as_text(served, tmp_path, capsys)
 
 def test_a_served_folder_with_a_link_out_of_it_is_refused(served, tmp_path):
     copy = shutil.copytree(served, tmp_path / "served")
-    (copy / "centres.safetensors").rename(tmp_path / "own")
-    (copy / "centres.safetensors").symlink_to(tmp_path / "own")
+    (copy / "places.safetensors").rename(tmp_path / "own")
+    (copy / "places.safetensors").symlink_to(tmp_path / "own")
     with pytest.raises(ConfigError, match="is a link out of its folder"):
-        read_served(copy)
+        folders_of(copy)
 
 
 def test_names_and_reasons_on_a_page_are_text(folder):

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from cfl_flower.clustering.similarity import subspace_angles as angles
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import FloatArray, Result
 from clients.pacfl import principal_vectors
-from strategies.pacfl import angles, merge_clients
+from strategies.pacfl import common_vectors, merge_clients
 from tests.conftest import open_method
 
 
@@ -53,6 +54,14 @@ def test_angles_of_subspaces_by_hand():
     same = np.stack([unit(30, 0), unit(30, 0)])
     same[:, 1] = 0
     assert angles(same, "sum")[0, 1] == pytest.approx(0, abs=1e-5)
+
+
+def test_what_clients_have_in_common_is_between_them_in_each_place():
+    lacking = np.array([[0.0, 0, 0], [0, 0, 1]])
+    found = abs(common_vectors(np.stack([unit(20, 0), -unit(40, 0), lacking])))
+    assert found[0] == pytest.approx(unit(30)[0])
+    assert found[1] == pytest.approx(unit(0)[0], abs=1e-9)
+    assert not common_vectors(np.stack([lacking, lacking]))[0].any()
 
 
 @pytest.mark.parametrize(

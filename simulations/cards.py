@@ -1,0 +1,108 @@
+"""The card of a served model: what it takes and answers, and what it was trained by."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import escape
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment
+
+from cfl_flower.analysis.saved import SavedRun
+from cfl_flower.data.reading.files import intact
+from cfl_flower.errors import one_line
+from cfl_flower.models import Adapted
+from cfl_flower.runs.directory import PREPROCESSING
+from cfl_flower.state import ClusteredState
+from cfl_flower.types import Json
+from simulations.served import FORMAT
+
+TEMPLATE = Path(__file__).with_name("card.md.jinja")
+
+READING = ("separator", "decimal", "encoding", "header", "na_values")
+"""Settings by which a file of new rows is read as the training's were."""
+
+
+def network_settings(saved: SavedRun) -> dict[str, Json]:
+    """Return the settings of a run's network itself: its weights hold the adapters."""
+    (kind,) = saved.build("model")
+    own = kind.network if isinstance(kind, Adapted) else kind
+    node = saved.resolved["model"]
+    return {key: node[key] for key in node if key == "_target_" or key in vars(own)}
+
+
+def preparation(saved: SavedRun, dataset: Any) -> dict[str, Json]:
+    """Return how rows become inputs and answers: that of no table has no inputs."""
+    path = saved.folder / PREPROCESSING
+    if not path.is_file():
+        names = getattr(dataset, "names", ()) or range(dataset.classes)
+        return {"inputs": [], "label": None, "classes": list(map(str, names))}
+    with intact(path, "repeat the run"):
+        found: dict[str, Json] = json.loads(path.read_text(encoding="utf-8"))
+        sizes = len(found["inputs"]), len(found["classes"])
+        if found.pop("format") != 1 or sizes != (prod(dataset.shape), dataset.classes):
+            raise ValueError("it does not fit the run's network")
+        return found
+
+
+def training(saved: SavedRun, state: ClusteredState, cluster: int) -> dict[str, Json]:
+    """Return who trained a cluster's model and how, and its last test."""
+    resolved = saved.resolved
+    members = np.array(state.clients, object)[state.clusters == cluster].tolist()
+    last = max((row["round"] for row in saved.tests), default=0)
+    rows = [each for each in saved.tests if each["round"] == last]
+    tests = [row for row in rows if row["client"] in members]
+    sizes = [row["num_examples"] for row in tests]
+    scores = [row["accuracy"] for row in tests]
+    accuracy = np.average(scores, weights=sizes).round(4).item() if tests else None
+    return {
+        "clients": len(members),
+        "of": len(state.clients),
+        "participants": resolved["participants"],
+        "epochs": resolved["strategy"]["local"]["epochs"],
+        "steps": resolved["strategy"]["local"]["steps"],
+        "secure_sums": resolved["privacy"]["secure_sums"],
+        "epsilon": max((row.get("epsilon", 0) for row in tests), default=0),
+        "delta": resolved["privacy"].get("delta"),
+        "accuracy": accuracy,
+    }
+
+
+def make_card(
+    saved: SavedRun, done: int, state: ClusteredState, cluster: int, licence: str
+) -> dict[str, Json]:
+    """Return the card of a cluster's model after round ``done``."""
+    settings, dataset = saved.build("strategy", "dataset")
+    return {
+        "format": FORMAT,
+        "strategy": saved.strategy,
+        "cluster": cluster,
+        "serves": saved.common_models(),
+        **preparation(saved, dataset),
+        "reading": {k: getattr(dataset, k) for k in READING if hasattr(dataset, k)},
+        "shape": list(dataset.shape),
+        "network": network_settings(saved),
+        "trained": {**training(saved, state, cluster), "rounds": done},
+        "label_shares": settings.label_shares,
+        "fine_tuning": settings.fine_tuning,
+        "fine_tuning_rate": settings.fine_tuning_rate,
+        "made_by": saved.made_by,
+        "licence": licence,
+    }
+
+
+def to_markdown(card: dict[str, Json]) -> str:
+    """Return a card for people."""
+    text = TEMPLATE.read_text(encoding="utf-8")
+    page = Environment(finalize=_cell, trim_blocks=True).from_string(text)
+    return page.render(card=card)
+
+
+def _cell(value: object) -> str:
+    """Write a value as text that steers no page: names come from tables."""
+    text = escape(one_line(str(value)), quote=False)
+    return re.sub(r"([\\`*_|\[\]#])", r"\\\1", text)

@@ -1,0 +1,121 @@
+"""Raw rows of a table as a served model takes them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+from unicodedata import normalize
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfl_flower.data.datasets.columns import column_names
+from cfl_flower.data.datasets.missing import NA_VALUES, is_absent
+from cfl_flower.data.datasets.tables import Csv, FileTable, Parquet
+from cfl_flower.data.reading.files import intact
+from cfl_flower.data.reading.inferred import SHOWN
+from cfl_flower.data.reading.names import spelling
+from cfl_flower.errors import ConfigError, one_line, printable
+from cfl_flower.settings import known_names, require
+from cfl_flower.types import IntArray, Json, Vector
+
+TABLES: dict[str, type[FileTable]] = {".csv": Csv, ".parquet": Parquet}
+"""The reader of a file, by how its name ends."""
+
+
+def read_rows(card: dict[str, Json], path: Path) -> pd.DataFrame:
+    """Return a file's rows, read as the table was that the model was trained on.
+
+    Raises `ConfigError` for another file, and for a model of no table.
+    """
+    ok = path.is_file() and path.suffix in TABLES
+    require(ok, "FILE", path, f"a file that ends in {' or '.join(TABLES)}")
+    shape = tuple(card["shape"])
+    allowed = f"samples of shape {shape} in a program: the model is of no table"
+    require(bool(card["inputs"]), "FILE", path, allowed)
+    kind = TABLES[path.suffix]
+    told = card["reading"].items()
+    reading = {key: value for key, value in told if hasattr(kind, key)}
+    table: FileTable = kind(file=str(path), label=card["label"], **reading)
+    with intact(path, table.advice):
+        frame = table.frame(path).reset_index(drop=True)
+        frame.columns = pd.Index(column_names(frame.columns))
+    require(len(frame) > 0, "FILE", path, "a file with rows")
+    # Every column of it says where it is from.
+    frame.index.name = one_line(path.name)
+    return frame
+
+
+def to_inputs(card: dict[str, Json], frame: pd.DataFrame) -> tuple[Vector, list[str]]:
+    """Return inputs, float32 (n, d), and notes on texts that nobody trained on."""
+    cells = {each["column"]: _cells(card, frame, each) for each in card["inputs"]}
+    columns = []
+    for each in card["inputs"]:
+        values = cells[each["column"]]
+        if "category" in each:
+            values = values == each["category"]
+        columns.append((values - each.get("mean", 0)) / each.get("deviation", 1))
+    return np.stack(columns, axis=1).astype(np.float32), _unknown(card, cells)
+
+
+def _cells(
+    card: dict[str, Json], frame: pd.DataFrame, entry: dict[str, Json]
+) -> NDArray[Any]:
+    """Return a column's numbers, or its texts if the input is a category."""
+    column = _column(frame, entry["column"])
+    signs = card["reading"].get("na_values")
+    absent = is_absent(column, NA_VALUES if signs is None else signs)
+    if "category" in entry:
+        _refuse(column, absent, "lacks a value; fill it")
+        return np.asarray([normalize("NFC", str(cell)) for cell in column], object)
+    read = pd.to_numeric(column, errors="coerce")
+    numbers = read.to_numpy(np.float64, na_value=np.nan, copy=True)
+    if "missing" in entry:
+        numbers[absent] = entry["missing"]
+    largest = np.finfo(np.float32).max
+    wrong = ~(np.abs(numbers) <= largest)
+    _refuse(column, wrong, "is no finite number (float32); fix it")
+    return numbers
+
+
+def _unknown(card: dict[str, Json], cells: dict[str, NDArray[Any]]) -> list[str]:
+    """Return a line for each column with texts that are no input."""
+    known: dict[str, list[str]] = defaultdict(list)
+    for each in card["inputs"]:
+        if "category" in each:
+            known[each["column"]].append(each["category"])
+    notes = []
+    for name, texts in known.items():
+        others = cells[name][~np.isin(cells[name], texts)]
+        if len(others):
+            rows = f"{len(others):,} of {len(cells[name]):,} rows have a {name}"
+            notes.append(f"{rows} that nobody trained on, such as {others[0]}")
+    return notes
+
+
+def to_labels(card: dict[str, Json], frame: pd.DataFrame) -> IntArray:
+    """Return the labels of rows, (n,), or raise `ConfigError`."""
+    column = _column(frame, card["label"])
+    known = [spelling(name) for name in card["classes"]]
+    own = [spelling(str(cell)) for cell in column]
+    wrong = np.asarray([name not in known for name in own], bool)
+    _refuse(column, wrong, f"is none of {', '.join(known[:SHOWN])}; correct it")
+    return np.asarray([known.index(name) for name in own], np.int64)
+
+
+def _column(frame: pd.DataFrame, name: str) -> pd.Series:
+    if name not in frame:
+        hint = known_names(name, list(frame.columns))
+        lacks = f"{frame.index.name} lacks the column {one_line(name)}"
+        raise ConfigError(f"{lacks}; {hint}")
+    return frame[name]
+
+
+def _refuse(column: pd.Series, wrong: NDArray[np.bool_], why: str) -> None:
+    """Raise `ConfigError` for the first value that is wrong, if any is."""
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        told = f"row {row + 1} has {column.name}={column.iloc[row]}"
+        raise ConfigError(f"{column.index.name}: {printable(told)}, which {why}")
