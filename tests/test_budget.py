@@ -19,10 +19,10 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_070,
+    "cfl_flower": 1_072,
     "cfl_flower/analysis": 925,
     "cfl_flower/client": 1_010,
-    "cfl_flower/clustering": 419,
+    "cfl_flower/clustering": 443,
     "cfl_flower/communication": 1_323,
     "cfl_flower/config": 617,
     "cfl_flower/data": 3_190,
@@ -34,9 +34,9 @@ BUDGET: dict[str, int] = {
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_232,
     "cfl_flower/secure": 658,
-    "clients": 1_264,
-    "simulations": 4_584,
-    "strategies": 2_961,
+    "clients": 1_310,
+    "simulations": 4_751,
+    "strategies": 2_959,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
