@@ -16,19 +16,21 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from cfl_flower.client.node_config import CLIENT_ID, NodeConfig
-from cfl_flower.client.resources import open_resources
+from cfl_flower.client.resources import open_resources, words_of
 from cfl_flower.client.task_runner import KEPT, TaskRunner
 from cfl_flower.client.time_limit import interruptible
 from cfl_flower.communication.identity import (
     Identity,
     asked_run,
     pack_identity,
+    pack_words,
     public_key,
+    read_words,
 )
 from cfl_flower.communication.partial_sums import PartialSumBuilder
 from cfl_flower.communication.records import mark, unpack_tasks
 from cfl_flower.data.reading.files import nothing_fetched
-from cfl_flower.errors import DeviceFailedError
+from cfl_flower.errors import ConfigError, DeviceFailedError
 from cfl_flower.secure.device import DeviceRunner
 
 log = logging.getLogger(__name__)
@@ -76,6 +78,17 @@ def identify(message: Message, context: Context) -> Message:
         key = public_key(node.secret(run)) if run else b""
         identity = Identity(node.client, key=key)
     return Message(pack_identity(identity), reply_to=message)
+
+
+@app.query("describe")
+@keep_words
+def describe(message: Message, context: Context) -> Message:
+    """Say what a device's data are, in words, if its owner lets it."""
+    node = NodeConfig.of(context.node_config)
+    if node is None or not node.data_dir:
+        raise ConfigError("this node has no data of its own")
+    words = words_of(read_words(message.content), node)
+    return Message(pack_words(json.dumps(words)), reply_to=message)
 
 
 @app.query()

@@ -6,6 +6,7 @@ import logging
 import os
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -14,6 +15,7 @@ from rich.console import Console
 from cfl_flower.analysis.comparison import compare
 from cfl_flower.building import locate
 from cfl_flower.communication.fleet import Fleet
+from cfl_flower.communication.grid import SIMULATION
 from cfl_flower.config.compose import compose_sweep
 from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.config.warnings import find_warnings
@@ -21,6 +23,7 @@ from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
+from cfl_flower.engine.hello import ask_for_words, with_scale
 from cfl_flower.environment.machine import keep_free_memory, rare_collections
 from cfl_flower.errors import CflError, FailedRunsError, one_line
 from cfl_flower.run_config import RunConfig
@@ -52,7 +55,9 @@ def main(grid: Grid, context: Context) -> None:
     """Run every run that the run-config describes; compare them if they are many."""
     console = make_console()
     try:
-        configs = compose_sweep(str(context.run_config.get(OVERRIDES, "")))
+        devices = grid.run.primary_task_type != SIMULATION
+        ask = partial(ask_for_words, grid) if devices else None
+        configs = compose_sweep(str(context.run_config.get(OVERRIDES, "")), ask)
         if len(configs) == 1:
             execute(grid, configs[0], console)
         else:
@@ -97,6 +102,7 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         failures = FailureLog(Path(config.output_dir), warn, whole)
         fleet = Fleet(grid, config, directory.token, failures)
         find_devices(fleet, directory.path)
+        config = agreed(config, fleet, directory)
         stream = open_stream(config) if fleet.simulated else None
         if stream:
             say_data(config, stream, console)
@@ -113,14 +119,12 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
             refuse_other_data(config, stream.samples)
         elif stream:
             directory.begin(stream.samples())
-        if stream and isinstance(config.dataset, InferredDataset):
-            known = config.dataset.preprocessing(config.data_dir)
-            directory.write_preprocessing(known)
         directory.rewind(done)
         if changed := record_provenance(directory.path, config.resolved, done):
             warn(f"warning: {changed}")
         timeline = config.timeline if stream else None
-        if stream or not isinstance(config.dataset, Folder):
+        named = any(isinstance(client, str) for client in fleet.clients)
+        if stream or not (named or isinstance(config.dataset, Folder)):
             directory.write_concepts()
         name = config.names["strategy"]
         traced = fleet.simulated
@@ -148,6 +152,20 @@ def find_devices(fleet: Fleet, folder: Path) -> None:
     if not fleet.simulated:
         fleet.expect(row["client"] for row in read_tests(folder))
     fleet.discover()
+
+
+def agreed(config: RunConfig, fleet: Fleet, directory: RunDirectory) -> RunConfig:
+    """Return a run's settings with what its clients agree on, and keep that."""
+    dataset = config.dataset
+    if not isinstance(dataset, InferredDataset):
+        return config
+    if dataset.lacks_sums:
+        config = with_scale(config, fleet)
+        directory.write_settings(config)
+        fleet.send_settings(config)
+        dataset = cast(InferredDataset, config.dataset)
+    directory.write_preprocessing(dataset.preprocessing(config.data_dir))
+    return config
 
 
 def say_data(config: RunConfig, stream: Stream, console: Console) -> None:

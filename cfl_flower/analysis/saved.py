@@ -272,6 +272,8 @@ def load_run(folder: Path) -> SavedRun:
             f"{folder} holds no run with a finished round; name the output_dir of a run"
         )
     config = read_settings(path)
+    # It follows from the data: runs do not differ in it as in a setting.
+    config["dataset"].pop("agreed", None)
     done = {row["round"] for row in rounds}
     # Killed between the two files, a run has tests of a round that is not done.
     tests = [row for row in read_tests(folder) if row["round"] in done]

@@ -44,6 +44,13 @@ LEAST_MEMBERS = "least-members"
 SETTINGS = "settings"
 """Key of a JSON file with settings that every run must have, whatever it says."""
 
+TELL_NAMES = "tell-names"
+"""Key of whether a device tells a server the names of its columns, categories and
+classes, so that the devices of a run can agree on them."""
+
+AGREED = frozenset({"agreed", "shape", "classes"})
+"""Settings of a ``dataset`` with a class that the devices of a run agree on."""
+
 FOLDER = "cfl_flower.data.datasets.own.Folder"
 """The dataset whose labels are the owner's, and no column of the server's choice."""
 
@@ -77,6 +84,7 @@ class NodeConfig(NamedTuple):
     least_members: int = 2
     settings: str = "{}"
     """The owner's word on a run's settings, as JSON."""
+    tell_names: bool = False
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> NodeConfig | None:
@@ -101,6 +109,8 @@ class NodeConfig(NamedTuple):
         require(number and days > 0, STATE_DAYS, days, "a number of days above 0")
         secure = node_config.get(SECURE_SUMS, False)
         require(isinstance(secure, bool), SECURE_SUMS, secure, "true or false")
+        tells = node_config.get(TELL_NAMES, False)
+        require(isinstance(tells, bool), TELL_NAMES, tells, "true or false")
         least = node_config.get(LEAST_MEMBERS, 3 if secure else 2)
         whole = isinstance(least, int) and not isinstance(least, bool)
         require(whole and least >= 2, LEAST_MEMBERS, least, "a whole number from 2")
@@ -108,7 +118,7 @@ class NodeConfig(NamedTuple):
         word = str(node_config.get(SETTINGS, ""))
         settings = read_settings(Path(word).expanduser()) if word else "{}"
         data = str(path) if data else ""
-        return cls(client, data, folder, days, secure, least, settings)
+        return cls(client, data, folder, days, secure, least, settings, tells)
 
     def require_settings(self, sent: Mapping[str, Any]) -> None:
         """Raise `ConfigError` if a run has other settings than the owner lets it have.
@@ -117,7 +127,8 @@ class NodeConfig(NamedTuple):
         does not guess what they are called, either: whether a name fits would tell.
         """
         word = json.loads(self.settings)
-        require_same(word, sent)
+        agreed = AGREED | ({"names"} if self.tell_names else frozenset())
+        require_same(word, sent, agreed)
         least = with_defaults(word.get("privacy", {})).get("report_noise", 0.0)
         # The noise of label histograms stands in a group of its own.
         noise = with_defaults(sent.get("strategy", {}).get("privacy", {}))
@@ -197,19 +208,25 @@ def read_settings(path: Path) -> str:
     return text
 
 
-def require_same(word: Any, sent: Any, place: str = "") -> None:
+def require_same(
+    word: Any, sent: Any, agreed: frozenset[str] = AGREED, place: str = ""
+) -> None:
     """Raise `ConfigError` for a setting that is not as its owner says, if at all.
 
     Where the owner names a class, what is left out has its default: another value
-    might undo what is named.
+    might undo what is named. The devices of a run agree on the settings ``agreed`` of a
+    dataset.
     """
     if not isinstance(word, Mapping):
         require(sent == word, place, sent, f"{word}, as this device's owner says")
         return
     said = with_defaults(word) if "_target_" in word else word
-    free = FREE - word.keys() if place == "privacy" else ()
+    free = FREE if place == "privacy" else frozenset()
+    if place == "dataset" and "agreed" in said:
+        free = agreed
+    free -= word.keys()
     for name, value in said.items():
         if name in free:
             continue
         own = sent.get(name) if isinstance(sent, Mapping) else None
-        require_same(value, own, f"{place}.{name}".lstrip("."))
+        require_same(value, own, agreed, f"{place}.{name}".lstrip("."))

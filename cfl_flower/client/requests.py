@@ -61,6 +61,10 @@ class UploadRequest(Request):
     """Whether to test the received and the trained model."""
 
 
+SUMS = "sums"
+"""Entry of a plan's config that asks for counts, sums and squares of all inputs."""
+
+
 @dataclass(frozen=True)
 class BudgetRequest(Request):
     """A request to train if the data are new."""

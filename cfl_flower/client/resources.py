@@ -17,7 +17,9 @@ from cfl_flower.client.attacks import malicious_clients
 from cfl_flower.client.cohort import cohort_size
 from cfl_flower.client.context import Client, ClientContext
 from cfl_flower.client.faults import fault_odds
-from cfl_flower.client.node_config import NodeConfig
+from cfl_flower.client.node_config import TELL_NAMES, NodeConfig
+from cfl_flower.data.reading.agreement import Words, columns_of
+from cfl_flower.data.reading.scaling import described
 from cfl_flower.data.worlds.drift import Regroup
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
@@ -64,6 +66,23 @@ class WorkerResources:
         if size == 1 or not together:
             return [self]
         return [replace(self, model=self.model.clone()) for _ in range(size)]
+
+
+def words_of(text: str, node: NodeConfig) -> Words:
+    """Return what a device says of its data in words, where its owner lets it.
+
+    ``text`` has the settings of a run that does not know them. Raises `ConfigError`.
+    """
+    sent = json.loads(text)
+    node.require_settings(sent)
+    require(node.tell_names, TELL_NAMES, False, "true for its names to leave")
+    dataset = build(sent["dataset"])
+    dataset.require_below(node.data_dir)
+    parts = dataset.stored(node.data_dir)
+    shape = list(parts["train"]["x"].shape[1:])
+    names = parts["train"]["names"].tolist()
+    columns = columns_of(described(parts))
+    return Words(shape=shape, classes=names, columns=columns)
 
 
 def open_resources(text: str, node: NodeConfig | None = None) -> WorkerResources:

@@ -24,11 +24,13 @@ from cfl_flower.client.faults import (
 )
 from cfl_flower.client.model_privacy import BOUNDS, bound_updates, protect_answer
 from cfl_flower.client.node_config import NodeConfig
+from cfl_flower.client.requests import SUMS
 from cfl_flower.client.resources import WorkerResources, open_resources
 from cfl_flower.client.time_limit import time_limit
 from cfl_flower.communication.partial_sums import PartialSums
 from cfl_flower.communication.records import TaskBatch, pack_answers
 from cfl_flower.communication.validation import asks_for_losses
+from cfl_flower.data.reading.agreement import sums_of, to_digits
 from cfl_flower.errors import (
     ERROR_MARK,
     RaisedInStrictRunError,
@@ -150,6 +152,8 @@ class TaskRunner:
         batch = self.batch
         context = self.make_context(task, resources)
         config: dict[str, Any] = {**batch.plan.config, **task.config}
+        if SUMS in config:
+            return self.sums(context)
         client = resources.client_class(context)
         parameters = [batch.models[index] for index in task.models]
         # For whatever draws from torch's own generator, such as dropout.
@@ -193,6 +197,19 @@ class TaskRunner:
             rng = generator(context.seed, purpose, context.round, task.client)
             spoil_answer(context.attack, answer, batch.phase, parameters, rng)
         return answer
+
+    def sums(self, context: ClientContext) -> Answer:
+        """Return counts, sums and squares of the inputs of a client's samples.
+
+        Not how many samples there are: that would leave beside masks.
+        """
+        if self.settings["privacy"].on:
+            mode = self.settings["privacy"].mode
+            raise ValueError(f"privacy={mode} does not cover the sums of inputs")
+        view = context.view(1)
+        rows = view.train_indices % len(view.train_pool.labels)
+        sums = sums_of(view.train_pool.x.cpu().numpy()[rows])
+        return Answer(context.client, [to_digits(sums)], 1)
 
     def sends_direction(self, task: Task) -> bool:
         """Return whether the array of an answer represents data, and is no model."""

@@ -84,11 +84,15 @@ class Fleet(NodeRegistry):
             self.grid.on_pause = self._say_who_is_awaited
         self._on_trace = on_trace
         self._strict = config.faults.strict
-        self._settings = json.dumps({**config.resolved, "run": token})
         dataset = config.dataset
         initial = initial_vector(config.model, dataset.shape, dataset.classes, 0)
         self._floats = len(initial)
         self._token = token
+        self.send_settings(config)
+
+    def send_settings(self, config: RunConfig) -> None:
+        """Let messages have the settings of a run from now on."""
+        self._settings = json.dumps({**config.resolved, "run": self._token})
 
     @property
     def summing_nodes(self) -> int:

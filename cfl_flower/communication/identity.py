@@ -28,6 +28,9 @@ from cfl_flower.types import ClientId, is_client_id
 IDENTITY = "identity"
 """Name of the record with the question, and with the answer."""
 
+WORDS = "words"
+"""Name of the record with a question about a device's data, and with the answer."""
+
 CLIENT = "client-id"
 NODES = "nodes"
 KEY = "key"
@@ -103,6 +106,16 @@ def read_identity(reply: Message) -> Identity:
     assert isinstance(key, bytes)
     assert isinstance(nodes, int)
     return Identity(client if isinstance(client, int | str) else None, nodes, key)
+
+
+def pack_words(text: str) -> RecordDict:
+    """Return a record with a text: what is asked about data, and what is answered."""
+    return RecordDict({WORDS: ConfigRecord({WORDS: text})})
+
+
+def read_words(content: RecordDict) -> str:
+    """Return the text of a record; empty if there is none."""
+    return str(content.config_records.get(WORDS, ConfigRecord({})).get(WORDS, ""))
 
 
 def last_sentence(reply: Message) -> str:

@@ -5,15 +5,16 @@ Both entry points use it: `simulations.run` and the server app.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
-from cfl_flower.building import build, declared, locate
+from cfl_flower.building import build, declared, dump, locate
 from cfl_flower.config.composition import (
     Composition,
     compose_plain,
@@ -21,7 +22,7 @@ from cfl_flower.config.composition import (
 )
 from cfl_flower.config.options import GROUPS, list_options
 from cfl_flower.config.overrides import parse
-from cfl_flower.data.reading.inferred import InferredDataset
+from cfl_flower.data.reading.inferred import FOUND, InferredDataset
 from cfl_flower.data.reading.pool import Dataset
 from cfl_flower.data.worlds.timeline import Holdings, Timeline
 from cfl_flower.engine.checks import check_method
@@ -29,12 +30,16 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import least_batch
 from cfl_flower.models import FlatModel, check_network
 from cfl_flower.run_config import Basics, RunConfig
+from cfl_flower.runs.reading import read_settings
 from cfl_flower.settings import (
     located,
     require,
     require_memory,
 )
 from cfl_flower.types import Json
+
+Ask: TypeAlias = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""Asks the devices of a run with some settings what their data are."""
 
 DEFAULT_DATA_DIR = Path("~/.cache/cfl-flower")
 
@@ -48,17 +53,20 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     return check_settings(compose_plain(overrides))
 
 
-def compose_sweep(text: str) -> list[RunConfig]:
-    """Compose and check every run of `compose_plain_sweep`."""
-    return [check_settings(run) for run in compose_plain_sweep(text)]
+def compose_sweep(text: str, ask: Ask | None = None) -> list[RunConfig]:
+    """Compose and check every run of `compose_plain_sweep`.
+
+    ``ask`` asks devices what data they have, for a run whose files are not here.
+    """
+    return [check_settings(run, ask) for run in compose_plain_sweep(text)]
 
 
-def check_settings(composition: Composition) -> RunConfig:
+def check_settings(composition: Composition, ask: Ask | None = None) -> RunConfig:
     """Build the typed settings of one run, or raise a `ConfigError`."""
     plain, basics, groups = build_settings(composition)
     names = {group: composition.choices[group] for group in GROUPS}
     paths = _paths(basics, names)
-    groups["dataset"] = _known_dataset(groups["dataset"], paths["data_dir"], plain)
+    groups["dataset"] = _known_dataset(groups["dataset"], paths, plain, ask)
     groups["logger"].check()
     timeline = _timeline(basics, groups, paths["data_dir"])
     dataset = groups["dataset"]
@@ -189,15 +197,30 @@ def _in_rounds(drift: Any, total: int) -> Any:
     return found
 
 
-def _known_dataset(dataset: Dataset, data_dir: str, plain: dict[str, Any]) -> Dataset:
-    """Return a dataset whose files are there, with what they tell; update the data."""
-    dataset.check(data_dir)
+def _known_dataset(
+    dataset: Dataset, paths: Mapping[str, str], plain: dict[str, Any], ask: Ask | None
+) -> Dataset:
+    """Return a dataset with what its files tell, or devices; update the plain data."""
     if not isinstance(dataset, InferredDataset):
+        dataset.check(paths["data_dir"])
         return dataset
-    known = dataset.complete(data_dir)
-    shape = {"shape": list(known.shape), "names": list(known.names)}
-    plain["dataset"] |= {"classes": known.classes, **shape}
+    before = _agreed_before(paths["output_dir"], plain)
+    if ask and dataset.absent(paths["data_dir"]):
+        known = replace(dataset, **(before or ask(plain)))
+    else:
+        dataset.check(paths["data_dir"])
+        dataset = replace(dataset, agreed=before.get("agreed", dataset.agreed))
+        known = dataset.complete(paths["data_dir"])
+    told = dump(known)
+    plain["dataset"] |= {key: told[key] for key in FOUND}
     return known
+
+
+def _agreed_before(folder: str, plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of the dataset of a run that is resumed."""
+    path = Path(folder, "config.yaml")
+    saved = plain["resume"] and path.exists() and read_settings(path)["dataset"]
+    return {key: saved[key] for key in FOUND if key in saved} if saved else {}
 
 
 def _check_batches(size: int, model: FlatModel, dataset: Dataset) -> None:

@@ -78,6 +78,13 @@ def group_rules(config: RunConfig) -> Iterator[Rule]:
         measured.add("validation_accuracy")
     allowed = f"{', '.join(sorted(measured))}, or what metrics or validation add"
     yield Rule(best in {None, *measured}, "system.checkpoint_best", best, allowed)
+    dataset: Any = config.dataset
+    lacks = config.privacy.on and getattr(dataset, "lacks_sums", False)
+    allowed = (
+        f"false with privacy={config.names['privacy']}, whose account does not cover "
+        "sums of inputs; in a simulation also pooled"
+    )
+    yield Rule(not lacks, "dataset.standardise", "clients", allowed)
     classes = config.dataset.classes
     yield Rule(
         "auc" not in config.metrics or classes == 2,

@@ -115,13 +115,18 @@ class RunDirectory:
         self.token = name.read_text()
         if watched := os.environ.get(WATCHED):
             write_atomically(Path(watched, self.token), bytes(self.path))
-        command = repeat_command(self._config.overrides)
-        text = yaml.safe_dump(self._config.resolved, sort_keys=False)
-        write_atomically(self.path / "config.yaml", f"# {command}\n{text}".encode())
+        self.write_settings(self._config)
         (self.path / FAILURE).unlink(missing_ok=True)
         if len(read_lines(self.path / "rounds.jsonl")) < self._config.rounds:
             # An existing summary is of fewer rounds.
             (self.path / "summary.json").unlink(missing_ok=True)
+
+    def write_settings(self, config: RunConfig) -> None:
+        """Write the configuration, of which more may be known than at the start."""
+        self._config = config
+        command = repeat_command(config.overrides)
+        text = yaml.safe_dump(config.resolved, sort_keys=False)
+        write_atomically(self.path / "config.yaml", f"# {command}\n{text}".encode())
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         """Write the error of a failed run, and release the lock.

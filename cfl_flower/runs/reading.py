@@ -36,6 +36,7 @@ MAY_DIFFER = frozenset(
         "logger",
         "output_dir",
         "data_dir",
+        "dataset.agreed",
         "system",
         "faults.strict",
     }

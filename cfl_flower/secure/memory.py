@@ -61,7 +61,8 @@ class SumMemory:
         A server that died asks again for its last round, or for the one before, whose
         checkpoint was not written yet.
         """
-        if server_round < 1:
+        # The sums of what the inputs are scaled by come before the first round.
+        if server_round < 0:
             return f"it is asked for round {server_round}"
         if len(groups.salt) != SALT_BYTES:
             return f"a salt of {len(groups.salt)} bytes, not {SALT_BYTES}"

@@ -160,11 +160,11 @@ def describe(frame: pd.DataFrame) -> list[Input]:
     found: list[Input] = []
     for name in map(str, frame):
         known = frame[name].dropna()
-        if pd.to_numeric(known, errors="coerce").notna().all():
-            found.append({"column": name})
-            continue
-        texts, _ = numbered_names([known.to_numpy(object).astype(str)], name)
-        found += [{"column": name, "category": text} for text in texts.tolist()]
+        inputs = [Input(column=name)]
+        if pd.to_numeric(known, errors="coerce").isna().any():
+            texts = numbered_names([known.to_numpy(object).astype(str)], name)[0]
+            inputs = [Input(column=name, category=text) for text in texts.tolist()]
+        found += inputs
     return found
 
 

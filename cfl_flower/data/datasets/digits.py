@@ -42,7 +42,7 @@ class Digits:
         known = f"digits {self.size} {self.test_fraction} {version('scikit-learn')}"
         try:
             # The import of scikit-learn takes a second of every process.
-            return pools(cached_arrays(known, [], self._arrays))
+            return pools(cached_arrays(known, self._arrays))
         except OSError:  # nowhere to write: what needs no download needs no folder
             return pools(self._arrays())
 

@@ -46,8 +46,9 @@ class HuggingFace(TableDataset):
         """Return what is in the folder, if it is one."""
         return (f"{self.path}/**/*",)
 
-    def check(self, data_dir: str) -> None:
-        """Do nothing: what is no folder may be on the hub."""
+    def absent(self, data_dir: str) -> list[str]:
+        """Return nothing: what is no folder may be on the hub."""
+        return []
 
     def require_below(self, data_dir: str) -> None:
         """Require a folder below a device's own; the hub's datasets are no device's."""

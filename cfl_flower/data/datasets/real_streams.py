@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,7 @@ class Stream(TableDataset):
     """Column of the classes, by number or name."""
     minimum: Count = 300
     """Rows that an owner must have; others are left out."""
-    standardise: bool = True
+    standardise: Literal["clients", "pooled", False] = "clients"
     package: ClassVar[str]
     tables: ClassVar[tuple[str, ...]]
     """Files, below the package's folder."""

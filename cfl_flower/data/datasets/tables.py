@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import warnings
 from abc import abstractmethod
+from contextlib import closing
+from hashlib import blake2b
+from importlib import import_module
 from os.path import isfile
 from pathlib import Path
+from sqlite3 import connect
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -31,11 +35,7 @@ from cfl_flower.data.reading.files import find, inside, intact
 from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
 from cfl_flower.data.reading.pictures import Crop, images
 from cfl_flower.data.reading.pool import PARTS, Parts
-from cfl_flower.data.reading.scaling import (
-    described,
-    filled,
-    standardised_by_training,
-)
+from cfl_flower.data.reading.scaling import filled, standardised_by_training
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, require, require_package, settings
 
@@ -71,8 +71,8 @@ class TableDataset(InferredDataset):
     """Format of dates, by the letters of Python's strftime: `%d.%m.%Y %H:%M`; null for
     2024-01-31, and integer for numbers that only look like dates."""
     periods: Count = 1
-    """Number of equal parts of the time; `standardise` takes mean and deviation from
-    the first, since later data are not known yet."""
+    """Number of equal parts of the time; `standardise=pooled` takes mean and deviation
+    from the first, since later data are not known yet."""
     image: str | None = None
     """Column of images, instead of features."""
     size: Count = 32
@@ -190,9 +190,9 @@ class TableDataset(InferredDataset):
 
     def scaled(self, parts: Parts) -> Parts:
         """Return the parts with means for what they lack, shifted and scaled."""
-        if self.missing == "mean":
+        if self.missing == "mean" and self.standardise != "clients":
             parts = filled(parts, self.called)
-        if self.standardise:
+        if self.standardise == "pooled":
             return standardised_by_training(parts, self.periods)
         return super().scaled(parts)
 
@@ -210,17 +210,12 @@ class TableDataset(InferredDataset):
 
         As plain data, for `preprocessing.json`.
         """
-        inputs = described(self.stored(data_dir))
-        if not inputs:
+        inputs = self.unscaled(data_dir)
+        if not all("column" in each for each in inputs):
             return None
-        classes = self.names or tuple(map(str, range(self.classes)))
-        return {
-            "format": 1,
-            "inputs": inputs,
-            "label": self.label,
-            "classes": list(classes),
-            "time": self.time,
-        }
+        classes = list(self.names) or [*map(str, range(self.classes))]
+        known = {"label": self.label, "classes": classes, "time": self.time}
+        return {"format": 1, "inputs": inputs, **known}
 
     def keys(self) -> dict[str, str]:
         """Return the columns that are no inputs, and the settings that name them."""
@@ -257,7 +252,7 @@ class FileTable(TableDataset):
     """The test set; null holds `test_fraction` out."""
     folder: str = ""
     """Folder of the images that `image` names, below that of the file."""
-    standardise: bool = True
+    standardise: Literal["clients", "pooled", False] = "clients"
     remedy: ClassVar[str] = OWN_FILE
     advice: ClassVar[str] = "fix it, or save it again, or as a .csv for dataset=csv"
     """Remedy for a file that is no such table."""
@@ -375,6 +370,46 @@ class Csv(FileTable):
             # Beside texts, numbers are texts.
             found = found.replace({r"^([-+]?\d*),(\d+)$": r"\1.\2"}, regex=True)
         return found
+
+
+@settings("dataset")
+class Sql(TableDataset):
+    """The rows of a query, which their owner has written into `sql.json` in data_dir.
+
+    `{"address": "records.db", "query": "select ..."}`, with a file of SQLite or an
+    address of SQLAlchemy. No setting of a run names either, as others write these.
+    """
+
+    standardise: Literal["clients", "pooled", False] = "clients"
+    name: ClassVar[str] = "the query of sql.json"
+    patterns: ClassVar[tuple[str, ...]] = ("sql.json",)
+    remedy: ClassVar[str] = 'write {"address": "records.db", "query": "select ..."}'
+
+    def version(self, data_dir: str) -> str:
+        """Return what changes when a row does."""
+        return blake2b(self._rows(data_dir).to_csv().encode()).hexdigest()
+
+    def frames(self, data_dir: str) -> Frames:
+        """Return the rows."""
+        return [("train", self.name, self._rows(data_dir))]
+
+    def _rows(self, data_dir: str) -> pd.DataFrame:
+        path = Path(data_dir, *self.patterns)
+        with intact(path, self.remedy):
+            source = json.loads(path.read_text(encoding="utf-8"))
+            address = str(source["address"])
+            query = str(source["query"])
+            if "://" in address:
+                require_package("sqlalchemy", "dataset", "sql")
+                engine = import_module("sqlalchemy").create_engine(address)
+                frame = pd.read_sql_query(query, engine)
+                engine.dispose()
+            else:
+                file = Path(data_dir, address).absolute().as_uri()
+                with closing(connect(f"{file}?mode=ro", uri=True)) as database:
+                    frame = pd.read_sql_query(query, database)
+            frame.columns = pd.Index(column_names(frame.columns))
+            return frame
 
 
 @settings("dataset")

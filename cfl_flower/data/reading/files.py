@@ -152,10 +152,13 @@ class FileDataset(Dataset, ABC):
     def arrays(self, data_dir: str) -> Parts:
         """Read the files, or raise `ConfigError`."""
 
+    def absent(self, data_dir: str) -> list[str]:
+        """Return the patterns of files that are not there."""
+        return [pattern for pattern in self.files() if not find(data_dir, pattern)]
+
     def check(self, data_dir: str) -> None:
         """Require at least one file for each pattern, or raise `ConfigError`."""
-        missing = [pattern for pattern in self.files() if not find(data_dir, pattern)]
-        if missing:
+        if missing := self.absent(data_dir):
             raise ConfigError(
                 f"{self.name} is not in data_dir={data_dir}: it lacks "
                 f"{', '.join(missing)}; {self.remedy}"
@@ -179,9 +182,14 @@ class FileDataset(Dataset, ABC):
         """Return the arrays, memory-mapped, made from the files if they are not yet."""
         self.check(data_dir)
         # Other settings give other arrays.
-        name = "-".join([self.name, *map(repr, self.recipe())])
-        sources = [path for glob in self.files() for path in find(data_dir, glob)]
-        return cached_arrays(name, sources, lambda: self.arrays(data_dir))
+        parts = [self.name, *map(repr, self.recipe()), self.version(data_dir)]
+        return cached_arrays("-".join(parts), lambda: self.arrays(data_dir))
+
+    def version(self, data_dir: str) -> str:
+        """Return what changes when a file comes, goes or changes; opens none."""
+        paths = [path for glob in self.files() for path in find(data_dir, glob)]
+        known = [(str(path.absolute()), path.stat()) for path in paths]
+        return repr([(name, of.st_size, of.st_mtime_ns) for name, of in known])
 
     def recipe(self) -> tuple[object, ...]:
         """Return the settings that the arrays depend on."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cfl_flower.data.reading.agreement import in_agreed_order, rescaled
 from cfl_flower.data.reading.files import FileDataset, TestFraction, held_out
 from cfl_flower.data.reading.names import numbered_names, spelling
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts, Pool, divide, pools
 from cfl_flower.data.reading.scaling import (
+    Input,
     Scaling,
     check_scaling,
+    described,
     normalised,
     refuse_two_scales,
     standardised_by_training,
@@ -27,7 +31,7 @@ from cfl_flower.settings import Count, Natural, require, settings
 OWN_FILE = "set dataset.file, and data_dir=. if it is in the current folder"
 """Remedy for a file that is missing."""
 
-FOUND = ("shape", "classes", "names")
+FOUND = ("shape", "classes", "names", "agreed")
 """The settings that the files tell where they are not set."""
 
 LABELS_AT_MOST = 100
@@ -62,11 +66,16 @@ class InferredDataset(FileDataset):
     normalise: Scaling | None = None
     """The mean and deviation in (x - mean) / deviation, two numbers, or two lists with
     one for each channel; pixels count from 0 to 1."""
-    standardise: bool = False
-    """Shift and scale each input to mean 0 and deviation 1 of the training set."""
+    standardise: Literal["clients", "pooled", False] = False
+    """Shift and scale each input to mean 0 and deviation 1: of the training samples
+    that the clients have when the run begins, by one round of sums (clients), or of the
+    whole training set, which no federation has (pooled)."""
+    agreed: tuple[Input, ...] = ()
+    """What each input is, and how it is filled and scaled; [] for what the clients
+    agree on before the first round."""
 
     def __post_init__(self) -> None:
-        check_scaling(self.normalise, self.standardise, self.shape)
+        check_scaling(self.normalise, bool(self.standardise), self.shape)
         ok = not self.names or self.classes in (0, len(self.names))
         allowed = f"0 or {len(self.names)}, as dataset.names has"
         require(ok, "dataset.classes", self.classes, allowed)
@@ -105,6 +114,10 @@ class InferredDataset(FileDataset):
             return self
         train = self.stored(data_dir)["train"]
         names = self.names or tuple(train["names"].tolist())
+        # A device may have one.
+        if len(names) < 2:
+            only = f"{self.called} has samples of one class only: {', '.join(names)}"
+            raise ConfigError(f"{only}; add samples of another, or take another label")
         counted = names == tuple(map(str, range(len(names))))
         return replace(
             self,
@@ -117,11 +130,15 @@ class InferredDataset(FileDataset):
         """Return the samples for training and those for testing."""
         complete = self.complete(data_dir)
         parts = self.stored(data_dir)
+        if self.agreed:
+            parts = in_agreed_order(parts, self.agreed, self.called)
         found = parts["train"]["x"].shape[1:]
         allowed = f"{list(found)} as in {self.called}, or []"
         require(found == complete.shape, "dataset.shape", list(complete.shape), allowed)
         number = complete.numbers(parts["train"]["names"].tolist())
-        return pools({k: {**of, "y": number[of["y"]]} for k, of in parts.items()})
+        parts = {k: {**of, "y": number[of["y"]]} for k, of in parts.items()}
+        scaled = self.standardise == "clients" and not self.lacks_sums
+        return pools(rescaled(parts, self.agreed) if scaled else parts)
 
     def numbers(self, found: list[str]) -> NDArray[np.int64]:
         """Return the labels of names of classes, or raise `ConfigError`."""
@@ -168,15 +185,32 @@ class InferredDataset(FileDataset):
             )
         parts = self.scaled(self.divided(coded(read, self.called)))
         self._require_common_class(parts)
-        return with_inputs(parts, _as_inputs)
+        # Scaled later, in float64 for inputs such as seconds since 1970.
+        later = self.standardise == "clients"
+        return parts if later else with_inputs(parts, _as_inputs)
+
+    @property
+    def lacks_sums(self) -> bool:
+        """Whether clients have not agreed yet on means and deviations."""
+        known = all("mean" in each for each in self.agreed or [Input()])
+        return self.standardise == "clients" and not known
 
     def scaled(self, parts: Parts) -> Parts:
         """Return the parts with their inputs shifted and scaled."""
         if self.normalise is not None:
             shape = parts["train"]["x"].shape[1:]
-            check_scaling(self.normalise, self.standardise, shape)
+            check_scaling(self.normalise, bool(self.standardise), shape)
             parts = normalised(parts, self.normalise)
-        return standardised_by_training(parts) if self.standardise else parts
+        pooled = self.standardise == "pooled"
+        return standardised_by_training(parts) if pooled else parts
+
+    def unscaled(self, data_dir: str) -> list[Input]:
+        """Return what each input is, of what is agreed or else of the files."""
+        known = list(self.agreed)
+        # Those of devices are not here.
+        if not known and not self.absent(data_dir):
+            known = described(self.stored(data_dir))
+        return known or [Input()] * math.prod(self.shape)
 
     def _require_samples(self, part: str, arrays: Arrays) -> None:
         x = arrays["x"]
@@ -206,6 +240,13 @@ class InferredDataset(FileDataset):
                 f"{others} for testing; name the same classes alike in both"
             )
 
+    def require_below(self, data_dir: str) -> None:
+        """Require that a device's settings name its own files, and what it can have."""
+        super().require_below(data_dir)
+        allowed = "clients or false on a device, which has its own samples alone"
+        pooled = self.standardise == "pooled"
+        require(not pooled, "dataset.standardise", "pooled", allowed)
+
     def divided(self, parts: Parts) -> Parts:
         """Return the samples for training and testing, held out if no file has them."""
         if "test" in parts:
@@ -231,9 +272,6 @@ def coded(parts: Mapping[str, Arrays], name: str) -> Parts:
     known = [arrays["y"] for arrays in parts.values()]
     names, labels = numbered_names(known, f"{name}: the classes")
     total = sum(map(len, labels))
-    if len(names) < 2:
-        only = f"{name} has samples of one class only: {', '.join(names)}"
-        raise ConfigError(f"{only}; add samples of another, or take another label")
     if len(names) > max(LABELS_AT_MOST, total / 2):
         raise ConfigError(
             f"{name} has {len(names)} different labels in {total} samples; they must "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
@@ -138,21 +138,15 @@ def _recipes() -> bytes:
     return state.digest()
 
 
-def cached_arrays(
-    name: str, sources: Sequence[Path], build: Callable[[], Parts]
-) -> Parts:
-    """Return arrays as memory maps, made once from the files they come from.
+def cached_arrays(name: str, build: Callable[[], Parts]) -> Parts:
+    """Return arrays as memory maps, made once.
 
     ``name`` says what the arrays depend on; the name of their folder in `cache_dir`
-    begins with it. A change of the files ``sources`` makes the arrays out of date, as
-    that of the code does. ``build`` makes them; it is called once, whatever number of
-    workers asks.
+    begins with it. A change of the code makes them out of date. ``build`` makes them;
+    it is called once, whatever number of workers asks.
     """
     state = blake2b(_recipes(), digest_size=8)
     state.update(name.encode())
-    for path in sources:
-        found = path.stat()
-        state.update(f"{path.absolute()} {found.st_size} {found.st_mtime_ns}".encode())
     plain = re.sub(r"[^\w.-]+", "_", name)[:LONGEST]
     folder = cache_dir() / "arrays" / f"{plain}-{state.hexdigest()}"
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.errors import ConfigError

@@ -6,7 +6,7 @@ Needs transformers, `pip install 'transformers>=5'`.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ class Texts(Csv):
     """The column of the texts."""
     na_values: tuple[str, ...] | None = ()
     """What stands for a missing value: nothing, as a text may be a dash."""
-    standardise: bool = False
+    standardise: Literal["clients", "pooled", False] = False
     tokenizer: str = MINILM
     """A folder with Hugging Face's files, or a name on its hub."""
     tokens: Count = 64

@@ -198,7 +198,8 @@ def test_the_mean_is_that_of_the_training_rows(tmp_path):
 @pytest.mark.parametrize("missing", ["refuse", "drop", "mean"])
 def test_a_column_without_any_value_is_told(missing, tmp_path):
     frame = table(b=["NA"] * ROWS)
-    dataset = as_csv(tmp_path, frame, features=("a", "b"), missing=missing)
+    own = {"missing": missing, "standardise": "pooled"}
+    dataset = as_csv(tmp_path, frame, features=("a", "b"), **own)
     assert "no mean" in refusal(dataset, tmp_path) or missing != "mean"
 
 

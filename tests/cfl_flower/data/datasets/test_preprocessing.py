@@ -41,7 +41,12 @@ def inputs_of(known: dict[str, Any], frame: pd.DataFrame) -> np.ndarray[Any, Any
 
 
 @pytest.mark.parametrize(
-    "scaling", [{}, {"standardise": False}, {"standardise": False, "normalise": [3, 2]}]
+    "scaling",
+    [
+        {"standardise": "pooled"},
+        {"standardise": False},
+        {"standardise": False, "normalise": [3, 2]},
+    ],
 )
 def test_it_makes_the_inputs_of_training_of_raw_rows(scaling, tmp_path):
     (tmp_path / "data.csv").write_text(CSV)

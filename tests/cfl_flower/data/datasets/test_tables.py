@@ -183,7 +183,8 @@ def test_the_first_of_equal_parts_of_all_the_time_there_is_known(
     for name, each in {"train.csv": train_times, "test.csv": test_times}.items():
         rows = [f"{time},{time**2},{time % 2}" for time in each]
         write(tmp_path, "\n".join(["t,x,label", *rows]), name)
-    table = Csv(file="train.csv", test_file="test.csv", time="t", periods=2)
+    own = {"time": "t", "periods": 2, "standardise": "pooled"}
+    table = Csv(file="train.csv", test_file="test.csv", **own)
     train, _ = table.load(str(tmp_path))
     known = train.x[np.isin(times(train), first)].double()
     assert known.mean().item() == pytest.approx(0, abs=1e-6)

@@ -39,7 +39,7 @@ def test_labels_are_numbered_by_name_or_as_the_settings_order_them(tmp_path):
 def test_inputs_are_standardised_by_the_training_set_alone(tmp_path):
     train, test = np.array([[1.0, 5], [3, 5]]), np.array([[5.0, 6]])
     folder = write(tmp_path, x_train=train, y_train=[0, 1], x_test=test, y_test=[1])
-    scaled = Npz(standardise=True).load(folder)
+    scaled = Npz(standardise="pooled").load(folder)
     assert scaled[0].x.tolist() == [[-1, 0], [1, 0]]
     assert scaled[1].x.tolist() == [[3, 1]]
 

@@ -1,0 +1,128 @@
+"""What the clients of a run agree on before its first round, as the server asks for it.
+
+Devices say in words what their data are, if the server has no file that tells. Then all
+clients send sums of their inputs, behind masks where a run has these.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from flwr.app import Message
+from flwr.serverapp import Grid
+from pydantic import TypeAdapter
+
+from cfl_flower.client.requests import SUMS
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.communication.identity import last_sentence, pack_words, read_words
+from cfl_flower.communication.nodes import NodeRegistry
+from cfl_flower.communication.results import Results
+from cfl_flower.data.reading.agreement import (
+    UNITS,
+    Words,
+    agree,
+    are_possible,
+    from_digits,
+    with_sums,
+)
+from cfl_flower.errors import ConfigError
+from cfl_flower.run_config import RunConfig
+from cfl_flower.secure.server import open_sums, with_keys
+from cfl_flower.types import ClientId, FloatArray, Plan, SumSpec, Task
+
+log = logging.getLogger(__name__)
+
+NO_SUMS = (
+    "dataset.standardise=clients needs sums of inputs, and behind masks those of two "
+    "thirds of the devices; look at failures, and begin in another output_dir"
+)
+
+
+def ask_for_words(grid: Grid, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a dataset that the devices of a run agree on.
+
+    Raises `ConfigError` if they do not agree, or nobody says what it has.
+    """
+    wait = float(settings["system"]["message_timeout"])
+    nodes = NodeRegistry(grid, int(settings["clients"]), wait)
+    nodes.discover()
+    content = pack_words(json.dumps(settings))
+    asked = {nodes.host(client): client for client in nodes.clients}
+    messages = [Message(content, node, "query.describe") for node in asked if node]
+    found: dict[ClientId, Words] = {}
+    for reply in nodes.grid.send_and_receive(messages, timeout=wait):
+        # For a device that left, the SuperLink answers in its own name.
+        client = asked.get(reply.metadata.src_node_id, "that left")
+        try:
+            text = read_words(reply.content)
+            found[client] = TypeAdapter(Words).validate_json(text)
+        except ValueError:
+            told = last_sentence(reply) if reply.has_error() else "its words are none"
+            log.warning("client %s does not say what its data are: %s", client, told)
+    if not found:
+        raise ConfigError(
+            "no device says what its data are; set tell-names=true in the node configs "
+            "of those whose owners let names leave, or give the server a file with the "
+            "same columns, categories and classes in data_dir"
+        )
+    return agree({client: found[client] for client in nodes.clients if client in found})
+
+
+def with_scale(config: RunConfig, fleet: Fleet) -> RunConfig:
+    """Return a run's settings with what inputs are scaled by, from its clients' sums.
+
+    Raises `ConfigError` if there are no sums.
+    """
+    dataset: Any = config.dataset
+    inputs = dataset.unscaled(config.data_dir)
+    fills = getattr(dataset, "missing", "") == "mean"
+    agreed = with_sums(inputs, _total(config, fleet, len(inputs)), fills)
+    resolved = {**config.resolved["dataset"], "agreed": agreed}
+    return replace(
+        config,
+        dataset=replace(dataset, agreed=tuple(agreed)),
+        resolved={**config.resolved, "dataset": resolved},
+    )
+
+
+def _total(config: RunConfig, fleet: Fleet, inputs: int) -> FloatArray:
+    """Return counts, sums and squares over all clients, shape (3, inputs)."""
+    masked = config.privacy.secure_sums and not fleet.simulated
+    spec = SumSpec((0,), by_samples=False, masked=masked)
+    tasks = [Task(client, (0,)) for client in fleet.clients]
+    if masked:
+        # Groups are in the order of keys.
+        clients = sorted((key, client) for client, key in fleet.keys.items())
+        tasks = [Task(client, (0,)) for _, client in clients]
+        tasks = with_keys(tasks, spec, fleet.keys)
+    model = np.zeros(3 * inputs * len(UNITS), np.float32)
+    summed = spec if masked or fleet.simulated else None
+    plan = Plan(tasks, [model], {SUMS: True}, (len(model),), summed)
+    results = _ask(config, fleet, "train", plan)
+    if masked:
+        ask = partial(_ask, config, fleet, "query")
+        results = open_sums(plan, results, config.privacy.least_members, ask)[0]
+    # Where there is a sum, nobody sees those of one client.
+    totals = [each.total() for each in results.sums.values()]
+    every = totals or [each.arrays[0].astype(np.float64) for each in results]
+    sums = [from_digits(digits).reshape(3, -1) for digits in every]
+    valid = [each for each in sums if are_possible(each)]
+    if len(valid) < len(sums):
+        log.warning("%s sums that no samples can have are left out", len(sums) - 1)
+    if not valid:
+        raise ConfigError(NO_SUMS)
+    found: FloatArray = np.sum(valid, axis=0)
+    return found
+
+
+def _ask(config: RunConfig, fleet: Fleet, phase: str, plan: Plan) -> Results:
+    """Return what clients answer before the first round."""
+    messages = fleet.messages(phase, 0, plan)
+    timeout = config.system.message_timeout
+    return fleet.collect(fleet.grid.send_and_receive(messages, timeout=timeout), phase)

@@ -1,0 +1,134 @@
+"""What clients agree on: inputs and classes by their names, scale by their sums."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfl_flower.data.reading.agreement import (
+    Words,
+    agree,
+    are_possible,
+    from_digits,
+    in_agreed_order,
+    rescaled,
+    sums_of,
+    to_digits,
+    with_sums,
+)
+from cfl_flower.data.reading.scaling import Input, noted
+from cfl_flower.errors import ConfigError
+
+AGE = Input(column="age")
+
+
+def words(columns: dict[str, list[str]], *classes: str, shape: int = 2) -> Words:
+    return Words(shape=[shape], classes=list(classes), columns=columns)
+
+
+def test_neither_the_order_of_columns_nor_that_of_categories_matters():
+    one = words({"age": [], "city": ["Ulm", "Bern"]}, "yes")
+    two = words({"city": ["Basel"], "age": []}, "no", "yes")
+    found = agree({"a": one, "b": two})
+    cities = [Input(column="city", category=name) for name in ("Basel", "Bern", "Ulm")]
+    assert found["agreed"] == [AGE, *cities]
+    assert (found["shape"], found["names"], found["classes"]) == ([4], ["no", "yes"], 2)
+    assert agree({"b": two, "a": one})["agreed"] == [*cities, AGE]
+
+
+@pytest.mark.parametrize(
+    ("columns", "classes", "line"),
+    [
+        ({"age": []}, ["no"], "column city: a has texts, b has no such column"),
+        ({"age": [], "city": []}, ["no"], "city: a has texts, b has numbers"),
+        ({"age": [], "city": ["bern"]}, ["no"], "'Bern' and 'bern' say the same"),
+        ({"age": [], "city": ["Ulm"]}, ["No"], "'No' and 'no' say the same"),
+        ({}, ["no"], "age: a has numbers, b has no such column"),
+    ],
+)
+def test_what_sites_do_not_have_alike_is_one_line(columns, classes, line):
+    one = words({"age": [], "city": ["Bern"]}, "no")
+    with pytest.raises(ConfigError, match=line) as error:
+        agree({"a": one, "b": words(columns, *classes)})
+    assert "\n" not in str(error.value)
+
+
+def test_arrays_must_have_one_shape():
+    with pytest.raises(ConfigError, match=r"shape \[2\], b has inputs of shape \[3\]"):
+        agree({"a": words({}, "0", "1"), "b": words({}, "0", shape=3)})
+
+
+def parts_of(x: Any, inputs: list[Input]) -> Any:
+    of = {"x": np.asarray(x, float), "y": np.zeros(len(x), np.int64)}
+    names = np.array([""] * len(inputs))
+    parts = {part: {**of, "inputs": names} for part in ("train", "test")}
+    texts = np.asarray(list(map(str, inputs)))
+    return {
+        part: {**each, "inputs": np.char.replace(texts, "'", '"')}
+        for part, each in parts.items()
+    }
+
+
+def test_a_category_that_a_site_has_not_is_0_and_one_that_nobody_knows_no_input():
+    ulm, bern, rom = (Input(column="city", category=c) for c in ("Ulm", "Bern", "Rom"))
+    parts = parts_of([[1, 0, 30], [0, 1, 40]], [ulm, rom, AGE])
+    found = in_agreed_order(parts, [AGE, bern, ulm], "the file")
+    assert found["test"]["x"].tolist() == [[30, 0, 1], [40, 0, 0]]
+    with pytest.raises(ConfigError, match="column age: the run has texts, the file"):
+        in_agreed_order(parts, [Input(column="age", category="old"), ulm], "the file")
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_sums_of_clients_give_mean_and_deviation_of_all_their_samples(missing):
+    rng = np.random.default_rng(0)
+    # Seconds since 1970, a constant, and what some samples lack.
+    x = rng.normal([1.7e9, 3, 0.5], [1e6, 0, 0.1], (300, 3))
+    x[::7, 2] = np.nan if missing else 0.5
+    digits = [to_digits(sums_of(part)) for part in np.split(x, [40, 41])]
+    total = from_digits(np.sum(digits, axis=0, dtype=np.float64)).reshape(3, -1)
+    assert are_possible(total)
+    found = with_sums([AGE, Input(column="b", category="c"), AGE], total, missing)
+    known = x[np.isfinite(x[:, 2]), 2]
+    assert found[0]["mean"] == pytest.approx(x[:, 0].mean(), rel=1e-12)
+    assert found[0]["deviation"] == pytest.approx(x[:, 0].std(), rel=1e-6)
+    assert found[1] == Input(column="b", category="c", mean=3.0, deviation=1.0)
+    assert found[2]["deviation"] == pytest.approx(known.std(), rel=1e-9)
+    assert ("missing" in found[2]) is missing
+    scaled = rescaled(parts_of(x, found), found)["train"]["x"]
+    assert scaled.dtype == np.float32
+    np.testing.assert_allclose(scaled.mean(axis=0), 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("number", [0.0, -0.1, 2.0**-60, 3.4e38**2, -1e30, 1e-300])
+def test_digits_are_as_exact_as_a_float64_may_be(number):
+    digits = to_digits(np.array([number]))
+    assert np.abs(digits).max() < 2**24
+    found = from_digits(digits.astype(np.float64))[0]
+    assert found == pytest.approx(number, rel=1e-15, abs=2.0**-72)
+
+
+@pytest.mark.parametrize(
+    ("sums", "possible"),
+    [
+        ([[2], [3], [5]], True),
+        ([[0], [0], [0]], True),
+        ([[-1], [0], [0]], False),
+        ([[1.5], [1], [1]], False),
+        ([[1], [1e30], [1]], False),
+        ([[2], [3], [-5]], False),
+        ([[0], [1], [1]], False),
+        ([[np.nan], [1], [1]], False),
+    ],
+)
+def test_sums_that_no_samples_have_are_refused(sums, possible):
+    assert are_possible(np.array(sums, float)) is possible
+
+
+def test_an_input_that_nobody_has_is_one_line():
+    with pytest.raises(ConfigError, match="no client has input age to train on"):
+        with_sums([AGE], np.zeros((3, 1)), fills=True)
+
+
+def test_noted_numbers_stand_beside_columns_alone():
+    parts = {part: {"x": np.zeros((1, 2))} for part in ("train", "test")}
+    assert "inputs" not in noted(parts, mean=np.zeros(2))["train"]

@@ -1,0 +1,231 @@
+"""What devices agree on before the first round, with tables of their own."""
+
+import io
+import json
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from flwr.app import Message
+from rich.console import Console
+
+from cfl_flower.communication.identity import pack_words
+from cfl_flower.config.compose import compose_sweep
+from cfl_flower.data.datasets.tables import Csv
+from cfl_flower.data.reading.agreement import UNITS
+from cfl_flower.engine.hello import ask_for_words
+from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.server_app import execute
+from simulations.engines.inprocess import InProcessGrid
+from tests.cfl_flower.data.datasets.test_preprocessing import inputs_of
+
+COLUMNS = {
+    "site-a": ["age", "city", "day", "outcome"],
+    "site-b": ["outcome", "day", "city", "age"],
+    "site-c": ["city", "outcome", "age", "day"],
+}
+CITIES = {"site-a": ["Bern", "Basel"], "site-b": ["Zug", "Basel"], "site-c": ["Ulm"]}
+RUN = [
+    *("strategy=fedavg", "clients=3", "participants=3", "rounds=2", "drift=none"),
+    *("partition=iid", "model=mlp", "dataset=csv", "dataset.label=outcome"),
+    *("dataset.time=day", "dataset.missing=mean"),
+]
+
+
+def frame_of(name: str, rows: int = 60) -> pd.DataFrame:
+    """Return a site's own table; its ages are its own, and one is missing."""
+    rng = np.random.default_rng(list(COLUMNS).index(name))
+    age = rng.integers(20, 80, rows) + 10 * list(COLUMNS).index(name)
+    table = {
+        "age": [None, *age[1:].tolist()],
+        "city": rng.choice(CITIES[name], rows),
+        "day": pd.date_range("2024-01-01", periods=rows).astype(str),
+        "outcome": np.where(age > 50, "yes", "no"),
+    }
+    return pd.DataFrame(table)[COLUMNS[name]]
+
+
+class Tables(InProcessGrid):
+    """Devices with csv files of their own; one may answer something else."""
+
+    def __init__(self, root: Path, liar: Any = None, **more: Any) -> None:
+        configs = []
+        for name in COLUMNS:
+            folder = root / name
+            folder.mkdir(exist_ok=True)
+            if not (folder / "data.csv").exists():
+                frame_of(name).to_csv(folder / "data.csv", index=False)
+            own = {"client-id": name, "data-dir": str(folder), "tell-names": True}
+            configs.append({**own, "state-dir": str(root / f"state-{name}"), **more})
+        super().__init__(configs)
+        self.liar = liar
+        self.asked: list[str] = []
+
+    def answer(self, message: Message) -> Message:
+        self.asked.append(message.metadata.message_type)
+        reply = super().answer(message)
+        last = max(self.node_configs)
+        if self.liar and message.metadata.dst_node_id == last:
+            self.liar(message, reply)
+        return reply
+
+
+def run(grid: InProcessGrid, folder: Path, *more: str) -> dict[str, Any]:
+    """Run, and return what the run's folder says of the inputs."""
+    text = " ".join([*RUN, f"output_dir={folder}", f"data_dir={folder.parent}", *more])
+    (config,) = compose_sweep(text, partial(ask_for_words, grid))
+    execute(grid, config, Console(file=io.StringIO()))
+    found: dict[str, Any] = json.loads((folder / "preprocessing.json").read_text())
+    return found
+
+
+def numbers(folder: Path) -> list[tuple[float, float]]:
+    rows = (folder / "rounds.jsonl").read_text().splitlines()
+    return [(row["loss"], row["accuracy"]) for row in map(json.loads, rows)]
+
+
+@pytest.mark.parametrize("masks", [False, True])
+def test_three_sites_train_on_tables_whose_orders_differ(masks, tmp_path):
+    known = run(Tables(tmp_path), tmp_path / "run", f"privacy.secure_sums={masks}")
+    assert [each.get("category") for each in known["inputs"]] == [
+        *(None, "Basel", "Bern", "Ulm", "Zug")
+    ]
+    assert known["classes"] == ["no", "yes"]
+    # What each site trains on is what the file makes of its own rows.
+    settings = {"label": "outcome", "time": "day", "missing": "mean", "shape": (5,)}
+    agreed = {"agreed": known["inputs"], "names": known["classes"], "classes": 2}
+    held = []
+    for name in COLUMNS:
+        train, test = Csv(**settings, **agreed).load(str(tmp_path / name))
+        held.append(train.x.numpy())
+        frame = frame_of(name).astype({"age": float})
+        for pool in (train, test):
+            assert pool.times is not None
+            rows = (pool.times - pool.times.min()) // 86400
+            start = pd.to_datetime(frame["day"]).to_numpy("datetime64[s]")
+            rows = np.searchsorted(start.astype(np.int64), pool.times)
+            expected = inputs_of(known, frame.iloc[rows])
+            np.testing.assert_allclose(pool.x, expected, atol=1e-6)
+    x = np.concatenate(held)
+    np.testing.assert_allclose(x.mean(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(x[:, 1:].std(axis=0), 1, atol=1e-5)
+    assert numbers(tmp_path / "run")[-1][1] > 0.6
+    assert not (tmp_path / "run" / "concepts.json").exists()
+
+
+def test_a_run_that_is_resumed_does_not_ask_again(tmp_path):
+    before = run(Tables(tmp_path), tmp_path / "run")
+    grid = Tables(tmp_path)
+    assert run(grid, tmp_path / "run", "rounds=3", "resume=true") == before
+    assert "query.describe" not in grid.asked
+    run(Tables(tmp_path), tmp_path / "whole", "rounds=3")
+    assert numbers(tmp_path / "run") == numbers(tmp_path / "whole")
+
+
+def test_a_table_grows_while_its_device_learns(tmp_path):
+    def grow(message: Message, reply: Message) -> None:
+        path = tmp_path / "site-c" / "data.csv"
+        if (
+            message.metadata.message_type == "train"
+            and message.metadata.group_id == "1"
+        ):
+            # With a city that nobody knew.
+            more = frame_of("site-c").assign(city="Rome")
+            pd.concat([frame_of("site-c"), more]).to_csv(path, index=False)
+
+    run(Tables(tmp_path, grow), tmp_path / "run")
+    lines = (tmp_path / "run" / "clients.jsonl").read_text().splitlines()
+    rows = [row for row in map(json.loads, lines) if row["client"] == "site-c"]
+    assert [row["num_examples"] for row in rows] == [24, 24], "a fifth of 120"
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda frame: frame.drop(columns="age"), "column age: .* no such column"),
+        (lambda frame: frame.assign(extra=1), "column extra: .* site-c has numbers"),
+        (lambda frame: frame.assign(city=7), "column city: .* site-c has numbers"),
+        (lambda frame: frame.assign(city="bern"), "'Bern' and 'bern' say the same"),
+    ],
+)
+def test_a_site_whose_table_differs_is_one_line(change, line, tmp_path):
+    grid = Tables(tmp_path)
+    change(frame_of("site-c")).to_csv(tmp_path / "site-c" / "data.csv", index=False)
+    with pytest.raises(ConfigError, match=line):
+        run(grid, tmp_path / "run")
+
+
+def test_names_leave_by_their_owners_word_alone(tmp_path, caplog):
+    with pytest.raises(ConfigError, match="set tell-names=true in the node configs"):
+        run(Tables(tmp_path, **{"tell-names": False}), tmp_path / "run")
+    assert "site-a does not say what its data are: DeviceFailedError" in caplog.text
+    # A file of the operator's, without the categories of some sites, will do.
+    frame_of("site-b").to_csv(tmp_path / "data.csv", index=False)
+    known = run(Tables(tmp_path, **{"tell-names": False}), tmp_path / "again")
+    assert [each.get("category") for each in known["inputs"]] == ["Basel", "Zug", None]
+
+
+def lie_in_words(text: str) -> Any:
+    def lie(message: Message, reply: Message) -> None:
+        if message.metadata.message_type == "query.describe":
+            reply.content = pack_words(text)
+
+    return lie
+
+
+def lie_in_sums(numbers: np.ndarray[Any, Any]) -> Any:
+    def lie(message: Message, reply: Message) -> None:
+        if (
+            message.metadata.message_type == "train"
+            and message.metadata.group_id == "0"
+        ):
+            arrays = reply.content.array_records["arrays"]
+            (name,) = arrays
+            arrays[name] = type(arrays[name])(numbers.astype(np.float32))
+
+    return lie
+
+
+WIDTH = 3 * 5 * len(UNITS)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        *map(lie_in_words, ("", "[]", '{"shape": "x"}', "{" * 10**5)),
+        *(
+            lie_in_words(json.dumps({"shape": [1], "classes": ["no"], "columns": each}))
+            for each in (None, {"age": 7})
+        ),
+        lie_in_sums(np.full(WIDTH, np.nan)),
+        lie_in_sums(np.full(WIDTH, -1.0)),
+        lie_in_sums(np.full(WIDTH, 1e30)),
+        lie_in_sums(np.full(WIDTH - 1, 1.0)),
+    ],
+)
+def test_a_site_that_lies_is_left_out(lie, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING):
+        known = run(Tables(tmp_path, lie), tmp_path / "run")
+    told = [record.getMessage() for record in caplog.records]
+    assert any("site-c" in each or "left out" in each for each in told)
+    lost = "left out" in caplog.text or "client site-c, train" in caplog.text
+    counted = list(COLUMNS)[: 2 if lost else 3]
+    ages = pd.concat(map(frame_of, counted))["age"].astype(float)
+    mean = next(each["mean"] for each in known["inputs"] if each["column"] == "age")
+    assert mean == pytest.approx(ages.mean(), abs=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (["dataset.standardise=pooled"], "no device says what its data are"),
+        (["privacy=local"], "does not cover sums of inputs"),
+    ],
+)
+def test_what_a_federation_cannot_have_is_refused(settings, line, tmp_path):
+    with pytest.raises(CflError, match=line):
+        run(Tables(tmp_path), tmp_path / "run", *settings)
