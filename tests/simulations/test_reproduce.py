@@ -277,9 +277,14 @@ def test_an_outcome_prints_the_published_figure_and_the_difference():
     cell = Cell("row", "a", 90.0, [])
     ours = Outcome({0: 91.0, 1: 92.0}, {0: 90.0, 1: 91.0})
     assert ours.line(table, cell, "+2.5") == [
-        *("row", "a", "91.5 ± 0.7", "90.5 ± 0.7", "+2.5", "90.0", "+1.5"),
+        *("row", "a", "91.5", "90.5", "+2.5", "90.0", "+1.5"),
         "reproduced",
     ]
+    # Half the 95% interval of three is 2.48 times their deviation, 4 here.
+    three = Outcome({0: 96.0, 1: 100.0, 2: 104.0}).line(table, cell)
+    assert three[2:] == [*("100.0 ± 9.9", "-", "-", "90.0", "+10.0"), "above"]
+    wide = Outcome({0: 95.0, 1: 100.0, 2: 104.0}).line(table, cell)
+    assert wide[2:] == [*("99.7 ± 11.2", "-", "-", "90.0", "+9.7"), "reproduced"]
     failed = Outcome(reasons=["why"]).line(table, cell)
     assert failed[2:] == ["failed", "-", "-", "90.0", "-", ""]
     diverged = ["round 3: none of 4 clients; client 0: non-finite: arrays with NaN"]
