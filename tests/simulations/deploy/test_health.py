@@ -30,12 +30,14 @@ DEPLOY = PROJECT / "simulations" / "deploy"
 
 
 def page(port: int, path: str = "/health") -> tuple[int, str]:
-    """Return the status and the text of a page."""
+    """Return the status and the text of a page; 0 if nobody answers."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+    except urllib.error.URLError as error:
+        return 0, str(error)
 
 
 @pytest.fixture
@@ -167,6 +169,9 @@ def test_prometheus_reads_the_numbers_of_devices_and_runs(
     assert found["client_last_round"] == last
     written = (run.folder / "rounds.jsonl").stat().st_mtime
     assert found["last_round_timestamp_seconds"][""] == written
+    text = (PROJECT / "docs" / "how-to" / "operate.md").read_text()
+    listed = set(re.findall(r"`cfl_flower_(\w+)`", text))
+    assert {*found, "epsilon", "messages_total"} == listed
     port = told(samples=[("messages_total", {"type": "train"}, 3)])
     status, text = page(port, "/metrics")
     assert status == 200

@@ -26,6 +26,8 @@ def test_a_device_that_is_cut_off_ends_for_whoever_starts_it_again(deployment):
         line.cut()
         wait_for(lambda: device.poll() is not None, "the end of the device", MISSED)
         assert device.returncode == 1
+        said = "the connection to the SuperLink was given up"
+        wait_for(lambda: said in deployment.log("site-a"), "its last words")
         assert not deployment.processes("flwr-clientapp")
         line.mend()
 
