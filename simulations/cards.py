@@ -49,12 +49,15 @@ def preparation(saved: SavedRun, dataset: Any) -> dict[str, Json]:
         return found
 
 
-def training(saved: SavedRun, state: ClusteredState, cluster: int) -> dict[str, Json]:
+def training(
+    saved: SavedRun, done: int, state: ClusteredState, cluster: int
+) -> dict[str, Json]:
     """Return who trained a cluster's model and how, and its last test."""
     resolved = saved.resolved
     members = np.array(state.clients, object)[state.clusters == cluster].tolist()
-    last = max((row["round"] for row in saved.tests), default=0)
-    rows = [each for each in saved.tests if each["round"] == last]
+    before = [row for row in saved.tests if row["round"] <= done]
+    last = max((row["round"] for row in before), default=0)
+    rows = [row for row in before if row["round"] == last]
     tests = [row for row in rows if row["client"] in members]
     sizes = [row["num_examples"] for row in tests]
     scores = [row["accuracy"] for row in tests]
@@ -62,6 +65,7 @@ def training(saved: SavedRun, state: ClusteredState, cluster: int) -> dict[str, 
     return {
         "clients": len(members),
         "of": len(state.clients),
+        "rounds": done,
         "participants": resolved["participants"],
         "epochs": resolved["strategy"]["local"]["epochs"],
         "steps": resolved["strategy"]["local"]["steps"],
@@ -86,7 +90,7 @@ def make_card(
         "reading": {k: getattr(dataset, k) for k in READING if hasattr(dataset, k)},
         "shape": list(dataset.shape),
         "network": network_settings(saved),
-        "trained": {**training(saved, state, cluster), "rounds": done},
+        "trained": training(saved, done, state, cluster),
         "label_shares": settings.label_shares,
         "fine_tuning": settings.fine_tuning,
         "fine_tuning_rate": settings.fine_tuning_rate,

@@ -37,6 +37,8 @@ from cfl_flower.data.reading.files import intact
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import Adapted, FlatModel, build_model, merged
+from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.directory import BEST
 from cfl_flower.settings import require
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, Json
@@ -52,14 +54,20 @@ BY_MODEL = {"directions", "profiler", "shared"}
 """Places that a network makes, of which adapters are the trained part."""
 
 
-def export(run: Path, output: Path, licence: str = "not stated") -> list[int]:
+def export(
+    run: Path, output: Path, licence: str = "not stated", best: bool = False
+) -> list[int]:
     """Write the models of a run's clusters with members, and return these clusters.
 
-    A `CflError` says that there is no run, or that it has no models to serve.
+    They are those after the last round, or, if so asked, after the ``best`` one. A
+    `CflError` says that there is no run, or that it has no models to serve.
     """
     saved = load_run(run)
-    done, state = saved.load_state()
     saved.common_models()
+    checkpoint = Checkpoint(run / BEST, saved.resolved) if best else saved.checkpoint
+    kept = checkpoint.exists() or not best
+    require(kept, "--best", run, "a run with system.checkpoint_best")
+    done, state = checkpoint.load(saved.method.State)
     clusters: list[int] = np.unique(state.clusters).tolist()
     require(bool(clusters), "RUN", run, "a run in which clients took part")
     network = network_of(saved)
@@ -121,38 +129,40 @@ def write_model(module: nn.Module, card: dict[str, Json], folder: Path) -> None:
     """Write a model in all forms, and its card; say which form it does not have."""
     named = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     save_file(named, folder / MODEL)
-    files = {"safetensors": MODEL}
-    try:
-        with intact("the network", "", "exported"):
-            files |= write_programs(module, tuple(card["shape"]), folder)
-    except ConfigError as error:
-        print(f"note: {error}", file=sys.stderr)
+    files = {"safetensors": MODEL, **write_programs(module, card["shape"], folder)}
     card = {**card, "files": files}
     (folder / CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
     (folder / TEXT).write_text(to_markdown(card), encoding="utf-8")
 
 
 def write_programs(
-    module: nn.Module, shape: tuple[int, ...], folder: Path
+    module: nn.Module, shape: Sequence[int], folder: Path
 ) -> dict[str, str]:
     """Write a network as a program of torch.export and as ONNX; return the files."""
     inputs = torch.zeros(2, *shape)
     sizes = {0: torch.export.Dim("n")}
-    files = {"torch.export": PROGRAM}
+    names: dict[str, Any] = {"input_names": ["x"], "output_names": ["logits"]}
+    files = {}
     with warnings.catch_warnings():
         # Of torch about itself.
         warnings.simplefilter("ignore")
-        program = torch.export.export(module, (inputs,), dynamic_shapes=(sizes,))
-        for node in program.graph.nodes:
-            # The paths of this machine.
-            node.meta.pop("stack_trace", None)
-        torch.export.save(program, folder / PROGRAM)
-        if find_spec("onnx") and find_spec("onnxscript"):
-            names: dict[str, Any] = {"input_names": ["x"], "output_names": ["logits"]}
-            names["verbose"] = False
-            written = folder / ONNX
-            torch.onnx.export(program, f=written, external_data=False, **names)
-            files["onnx"] = ONNX
+        try:
+            with intact("the network", f"{PROGRAM} is left out", "exported"):
+                program = torch.export.export(
+                    module, (inputs,), dynamic_shapes=(sizes,)
+                )
+                for node in program.graph.nodes:
+                    # The paths of this machine.
+                    node.meta.pop("stack_trace", None)
+                torch.export.save(program, folder / PROGRAM)
+                files["torch.export"] = PROGRAM
+            if find_spec("onnx") and find_spec("onnxscript"):
+                with intact("the network", f"{ONNX} is left out", "exported"):
+                    names |= {"external_data": False, "verbose": False}
+                    torch.onnx.export(program, f=folder / ONNX, **names)
+                    files["onnx"] = ONNX
+        except ConfigError as error:
+            print(f"note: {error}", file=sys.stderr)
     return files
 
 
@@ -187,8 +197,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's output_dir")
     parser.add_argument("--output", type=Path, default=Path("served"))
     parser.add_argument("--licence", default="not stated", help="of the models")
+    words = "the models of checkpoint.best"
+    parser.add_argument("--best", action="store_true", help=words)
     asked = parser.parse_args(arguments)
-    clusters = export(asked.run, asked.output, asked.licence)
+    clusters = export(asked.run, asked.output, asked.licence, asked.best)
     directory = asked.output / DIRECTORY
     serves = json.loads(directory.read_text())["serves"]
     print(f"{len(clusters)} clusters in {asked.output} ({serves}); see {directory}")

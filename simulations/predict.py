@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> None:
         inputs, notes = to_inputs(card, read_rows(card, asked.file))
         labels, shares = predict(load_network(asked.model, card), inputs)
         answers = pd.DataFrame({"row": range(1, len(labels) + 1)})
-        answers[card["label"]] = [one_line(card["classes"][each]) for each in labels]
+        answers["answer"] = [one_line(card["classes"][each]) for each in labels]
         answers["probability"] = shares.round(4)
         if card["fine_tuning"] or card["label_shares"]:
             notes.append(f"it serves {card['serves']}, which these answers lack")

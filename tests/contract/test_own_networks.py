@@ -1,9 +1,11 @@
 """Networks of a user's own, with frozen parameters or BatchNorm, in whole runs."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from cfl_flower.analysis.saved import load_run
@@ -33,6 +35,17 @@ class Frozen:
 class Silent:
     def build(self, shape, classes):
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).requires_grad_(False)
+
+
+class Branching(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x if x.sum() > 0 else -x)
+
+
+@settings("model")
+class Untraceable:
+    def build(self, shape, classes):
+        return Branching(nn.Flatten(), nn.Linear(64, classes))
 
 
 @settings("model")
@@ -88,6 +101,19 @@ def test_frozen_parameters_are_neither_sent_nor_lost(
     )
     again = load_served(tmp_path / "served").state_dict()
     assert all(np.array_equal(again[name], named[name]) for name in named)
+
+
+def test_a_network_without_a_program_is_served_without_one(run_small, tmp_path, capsys):
+    run = run_small("strategy=fedavg", "model._target_=own_networks.Untraceable")
+    export(run.folder, tmp_path / "served")
+    (note,) = capsys.readouterr().err.splitlines()[-1:]
+    assert note.startswith("note: the network cannot be exported (")
+    folder = tmp_path / "served" / "cluster-0"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"model.safetensors", "card.json", "card.md"}
+    card = json.loads((folder / "card.json").read_text())
+    assert card["files"] == {"safetensors": "model.safetensors"}
+    assert load_served(tmp_path / "served")(torch.ones(1, 1, 8, 8)).shape == (1, 10)
 
 
 def test_methods_with_personal_classifiers_split_what_is_trained(run_small):

@@ -14,6 +14,7 @@ from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.models import FlatModel, initial_vector
+from cfl_flower.runs.checkpoint import Checkpoint
 from simulations import assign
 from simulations.export import export, main
 from tests.cfl_flower.client.test_node_config import add_samples
@@ -160,3 +161,24 @@ def test_an_older_export_leaves_no_models(run_small, tmp_path):
     names = {path.name for path in served.iterdir()}
     assert names == {"clusters.json", "cluster-0", "cluster-2"}
     assert [path.name for path in (served / "cluster-2").iterdir()] == ["answers.csv"]
+
+
+def test_the_best_models_are_those_of_the_best_round(run_small, tmp_path, capsys):
+    best = ["partition.validation=0.2", "system.checkpoint_best=validation_accuracy"]
+    run = run_small("strategy=fedavg", "drift=none", *best)
+    scores = [row["validation_accuracy"] for row in run.rounds]
+    served = tmp_path / "served"
+    assert main([str(run.folder), "--output", str(served), "--best"]) == 0
+    card = json.loads((served / "cluster-0" / "card.json").read_text())
+    rounds = card["trained"]["rounds"]
+    assert scores[rounds - 1] == max(scores)
+    tests = [row["accuracy"] for row in run.clients if row["round"] == rounds]
+    assert min(tests) <= card["trained"]["accuracy"] <= max(tests)
+    kept = Checkpoint(run.folder / "checkpoint.best", run.config.resolved)
+    _, state = kept.load(load_run(run.folder).method.State)
+    network = FlatModel(load_served(served))
+    assert np.array_equal(network.to_vector(), state.models[0])
+    other = run_small("strategy=fedavg", "rounds=1", folder="other")
+    capsys.readouterr()
+    assert main([str(other.folder), "--output", str(served), "--best"]) == 2
+    assert "a run with system.checkpoint_best" in capsys.readouterr().err

@@ -100,7 +100,7 @@ def test_the_answers_are_those_of_the_sites(served, tmp_path, capsys):
     found, notes = ask(capsys, moved, tmp_path / "own.csv")
     assert notes == ""
     assert found["row"].tolist() == [*range(1, len(own) + 1)]
-    assert (found["outcome"].to_numpy() == own["outcome"].to_numpy()).mean() > 0.85
+    assert (found["answer"].to_numpy() == own["outcome"].to_numpy()).mean() > 0.85
     assert found["probability"].between(0.5, 1).all()
     # Another order, other columns beside, no labels, and another form.
     other = own[["dose", "site", "city", "age"]].assign(more="x")
@@ -250,4 +250,4 @@ def test_onnxruntime_and_pandas_alone_give_the_same_answers(served, tmp_path, ca
         command = [python, "-I", tmp_path / "answers.py", folder, tmp_path / "new.csv"]
         told = subprocess.run(command, capture_output=True, text=True, check=True)
         found, _ = ask(capsys, folder, tmp_path / "new.csv")
-        assert told.stdout.splitlines() == found["outcome"].tolist()
+        assert told.stdout.splitlines() == found["answer"].tolist()
