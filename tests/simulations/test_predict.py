@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import venv
+from dataclasses import replace
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,8 @@ def test_rows_become_the_inputs_that_the_run_trained_on(served, tmp_path):
     assert [each["column"] for each in card["inputs"]] == ["age", *["city"] * 3, "dose"]
     inputs, notes = to_inputs(card, read_rows(card, tmp_path / "data.csv"))
     (dataset,) = load_run(tmp_path / "run").build("dataset")
-    pools = dataset.load(str(tmp_path))
+    # What the clients of the run agreed on.
+    pools = replace(dataset, agreed=card["inputs"]).load(str(tmp_path))
     trained = np.concatenate([pool.x.numpy() for pool in pools])
     ours, theirs = (each[np.lexsort(each.T)] for each in (inputs, trained))
     assert np.array_equal(ours, theirs)
