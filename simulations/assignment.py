@@ -24,6 +24,7 @@ from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.resources import WorkerResources, open_resources
 from cfl_flower.data.reading.files import intact
+from cfl_flower.runs.reading import read_settings
 from cfl_flower.settings import require
 from clients.base import ClusteredClient, Clusters
 from simulations.rows import read_rows, to_inputs, to_labels
@@ -139,7 +140,8 @@ def open_run(
     saved = load_run(folder)
     # A model that only fits with what its clients keep places nobody.
     saved.common_models()
-    changed = dict(saved.resolved)
+    # With what the clients agreed on, which no comparison of runs looks at.
+    changed = read_settings(folder / "config.yaml")
     if clients is not None:
         require(clients >= 1, "--clients", clients, "at least 1")
         changed["clients"] = clients
