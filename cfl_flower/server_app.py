@@ -101,7 +101,8 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         whole = config.faults.strict or verbosity() is Verbosity.VERBOSE
         failures = FailureLog(Path(config.output_dir), warn, whole)
         fleet = Fleet(grid, config, directory.token, failures)
-        find_devices(fleet, directory.path)
+        fleet.discover(partial(read_tests, directory.path))
+        directory.names = fleet.names
         config = agreed(config, fleet, directory)
         stream = open_stream(config) if fleet.simulated else None
         if stream:
@@ -133,7 +134,7 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         lines = read_rounds(directory.path)
         best = BestCheckpoint(kept, system.checkpoint_best, lines, state)
         callbacks: list[Callback] = [
-            lambda record, rows, _: directory.append(record, rows, fleet.names),
+            lambda record, rows, _: directory.append(record, rows),
             Checkpointer(checkpoint, system.checkpoint_every, config.rounds, best),
             Progress(console, name, config.rounds, verbosity(), traced),
         ]
@@ -145,13 +146,6 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         directory.write_summary(data)
         if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
-
-
-def find_devices(fleet: Fleet, folder: Path) -> None:
-    """Find the nodes, and miss devices of the run's earlier rounds that are away."""
-    if not fleet.simulated:
-        fleet.expect(row["client"] for row in read_tests(folder))
-    fleet.discover()
 
 
 def agreed(config: RunConfig, fleet: Fleet, directory: RunDirectory) -> RunConfig:

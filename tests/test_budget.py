@@ -19,11 +19,11 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_092,
+    "cfl_flower": 1_089,
     "cfl_flower/analysis": 926,
     "cfl_flower/client": 1_043,
     "cfl_flower/clustering": 443,
-    "cfl_flower/communication": 1_334,
+    "cfl_flower/communication": 1_333,
     "cfl_flower/config": 630,
     "cfl_flower/data": 3_341,
     "cfl_flower/dropin": 624,
@@ -32,10 +32,10 @@ BUDGET: dict[str, int] = {
     "cfl_flower/learning": 1_303,
     "cfl_flower/models": 849,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_236,
+    "cfl_flower/runs": 1_233,
     "cfl_flower/secure": 658,
     "clients": 1_310,
-    "simulations": 4_764,
+    "simulations": 4_755,
     "strategies": 2_959,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_564
+TESTS = 39_645
 """Lines of all tests."""
 
 

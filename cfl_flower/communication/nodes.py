@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 
 from flwr.app import Message
@@ -25,7 +25,7 @@ from cfl_flower.communication.identity import (
     read_identity,
 )
 from cfl_flower.errors import InvalidResultError, WorkerLostError, printable
-from cfl_flower.types import ClientId, client_order
+from cfl_flower.types import ClientId, Json, client_order
 
 log = logging.getLogger(__name__)
 
@@ -125,18 +125,17 @@ class NodeRegistry:
             and self._first_keys.is_first(client, key)
         }
 
-    def expect(self, clients: Iterable[ClientId]) -> None:
-        """Miss some clients, those of earlier rounds, until they are there."""
-        self._missing = dict.fromkeys(clients, self._begun)
-
-    def discover(self) -> None:
+    def discover(self, earlier: Callable[[], Iterable[Json]] = list) -> None:
         """Ask new nodes for their identity; at the start, wait until there are enough.
 
+        Devices with ``earlier`` tests are missed by name until they are there.
         A device that left is forgotten, and asked again when it is back: it may have
         come back as another client, or moved to another node. Raises `WorkerLostError`
         if no node appears, or a worker of a simulation runs other code.
         """
         started = bool(self._nodes)
+        if not (self.simulated or started):
+            self._missing = {row["client"]: self._begun for row in earlier()}
         begun = time.monotonic()
         expected = 1
         while True:
@@ -168,8 +167,7 @@ class NodeRegistry:
         here = len(self._hosts)
         said = f"{here} of {self._expected} devices here"
         said += f" ({some_of(map(self.label, self.clients))})" if here else ""
-        gone = self._missing.items()
-        absent = [f"{self.label(client)} since {at(then)}" for client, then in gone]
+        absent = [f"{self.label(c)} since {at(t)}" for c, t in self._missing.items()]
         absent += [f"an answer of {self._name(node)}" for node in sorted(self._asked)]
         more = self._expected - here - len(absent)
         absent += [f"{more} more since {at(self._begun)}"] if more > 0 else []

@@ -86,6 +86,8 @@ class RunDirectory:
         self.path = Path(config.output_dir)
         self._config = config
         self.token = ""
+        self.names: Mapping[ClientId, str] = {}
+        """Names of devices, which their tests and failures get as `device`."""
         check_output_dir(config)
         self._lock = FileLock(self.path / ".lock", timeout=LOCK_TIMEOUT)
 
@@ -114,7 +116,8 @@ class RunDirectory:
             write_atomically(name, uuid4().hex.encode())
         self.token = name.read_text()
         if watched := os.environ.get(WATCHED):
-            write_atomically(Path(watched, self.token), bytes(self.path))
+            name = str(self.path).encode(errors="replace")
+            write_atomically(Path(watched, self.token), name)
         self.write_settings(self._config)
         (self.path / FAILURE).unlink(missing_ok=True)
         if len(read_lines(self.path / "rounds.jsonl")) < self._config.rounds:
@@ -170,21 +173,13 @@ class RunDirectory:
         text = json.dumps(preprocessing, indent=1, ensure_ascii=False) + "\n"
         write_atomically(self.path / PREPROCESSING, text.encode())
 
-    def append(
-        self,
-        record: RoundRecord,
-        rows: Iterable[ClientRow],
-        names: Mapping[ClientId, str] | None = None,
-    ) -> None:
-        """Append one round to both files, synced to disk.
-
-        A test or failure of a client that has a name gets it as its ``device``.
-        """
+    def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
+        """Append one round to both files, synced to disk."""
         tests = [row.row() for row in rows]
         line = record.row()
         for each in (*tests, *line["failures"]):
-            if names and each["client"] in names:
-                each["device"] = names[each["client"]]
+            if name := self.names.get(each["client"]):
+                each["device"] = name
         self._append("clients.jsonl", tests)
         self._append("rounds.jsonl", [line])
 

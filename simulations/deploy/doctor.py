@@ -11,7 +11,6 @@ the folders for data and state. Exit code 0 if all is well, else 1.
 from __future__ import annotations
 
 import argparse
-import http.client
 import os
 import ssl
 import sys
@@ -21,6 +20,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TypeAlias
 
+import httpx
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -28,7 +28,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.errors import CflError, ConfigError
-from simulations.deploy.addresses import read_address
+from simulations.deploy.addresses import read_address, write_address
 from simulations.deploy.keys import AUTHORITY, SERVER, alternative_name, load
 from simulations.deploy.supernode import add_device, client_id, node_config
 from simulations.engines.flower_cli import need
@@ -58,23 +58,17 @@ def call(host: str, port: int) -> tuple[x509.Certificate, str | None]:
 
     Nothing is verified yet, as a wrong clock makes every certificate invalid.
     """
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    link = http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=context)
+    url = f"https://{write_address(host, port)}/health"
     try:
-        link.connect()
-        shown: bytes = link.sock.getpeercert(binary_form=True) or b""
-        link.request("GET", "/")
-        date = link.getresponse().getheader("date")
-    except (OSError, http.client.HTTPException) as error:
+        shown = ssl.get_server_certificate((host, port), timeout=TIMEOUT)
+        page = httpx.get(url, verify=False, trust_env=False, timeout=TIMEOUT)
+    except (OSError, httpx.HTTPError) as error:
         raise ConfigError(
             f"no SuperLink answers at {host} port {port} ({error}); start it there, or "
             "open the firewall"
         ) from error
-    finally:
-        link.close()
-    return x509.load_der_x509_certificate(shown), date
+    certificate = x509.load_pem_x509_certificate(shown.encode())
+    return certificate, page.headers.get("date")
 
 
 def verify(certificate: x509.Certificate, authority: Path, host: str) -> str:

@@ -135,7 +135,7 @@ def run_samples(folder: Path, _: float) -> list[health.Sample]:
 def samples(database: Path, watched: Path) -> Iterator[health.Sample]:
     """Yield the numbers of devices, and of the newest runs, each named by a file."""
     yield from device_samples(database)
-    names = sorted(watched.iterdir(), key=lambda path: path.stat().st_mtime)
+    names = sorted(watched.glob("[!.]*"), key=lambda path: path.stat().st_mtime)
     for rounds in [Path(name.read_text(), "rounds.jsonl") for name in names[-RUNS:]]:
         if not rounds.exists():
             continue

@@ -21,27 +21,20 @@ from simulations.deploy import health, logs
 from simulations.deploy.health import option
 
 
-class Messages(logging.Handler):
-    """Counts the messages that Flower's log says came, by their type."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts: Counter[str] = Counter()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Count a line."""
-        if record.msg.startswith("Receiving: ") and isinstance(record.args, tuple):
-            self.counts[str(record.args[0])] += 1
-
-    def samples(self) -> list[health.Sample]:
-        """Return what was counted."""
-        return [("messages_total", {"type": k}, n) for k, n in self.counts.items()]
-
-
 def watch(address: str) -> None:
     """Tell how this process is, and whether it reaches the SuperLink."""
-    messages = Messages()
-    logging.getLogger("flwr").addHandler(messages)
+    counts: Counter[str] = Counter()
+
+    def count(record: logging.LogRecord) -> bool:
+        """Count a message that Flower's log says came, by its type."""
+        if record.msg.startswith("Receiving: ") and isinstance(record.args, tuple):
+            counts[str(record.args[0])] += 1
+        return True
+
+    def samples() -> list[health.Sample]:
+        return [("messages_total", {"type": k}, n) for k, n in counts.items()]
+
+    logging.getLogger("flwr").addFilter(count)
     own = f"http://127.0.0.1:{option('--port')}/health"
     link = f"https://{option('--superlink')}/health"
     authority = option("--root-certificates")
@@ -49,7 +42,7 @@ def watch(address: str) -> None:
     def check() -> str:
         return health.why_not(own) or health.why_not(link, authority)
 
-    health.serve(address, check, messages.samples)
+    health.serve(address, check, samples)
 
 
 def main() -> None:
