@@ -116,8 +116,8 @@ class RunDirectory:
             write_atomically(name, uuid4().hex.encode())
         self.token = name.read_text()
         if watched := os.environ.get(WATCHED):
-            name = str(self.path).encode(errors="replace")
-            write_atomically(Path(watched, self.token), name)
+            told = str(self.path).encode(errors="replace")
+            write_atomically(Path(watched, self.token), told)
         self.write_settings(self._config)
         (self.path / FAILURE).unlink(missing_ok=True)
         if len(read_lines(self.path / "rounds.jsonl")) < self._config.rounds:
