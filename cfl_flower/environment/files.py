@@ -8,8 +8,6 @@ import re
 from functools import partial
 from pathlib import Path
 
-import psutil
-
 LEFTOVER = re.compile(r"\..+\.([0-9]{1,9})\.tmp")
 """The name of a file that is not whole yet, with the process that writes it."""
 
@@ -37,6 +35,8 @@ def remove_leftovers(folder: Path) -> None:
     Those of a process that goes on are left alone, and so is a file whose process has
     left its number to another one.
     """
+    import psutil  # noqa: PLC0415 - devices have it not
+
     for path in folder.rglob(".*.tmp"):
         named = LEFTOVER.fullmatch(path.name)
         if named and not psutil.pid_exists(int(named[1])) and path.is_file():

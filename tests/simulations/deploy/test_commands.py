@@ -186,7 +186,7 @@ def test_a_device_needs_what_the_project_needs_but_for_ray_and_hydra():
     device = {Requirement(line).name: Requirement(line) for line in lines}
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     all_of = {Requirement(r).name: Requirement(r) for r in project["dependencies"]}
-    beside = {"hydra-core", "jinja2", "pandas", "psutil"}
+    beside = {"hydra-core", "jinja2", "psutil"}
     beside |= {"vl-convert-python"}
     assert all_of.keys() - device.keys() == beside
     assert not device["flwr"].extras
@@ -387,3 +387,12 @@ def test_units_and_containers_start_what_there_is(capsys):
         assert "cfl-flower error: " in capsys.readouterr().err
         started += 1
     assert started == 6
+
+
+def test_a_device_starts_without_what_only_the_superlink_needs():
+    missing = ("hydra", "omegaconf", "jinja2", "pandas", "psutil", "ray", "vl_convert")
+    needed = ("cfl_flower.client_app", "simulations.deploy.flower_supernode")
+    code = f"import sys\nsys.modules.update(dict.fromkeys({missing}))\n"
+    for name in (*needed, "simulations.deploy.supernode", "simulations.deploy.doctor"):
+        code += f"import {name}\n"
+    subprocess.run([sys.executable, "-c", code], cwd=PROJECT, check=True)
