@@ -40,7 +40,7 @@ def assign_from_served(asked: argparse.Namespace) -> None:
     remedy = "name the folder or the table of a device's samples"
     require(asked.data_dir is not None, "--data-dir", None, remedy)
     opened = open_served(asked.source, need(Path(asked.data_dir), remedy))
-    found = opened.assign(0, opened.done, asked.unlabelled)
+    found = opened.assign(0, opened.done, asked.unlabelled).found
     folder = one_line(str(folders_of(asked.source)[found.cluster]))
     print(f"cluster {found.cluster}, {found.by} {found.fit:.3f}: {folder}")
     resources = opened.resources
@@ -62,13 +62,13 @@ def assign_from_run(asked: argparse.Namespace) -> None:
     table.title = f"clusters of {opened.method}"
     tested = []
     for client in (client for each in asked.client for client in each):
-        found = opened.assign(client, server_round, asked.unlabelled)
+        _, concept, found, share = opened.assign(client, server_round, asked.unlabelled)
         accuracy = "-"
-        if found.accuracy is not None:
-            tested.append(found.accuracy)
-            accuracy = f"{100 * found.accuracy:.1f}"
+        if share is not None:
+            tested.append(share)
+            accuracy = f"{100 * share:.1f}"
         joins = "joins" if found.joins else "one of its own, from that model"
-        where = map(str, (client, found.concept, found.cluster))
+        where = map(str, (client, concept, found.cluster))
         table.add_row(*where, found.by, f"{found.fit:.3f}", joins, accuracy)
     console = Console()
     console.print(table)

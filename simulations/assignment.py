@@ -26,7 +26,7 @@ from cfl_flower.client.resources import WorkerResources, open_resources
 from cfl_flower.data.reading.files import intact
 from cfl_flower.runs.reading import read_settings
 from cfl_flower.settings import require
-from clients.base import ClusteredClient, Clusters
+from clients.base import ClusteredClient, Clusters, Found
 from simulations.rows import read_rows, to_inputs, to_labels
 from simulations.served import (
     CARD,
@@ -55,12 +55,7 @@ class Assignment(NamedTuple):
     client: int
     concept: int
     """True concept of the client."""
-    cluster: int
-    """The nearest."""
-    fit: float
-    by: str
-    joins: bool
-    """As `clients.base.Found` has them."""
+    found: Found
     accuracy: float | None
     """On the client's test samples, of what it is served: the cluster's model, after
     fine-tuning and with its label shares where the run has them; None without any."""
@@ -115,7 +110,7 @@ class Opened:
             test = device.tester(device.fine_tuned(model))
             accuracy = test(view)[1] / count
         concept = int(resources.stream.timeline.concepts(server_round)[client])
-        return Assignment(client, concept, *found, accuracy)
+        return Assignment(client, concept, found, accuracy)
 
 
 def open_run(

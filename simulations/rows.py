@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from pathlib import Path
-from typing import Any
 from unicodedata import normalize
 
 import numpy as np
@@ -14,12 +12,14 @@ from numpy.typing import NDArray
 from cfl_flower.data.datasets.columns import column_names
 from cfl_flower.data.datasets.missing import NA_VALUES, is_absent
 from cfl_flower.data.datasets.tables import Csv, FileTable, Parquet
+from cfl_flower.data.reading.agreement import columns_of
 from cfl_flower.data.reading.files import intact
 from cfl_flower.data.reading.inferred import SHOWN
 from cfl_flower.data.reading.names import spelling
+from cfl_flower.data.reading.scaling import Input
 from cfl_flower.errors import ConfigError, one_line, printable
 from cfl_flower.settings import known_names, require
-from cfl_flower.types import IntArray, Json, Vector
+from cfl_flower.types import FloatArray, IntArray, Json, Vector
 
 TABLES: dict[str, type[FileTable]] = {".csv": Csv, ".parquet": Parquet}
 """The reader of a file, by how its name ends."""
@@ -49,50 +49,43 @@ def read_rows(card: dict[str, Json], path: Path) -> pd.DataFrame:
 
 
 def to_inputs(card: dict[str, Json], frame: pd.DataFrame) -> tuple[Vector, list[str]]:
-    """Return inputs, float32 (n, d), and notes on texts that nobody trained on."""
-    cells = {each["column"]: _cells(card, frame, each) for each in card["inputs"]}
-    columns = []
-    for each in card["inputs"]:
-        values = cells[each["column"]]
-        if "category" in each:
-            values = values == each["category"]
-        columns.append((values - each.get("mean", 0)) / each.get("deviation", 1))
-    return np.stack(columns, axis=1).astype(np.float32), _unknown(card, cells)
+    """Return inputs, float32 (n, d), and notes on texts that nobody trained on.
+
+    Raises `ConfigError` for a column or a value that lacks, or is no number.
+    """
+    inputs = card["inputs"]
+    x = np.stack([_values(card, frame, each) for each in inputs], axis=1)
+    wrong = ~(np.abs(x) <= np.finfo(np.float32).max)
+    for place in np.flatnonzero(wrong.any(axis=0)):
+        column = frame[inputs[place]["column"]]
+        why = "lacks, or is no finite number (float32); fix it"
+        _refuse(column, wrong[:, place], why)
+    notes = []
+    for name, texts in columns_of(inputs).items():
+        places = [each["column"] == name for each in inputs]
+        lost = ~x[:, places].any(axis=1)
+        if texts and lost.any():
+            rows = f"{lost.sum():,} of {len(x):,} rows have a {name}"
+            first = frame[name].iloc[int(np.argmax(lost))]
+            notes.append(f"{rows} that nobody trained on, such as {first}")
+    mean = [each.get("mean", 0.0) for each in inputs]
+    deviation = [each.get("deviation", 1.0) for each in inputs]
+    return ((x - mean) / deviation).astype(np.float32), notes
 
 
-def _cells(
-    card: dict[str, Json], frame: pd.DataFrame, entry: dict[str, Json]
-) -> NDArray[Any]:
-    """Return a column's numbers, or its texts if the input is a category."""
+def _values(card: dict[str, Json], frame: pd.DataFrame, entry: Input) -> FloatArray:
+    """Return an input before it is scaled, (n,); NaN for what lacks or is no number."""
     column = _column(frame, entry["column"])
     signs = card["reading"].get("na_values")
     absent = is_absent(column, NA_VALUES if signs is None else signs)
     if "category" in entry:
-        _refuse(column, absent, "lacks a value; fill it")
-        return np.asarray([normalize("NFC", str(cell)) for cell in column], object)
-    read = pd.to_numeric(column, errors="coerce")
-    numbers = read.to_numpy(np.float64, na_value=np.nan, copy=True)
-    if "missing" in entry:
-        numbers[absent] = entry["missing"]
-    largest = np.finfo(np.float32).max
-    wrong = ~(np.abs(numbers) <= largest)
-    _refuse(column, wrong, "is no finite number (float32); fix it")
-    return numbers
-
-
-def _unknown(card: dict[str, Json], cells: dict[str, NDArray[Any]]) -> list[str]:
-    """Return a line for each column with texts that are no input."""
-    known: dict[str, list[str]] = defaultdict(list)
-    for each in card["inputs"]:
-        if "category" in each:
-            known[each["column"]].append(each["category"])
-    notes = []
-    for name, texts in known.items():
-        others = cells[name][~np.isin(cells[name], texts)]
-        if len(others):
-            rows = f"{len(others):,} of {len(cells[name]):,} rows have a {name}"
-            notes.append(f"{rows} that nobody trained on, such as {others[0]}")
-    return notes
+        texts = [normalize("NFC", str(cell)) for cell in column]
+        values = np.asarray([text == entry["category"] for text in texts], float)
+    else:
+        read = pd.to_numeric(column, errors="coerce")
+        values = read.to_numpy(np.float64, na_value=np.nan, copy=True)
+    values[absent] = entry.get("missing", np.nan)
+    return values
 
 
 def to_labels(card: dict[str, Json], frame: pd.DataFrame) -> IntArray:

@@ -37,12 +37,12 @@ def test_clients_that_never_trained_find_their_concept(run):
     }
     assert all(len(concepts) == 1 for concepts in members.values())
     for each in found:
-        if each.joins:
-            assert members[each.cluster] == {each.concept}
-            assert each.fit >= 0.5
+        if each.found.joins:
+            assert members[each.found.cluster] == {each.concept}
+            assert each.found.fit >= 0.5
         else:
             assert {each.concept} not in members.values()
-    assert sum(each.joins for each in found) > sum(seen)
+    assert sum(each.found.joins for each in found) > sum(seen)
 
 
 @pytest.mark.parametrize("option", ["strategy.sketch=256", "strategy.omega=parallel"])
@@ -52,7 +52,7 @@ def test_without_labels_most_still_do(option, run_small):
     opened = open_run(run.folder)
     state, done = run.state, opened.done
     right = [
-        opened.assign(client, done, unlabelled=True).cluster == cluster
+        opened.assign(client, done, unlabelled=True).found.cluster == cluster
         for client, cluster in zip(state.clients, state.clusters.tolist(), strict=True)
     ]
     assert sum(right) >= 10
@@ -68,7 +68,7 @@ def test_clients_of_other_methods_go_where_their_loss_is_smallest(
     run = run_small("strategy=ifca", *options)
     opened = open_run(run.folder)
     found = [opened.assign(client, opened.done) for client in range(12)]
-    assert [each.cluster for each in found] == run.state.clusters.tolist()
+    assert [each.found.cluster for each in found] == run.state.clusters.tolist()
     # Of what a client is served, as the run tested it.
     last = [row["accuracy"] for row in run.clients if row["round"] == opened.done]
     assert [each.accuracy for each in found] == last
@@ -81,10 +81,10 @@ def test_a_device_is_told_by_its_whole_folder(run_small, tmp_path, capsys):
     where = str(tmp_path / "site-c")
     found = open_run(run.folder, data_dir=where).assign(0, 4)
     _, state = load_run(run.folder).load_state()
-    assert found.cluster == state.clusters[state.clients.index("site-c")]
-    assert found.joins
+    assert found.found.cluster == state.clusters[state.clients.index("site-c")]
+    assert found.found.joins
     # Alone in its cluster: its direction is the cluster's.
-    assert found.fit == pytest.approx(1, abs=1e-5)
+    assert found.found.fit == pytest.approx(1, abs=1e-5)
     asked = [str(run.folder), "--client", "0"]
     assert main(asked) == 2
     assert "the folder of a device" in capsys.readouterr().err

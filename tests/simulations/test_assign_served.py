@@ -37,7 +37,7 @@ def test_a_served_folder_says_what_the_run_does(method, by, run_small, tmp_path)
     opened = open_run(run.folder)
     export(run.folder, tmp_path / "served")
     for client in range(0, 12, 4):
-        asked = opened.assign(client, opened.done)
+        asked = opened.assign(client, opened.done).found
         view = opened.resources.stream.view(client, opened.done)
         x, y = view.train()
         device = tmp_path / f"device-{client}"
@@ -50,7 +50,7 @@ def test_a_served_folder_says_what_the_run_does(method, by, run_small, tmp_path)
             stream=opened.resources.stream,
             settings={**other.resources.settings, "clients": 12},
         )
-        found = replace(other, resources=same).assign(client, opened.done)
+        found = replace(other, resources=same).assign(client, opened.done).found
         assert found.by == by
         if asked.by == by:
             assert found.cluster == asked.cluster
