@@ -39,7 +39,8 @@ def assign_from_served(asked: argparse.Namespace) -> None:
     """Print the cluster and the model of a device, as the command line asks."""
     remedy = "name the folder or the table of a device's samples"
     require(asked.data_dir is not None, "--data-dir", None, remedy)
-    opened = open_served(asked.source, need(Path(asked.data_dir), remedy))
+    data = need(Path(asked.data_dir), remedy)
+    opened = open_served(asked.source, data, asked.unlabelled)
     found = opened.assign(0, opened.done, asked.unlabelled).found
     folder = one_line(str(folders_of(asked.source)[found.cluster]))
     print(f"cluster {found.cluster}, {found.by} {found.fit:.3f}: {folder}")

@@ -154,9 +154,10 @@ def open_run(
     return Opened(saved.strategy, done, among, open_resources(json.dumps(changed)))
 
 
-def open_served(served: Path, data: Path) -> Opened:
+def open_served(served: Path, data: Path, unlabelled: bool = False) -> Opened:
     """Open a served folder with a device's samples: a folder of them, or a table.
 
+    A table that is ``unlabelled`` needs no labels: all are the first class.
     A `ConfigError` says what is not there, damaged, or of another version.
     """
     directory = read_json(served / DIRECTORY)
@@ -167,7 +168,8 @@ def open_served(served: Path, data: Path) -> Opened:
         if not data.is_dir():
             frame = read_rows(card, data)
             x, _ = to_inputs(card, frame)
-            np.savez(Path(prepared, "rows.npz"), x=x, y=to_labels(card, frame))
+            y = np.zeros(len(x), np.int64) if unlabelled else to_labels(card, frame)
+            np.savez(Path(prepared, "rows.npz"), x=x, y=y)
             data = Path(prepared)
         shape = {"shape": card["shape"], "classes": len(card["classes"])}
         dataset = {"_target_": FOLDER, **shape, "names": card["classes"]}

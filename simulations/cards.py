@@ -16,6 +16,7 @@ from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.data.reading.files import intact
 from cfl_flower.errors import one_line
 from cfl_flower.models import Adapted
+from cfl_flower.privacy.accounting import epsilon_of, require_accountant
 from cfl_flower.runs.directory import PREPROCESSING
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Json
@@ -62,6 +63,12 @@ def training(
     sizes = [row["num_examples"] for row in tests]
     scores = [row["accuracy"] for row in tests]
     accuracy = np.average(scores, weights=sizes).round(4).item() if tests else None
+    epsilon = None
+    if delta := resolved["privacy"].get("delta"):
+        # Of all clients: who trains another cluster now may have trained this one.
+        most = max(state.privacy.squares.values(), default=0.0)
+        require_accountant(resolved["privacy"]["name"])
+        epsilon = round(epsilon_of(most, delta), 4)
     return {
         "clients": len(members),
         "of": len(state.clients),
@@ -70,8 +77,8 @@ def training(
         "epochs": resolved["strategy"]["local"]["epochs"],
         "steps": resolved["strategy"]["local"]["steps"],
         "secure_sums": resolved["privacy"]["secure_sums"],
-        "epsilon": max((row.get("epsilon", 0) for row in tests), default=0),
-        "delta": resolved["privacy"].get("delta"),
+        "epsilon": epsilon,
+        "delta": delta,
         "accuracy": accuracy,
     }
 

@@ -182,3 +182,16 @@ def test_the_best_models_are_those_of_the_best_round(run_small, tmp_path, capsys
     capsys.readouterr()
     assert main([str(other.folder), "--output", str(served), "--best"]) == 2
     assert "a run with system.checkpoint_best" in capsys.readouterr().err
+
+
+def test_the_card_has_the_privacy_that_the_run_lost(run_small, tmp_path):
+    pytest.importorskip("dp_accounting")
+    plain = ["strategy.weighting=plain", "system.evaluate_every=3"]
+    run = run_small("strategy=fedavg", "privacy=central", *plain)
+    export(run.folder, tmp_path / "served")
+    folder = tmp_path / "served" / "cluster-0"
+    trained = json.loads((folder / "card.json").read_text())["trained"]
+    # After the last round, which no test follows.
+    tested = [row["epsilon"] for row in run.clients]
+    assert trained["epsilon"] == round(run.summary["epsilon"], 4) >= max(tested) > 0
+    assert f"epsilon {trained['epsilon']} at delta" in (folder / "card.md").read_text()

@@ -238,6 +238,21 @@ def test_sites_with_tables_of_their_own_find_the_same_by_run_and_by_folder(
         assert notes == ""
 
 
+def test_a_site_without_labels_finds_its_cluster_by_its_inputs(tmp_path, capsys):
+    early = ["strategy=flux", "strategy.warmup=1", "strategy.latest=0.5", "rounds=3"]
+    run_sites(Tables(tmp_path), tmp_path / "run", *early)
+    export(tmp_path / "run", tmp_path / "served")
+    table = tmp_path / "new.csv"
+    pd.read_csv(tmp_path / "site-b" / "data.csv")[["age", "city"]].to_csv(table)
+    asked = [str(tmp_path / "served"), "--data-dir", str(table)]
+    assert assign.main(asked) == 2
+    assert "new.csv lacks the column outcome" in capsys.readouterr().err
+    assert assign.main([*asked, "--unlabelled"]) == 0
+    directory = json.loads((tmp_path / "served" / "clusters.json").read_text())
+    cluster = directory["clients"]["site-b"]
+    assert f"cluster {cluster}, distance" in capsys.readouterr().out
+
+
 def bare_python(folder: Path, *packages: str) -> Path:
     """Return a Python with packages of this one, what they need, and no others."""
     venv.create(folder)
