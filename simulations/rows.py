@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from cfl_flower.data.datasets.columns import column_names
 from cfl_flower.data.datasets.missing import NA_VALUES, is_absent
 from cfl_flower.data.datasets.tables import Csv, FileTable, Parquet
-from cfl_flower.data.reading.agreement import columns_of
 from cfl_flower.data.reading.files import intact
 from cfl_flower.data.reading.inferred import SHOWN
 from cfl_flower.data.reading.names import spelling
@@ -61,10 +60,10 @@ def to_inputs(card: dict[str, Json], frame: pd.DataFrame) -> tuple[Vector, list[
         why = "lacks, or is no finite number (float32); fix it"
         _refuse(column, wrong[:, place], why)
     notes = []
-    for name, texts in columns_of(inputs).items():
+    for name in dict.fromkeys(e["column"] for e in inputs if "category" in e):
         places = [each["column"] == name for each in inputs]
         lost = ~x[:, places].any(axis=1)
-        if texts and lost.any():
+        if lost.any():
             rows = f"{lost.sum():,} of {len(x):,} rows have a {name}"
             first = frame[name].iloc[int(np.argmax(lost))]
             notes.append(f"{rows} that nobody trained on, such as {first}")
