@@ -109,8 +109,8 @@ lock:  ## Renew constraints.txt, what all commands above install, and hashes.txt
 	  --upgrade --no-annotate --quiet \
 	  --custom-compile-command 'make lock' --output-file constraints.txt
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 \
-	  --extra data --extra metrics --extra mlflow --extra privacy --extra tensorboard \
-	  --extra wandb \
+	  --extra data --extra metrics --extra mlflow --extra onnx --extra privacy \
+	  --extra tensorboard --extra wandb \
 	  --constraint constraints.txt --generate-hashes --no-annotate --quiet \
 	  --custom-compile-command "$(HASHES)" --output-file hashes.txt
 
