@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_233,
     "cfl_flower/secure": 658,
     "clients": 1_310,
-    "simulations": 4_752,
+    "simulations": 4_765,
     "strategies": 2_959,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_654
+TESTS = 39_701
 """Lines of all tests."""
 
 

@@ -149,7 +149,7 @@ class NodeRegistry:
                     self._say_who_is_here("going on without", SAY_EVERY)
                 return
             if len(self._nodes) >= expected:
-                self._say_who_is_here("waiting for")
+                self._say_who_is_here("going on without")
                 return
             self._say_who_is_here("waiting for", SAY_EVERY)
             if time.monotonic() - begun > self._longest_wait():
@@ -171,7 +171,7 @@ class NodeRegistry:
         absent += [f"an answer of {self._name(node)}" for node in sorted(self._asked)]
         more = self._expected - here - len(absent)
         absent += [f"{more} more since {at(self._begun)}"] if more > 0 else []
-        if here < self._expected:
+        if absent:
             said += f", {doing} {some_of(absent)}"
         log.warning("%s", said)
 

@@ -27,7 +27,8 @@ def watch(address: str) -> None:
 
     def count(record: logging.LogRecord) -> bool:
         """Count a message that Flower's log says came, by its type."""
-        if record.msg.startswith("Receiving: ") and isinstance(record.args, tuple):
+        received = str(record.msg).startswith("Receiving: ")
+        if received and isinstance(record.args, tuple):
             counts[str(record.args[0])] += 1
         return True
 

@@ -28,6 +28,8 @@ HEALTH = "CFL_FLOWER_HEALTH"
 """Environment variable: the address at which a process answers."""
 
 TIMEOUT = 10.0
+FORMAT = "text/plain; version=0.0.4; charset=utf-8"
+"""Type of all pages, without which Prometheus 3 reads none."""
 
 Sample: TypeAlias = tuple[str, Mapping[str, str], float]
 """A number with the name of its metric and its labels; a count's ends with `_total`."""
@@ -116,6 +118,7 @@ def serve(
         def do_GET(self) -> None:
             status, content = answer(self.path, check(), samples)
             self.send_response(status)
+            self.send_header("Content-Type", FORMAT)
             self.end_headers()
             self.wfile.write(f"{content}\n".encode())
 

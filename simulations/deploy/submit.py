@@ -52,11 +52,15 @@ PATIENCE = 300.0
 """Seconds to wait for a run to end whose lines have ended."""
 
 
+ANY_DATA = ("privacy", "server_optimizer", "selection", "strategy.weighting")
+"""Settings that are wrong with a method whatever the data are."""
+
+
 def check_here(overrides: Sequence[str]) -> None:
     """Raise the `ConfigError` that the SuperLink would, as far as it is known here.
 
-    Folders are those of the SuperLink, and its data may be there alone: without them
-    the values are checked, and not what goes with what.
+    Folders are those of the SuperLink, and data may be there, or on devices, alone:
+    without them what goes with what is checked with other data.
     """
     own = [
         override
@@ -68,8 +72,20 @@ def check_here(overrides: Sequence[str]) -> None:
         try:
             groups["dataset"].check(str(DEFAULT_DATA_DIR.expanduser()))
         except ConfigError:
-            continue
-        check_settings(composed)
+            check_without_data(own)
+        else:
+            check_settings(composed)
+
+
+def check_without_data(overrides: Sequence[str]) -> None:
+    """Raise the `ConfigError` of a run whatever its data are, if it has one."""
+    known = [each for each in overrides if not each.startswith("dataset")]
+    for composed in compose_plain_sweep(shlex.join([*known, "dataset=folder"])):
+        try:
+            check_settings(composed)
+        except ConfigError as error:
+            if str(error).startswith(ANY_DATA):
+                raise
 
 
 def submit(name: str, overrides: Sequence[str], restarts: int = 0) -> None:

@@ -313,6 +313,15 @@ def test_a_device_is_missed_until_it_is_back(run_small, tmp_path, said):
     assert devices == {("site-a", "site-a"), ("site-b", "St Mary\\n"), ("site-c", None)}
 
 
+def test_one_more_than_expected_is_missed_too(run_small, tmp_path, said):
+    grid = Named(tmp_path)
+    grid.events[2] = lambda: grid.remove_node(1002)
+    fewer = ["clients=2", "participants=2", "strategy=fedavg", "rounds=3"]
+    run_small(*QUICK, *fewer, grid=grid)
+    here = "2 of 2 devices here (site-a, site-b (St Mary\\n))"
+    assert f"{here}, going on without site-c since NOW" in said()
+
+
 def test_who_does_not_answer_is_named_and_so_is_its_failure(run_small, tmp_path, said):
     grid = Named(tmp_path)
     grid.events[1] = lambda: setattr(grid, "silent", 3)

@@ -33,6 +33,7 @@ def page(port: int, path: str = "/health") -> tuple[int, str]:
     """Return the status and the text of a page; 0 if nobody answers."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+            assert answer.headers["Content-Type"] == health.FORMAT
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

@@ -84,6 +84,12 @@ REFUSED = [
     ("dataset=folder strategy=cfl privacy.secure_sums=true", "secure_sums=true"),
     ("strategy=fedavg,cfl privacy.secure_sums=true", "secure_sums=true"),
     ("strategy=fedavg clusters=0", "clusters=0"),
+    (
+        "dataset=csv dataset.label=y strategy=cfl privacy.secure_sums=true",
+        "secure_sums",
+    ),
+    ("dataset=mnist data_dir=/on/it strategy=cfl privacy=central", "privacy="),
+    ("dataset=csv strategy=local server_optimizer=yogi", "server_optimizer="),
 ]
 
 
@@ -103,6 +109,9 @@ def test_what_the_superlink_would_refuse_is_refused_here(overrides, told, flwr, 
         "dataset=mnist data_dir=/on/the/superlink output_dir=/on/it",
         "dataset=folder clients=3 participants=3",
         "strategy=ifca",
+        "dataset=csv dataset.label=y partition=natural model=ccfl_cnn",
+        "dataset=csv dataset.label=y partition=dirichlet drift=sensor_failure",
+        "dataset=mnist data_dir=/on/it model=lstm partition=rotated metrics=[auc]",
     ],
 )
 def test_what_it_may_take_is_not(overrides):
