@@ -58,6 +58,8 @@ class SavedRun:
     """Content of `summary.json`; empty for an unfinished run."""
     failure: str = ""
     """Why the last attempt failed, if it did."""
+    agreed: Mapping[str, Json] = field(default_factory=dict)
+    """What the clients agreed on, a setting of the dataset."""
 
     @property
     def data(self) -> str | None:
@@ -140,7 +142,9 @@ class SavedRun:
 
     def build(self, *groups: str) -> list[Any]:
         """Return the settings of some groups as objects."""
-        return [build(self.resolved[group]) for group in groups]
+        dataset = {**self.resolved["dataset"], **self.agreed}
+        settings = {**self.resolved, "dataset": dataset}
+        return [build(settings[group]) for group in groups]
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -272,8 +276,9 @@ def load_run(folder: Path) -> SavedRun:
             f"{folder} holds no run with a finished round; name the output_dir of a run"
         )
     config = read_settings(path)
-    # It follows from the data: runs do not differ in it as in a setting.
-    config["dataset"].pop("agreed", None)
+    # What follows from the data is no setting in which runs differ.
+    dataset = config["dataset"]
+    agreed = {key: dataset.pop(key) for key in ("agreed",) if key in dataset}
     done = {row["round"] for row in rounds}
     # Killed between the two files, a run has tests of a round that is not done.
     tests = [row for row in read_tests(folder) if row["round"] in done]
@@ -282,7 +287,8 @@ def load_run(folder: Path) -> SavedRun:
     try:
         overrides = shlex.split(_read(path).partition("\n")[0].removeprefix("# "))
         overrides = overrides[len(RUN) :]
-        run = SavedRun(folder, overrides, config, rounds, tests, summary, failure)
+        known = overrides, config, rounds, tests, summary, failure, agreed
+        run = SavedRun(folder, *known)
         if max(int(config["clients"]), int(config["rounds"])) > LARGEST_RUN:
             raise ConfigError(f"more than {LARGEST_RUN} clients or rounds")
         # Reads the concepts: what makes no sense raises here.

@@ -18,7 +18,7 @@ from cfl_flower.client.cohort import cohort_size
 from cfl_flower.client.context import Client, ClientContext
 from cfl_flower.client.faults import fault_odds
 from cfl_flower.client.node_config import TELL_NAMES, NodeConfig
-from cfl_flower.data.reading.agreement import Words, columns_of
+from cfl_flower.data.reading.agreement import Words, pairs_of
 from cfl_flower.data.reading.scaling import described
 from cfl_flower.data.worlds.drift import Regroup
 from cfl_flower.data.worlds.partition import Partition
@@ -81,8 +81,7 @@ def words_of(text: str, node: NodeConfig) -> Words:
     parts = dataset.stored(node.data_dir)
     shape = list(parts["train"]["x"].shape[1:])
     names = parts["train"]["names"].tolist()
-    columns = columns_of(described(parts))
-    return Words(shape=shape, classes=names, columns=columns)
+    return Words(shape=shape, classes=names, inputs=pairs_of(described(parts)))
 
 
 def open_resources(text: str, node: NodeConfig | None = None) -> WorkerResources:

@@ -38,6 +38,9 @@ from cfl_flower.types import ClientId, FloatArray, Plan, SumSpec, Task
 
 log = logging.getLogger(__name__)
 
+LONGEST = 2**24
+"""Characters of a device's words: more is cut off, and makes no sense."""
+
 NO_SUMS = (
     "dataset.standardise=clients needs sums of inputs, and behind masks those of two "
     "thirds of the devices; look at failures, and begin in another output_dir"
@@ -60,7 +63,7 @@ def ask_for_words(grid: Grid, settings: Mapping[str, Any]) -> dict[str, Any]:
         # For a device that left, the SuperLink answers in its own name.
         client = asked.get(reply.metadata.src_node_id, "that left")
         try:
-            text = read_words(reply.content)
+            text = read_words(reply.content)[:LONGEST]
             found[client] = TypeAdapter(Words).validate_json(text)
         except ValueError:
             told = last_sentence(reply) if reply.has_error() else "its words are none"

@@ -25,6 +25,7 @@ from cfl_flower.client.node_config import (
     SETTINGS,
     STATE_DAYS,
     STATE_DIR,
+    TELL_NAMES,
     NodeConfig,
 )
 from cfl_flower.types import ClientId
@@ -52,6 +53,7 @@ def node_config(
     secure_sums: bool = False,
     least_members: int | None = None,
     settings: Path | None = None,
+    tell_names: bool = False,
 ) -> dict[str, ClientId | float]:
     """Return what the device says about itself, or raise a `ConfigError`."""
     asked = {
@@ -61,6 +63,7 @@ def node_config(
         SECURE_SUMS: secure_sums or None,
         LEAST_MEMBERS: least_members,
         SETTINGS: str(settings.absolute()) if settings else None,
+        TELL_NAMES: tell_names or None,
         DATA_DIR: str(data.absolute()) if data else None,
     }
     config = {key: value for key, value in asked.items() if value is not None}
@@ -116,6 +119,8 @@ def main(arguments: Sequence[str]) -> None:
     add("--least-members", type=int, metavar="N", help=f"fewest {fewest}")
     word = "JSON file with settings that every run must have"
     add("--settings", type=Path, metavar="FILE", help=word)
+    names = "tell a server the names of columns, categories and classes"
+    add("--tell-names", action="store_true", help=names)
     add("--port", type=port, default=PORT, help="on the loopback")
     health.add_watching(parser)
     own, more = divide(arguments)
@@ -130,6 +135,7 @@ def main(arguments: Sequence[str]) -> None:
         asked.secure_sums,
         asked.least_members,
         asked.settings,
+        asked.tell_names,
     )
     # The key has the name as typed: client 7 may be device 007.
     key = asked.keys / asked.client

@@ -6,7 +6,9 @@ over clients are needed, so that these may come behind masks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -35,8 +37,8 @@ class Words(TypedDict):
 
     shape: list[int]
     classes: list[str]
-    columns: dict[str, list[str]]
-    """The categories of each column of a table, none of one in numbers."""
+    inputs: list[tuple[str, str | None]]
+    """The column and the category, if it has some, of each input of a table."""
 
 
 def agree(words: Mapping[ClientId, Words]) -> dict[str, Any]:
@@ -47,44 +49,39 @@ def agree(words: Mapping[ClientId, Words]) -> dict[str, Any]:
 
     Examples
     --------
-    >>> one = Words(shape=[1], classes=["no"], columns={"city": ["Ulm"]})
-    >>> two = Words(shape=[2], classes=["yes"], columns={"city": ["Bern", "Ulm"]})
+    >>> one = Words(shape=[1], classes=["no"], inputs=[("city", "Ulm")])
+    >>> two = Words(shape=[1], classes=["yes"], inputs=[("city", "Bern")])
     >>> found = agree({"a": one, "b": two})
     >>> found["names"], [each["category"] for each in found["agreed"]]
     (['no', 'yes'], ['Bern', 'Ulm'])
     """
     (first, ours), *others = words.items()
-    for client, theirs in others:
-        require_alike(first, _kinds(ours), client, _kinds(theirs))
-
-    def names_of(every: list[list[str]], what: str) -> list[str]:
-        arrays = [np.asarray(texts, str) for texts in every]
-        return list(map(str, numbered_names(arrays, what)[0]))
-
+    shapes = {client: {"x": f"shape {of['shape']}"} for client, of in words.items()}
+    kinds = {c: kinds_of(of["inputs"]) or shapes[c] for c, of in words.items()}
+    for client, _ in others:
+        require_alike(first, kinds[first], client, kinds[client])
+    told: dict[str, list[str]] = {column: [] for column, _ in ours["inputs"]}
+    for column, text in chain.from_iterable(of["inputs"] for of in words.values()):
+        told[column] += [] if text is None else [text]
     agreed: list[Input] = []
-    for column in ours["columns"]:
-        every = [each["columns"][column] for each in words.values()]
-        texts = names_of(every, f"column {column}:")
-        named = [Input(column=column, category=text) for text in texts]
+    for column, texts in told.items():
+        found = numbered_names([np.asarray(texts, str)], f"column {column}:")[0]
+        named = [Input(column=column, category=text) for text in found.tolist()]
         agreed += named or [Input(column=column)]
-    names = names_of([each["classes"] for each in words.values()], "the classes")
+    classes = [np.asarray(of["classes"], str) for of in words.values()]
+    names = numbered_names(classes, "the classes")[0].tolist()
     shape = [len(agreed)] if agreed else ours["shape"]
     return {"shape": shape, "classes": len(names), "names": names, "agreed": agreed}
 
 
-def _kinds(words: Words) -> dict[str, str]:
-    """Return whether each column has texts or numbers; without columns, the shape."""
-    columns = words["columns"].items()
-    found = {name: "texts" if texts else "numbers" for name, texts in columns}
-    return found or {"x": f"inputs of shape {words['shape']}"}
+def pairs_of(inputs: Sequence[Input]) -> list[tuple[str, str | None]]:
+    """Return the column and the category, if it has some, of each input."""
+    return [(each.get("column", ""), each.get("category")) for each in inputs]
 
 
-def columns_of(inputs: Sequence[Input]) -> dict[str, list[str]]:
-    """Return the categories of each column; none of one in numbers."""
-    found: dict[str, list[str]] = {each["column"]: [] for each in inputs}
-    for each in inputs:
-        found[each["column"]] += [each["category"]] if "category" in each else []
-    return found
+def kinds_of(pairs: Sequence[tuple[str, str | None]]) -> dict[str, str]:
+    """Return whether each column has texts or numbers."""
+    return {name: "numbers" if text is None else "texts" for name, text in pairs}
 
 
 def require_alike(
@@ -104,32 +101,27 @@ def in_agreed_order(parts: Parts, agreed: Sequence[Input], called: str) -> Parts
     A category that the table has not is 0 everywhere; one that nobody agreed on has no
     input. Raises `ConfigError` if columns differ.
     """
-    own, wanted = (
-        {(each.get("column", ""), each.get("category")): n for n, each in enumerate(of)}
-        for of in (described(parts), agreed)
-    )
-    if not own or list(own) == list(wanted):
+    own = pairs_of(described(parts))
+    wanted = pairs_of(agreed)
+    if not own or own == wanted:
         return parts
-    kinds = (
-        {name: "numbers" if text is None else "texts" for name, text in of}
-        for of in (wanted, own)
-    )
-    require_alike("the run", next(kinds), called, next(kinds))
-    places = np.array([own.get(key, -1) for key in wanted])
+    require_alike("the run", kinds_of(wanted), called, kinds_of(own))
+    place = {key: number for number, key in enumerate(own)}
+    places = np.array([place.get(key, -1) for key in wanted])
     return with_inputs(parts, lambda x: np.where(places >= 0, x[:, places], 0))
 
 
 def rescaled(parts: Parts, agreed: Sequence[Input]) -> Parts:
     """Return the parts with their inputs filled, shifted and scaled, in float32."""
-    defaults = {"missing": 0.0, "mean": 0.0, "deviation": 1.0}
+    numbers = [
+        [of.get("missing", 0.0), of.get("mean", 0.0), of.get("deviation", 1.0)]
+        for of in agreed
+    ]
     shape = parts["train"]["x"].shape[1:]
-    missing, mean, deviation = (
-        np.array([each.get(key, value) for each in agreed]).reshape(shape)
-        for key, value in defaults.items()
-    )
+    missing, mean, deviation = np.array(numbers).T.reshape(3, *shape)
 
     def scaled(x: NDArray[Any]) -> NDArray[np.float32]:
-        x = x / np.float64(255 if x.dtype == np.uint8 else 1)
+        x = as_numbers(x)
         found: NDArray[np.float32]
         found = ((np.where(np.isnan(x), missing, x) - mean) / deviation).astype("f4")
         return found
@@ -137,13 +129,16 @@ def rescaled(parts: Parts, agreed: Sequence[Input]) -> Parts:
     return with_inputs(parts, scaled)
 
 
+def as_numbers(x: NDArray[Any]) -> FloatArray:
+    """Return inputs in float64, pixels from 0 to 1."""
+    return x / np.float64(255 if x.dtype == np.uint8 else 1)
+
+
 def sums_of(x: NDArray[Any]) -> FloatArray:
     """Return counts, sums and squares of d inputs, shape (3, d), of n samples."""
-    width = int(np.prod(x.shape[1:]))
-    found = np.zeros((3, width))
-    unit = np.float64(255 if x.dtype == np.uint8 else 1)
+    found = np.zeros((3, math.prod(x.shape[1:])))
     for start in range(0, len(x), BLOCK):
-        some = x[start : start + BLOCK].reshape(-1, width) / unit
+        some = as_numbers(x[start : start + BLOCK]).reshape(-1, found.shape[1])
         known = np.isfinite(some)
         some = np.where(known, some, 0)
         found += [of.sum(axis=0) for of in (known, some, some * some)]

@@ -198,8 +198,8 @@ WIDTH = 3 * 5 * len(UNITS)
     [
         *map(lie_in_words, ("", "[]", '{"shape": "x"}', "{" * 10**5)),
         *(
-            lie_in_words(json.dumps({"shape": [1], "classes": ["no"], "columns": each}))
-            for each in (None, {"age": 7})
+            lie_in_words(json.dumps({"shape": [1], "classes": ["no"], "inputs": each}))
+            for each in (None, [["age", 7]], [["age"]], [["x" * 2**24, None]])
         ),
         lie_in_sums(np.full(WIDTH, np.nan)),
         lie_in_sums(np.full(WIDTH, -1.0)),

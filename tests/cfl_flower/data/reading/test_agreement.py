@@ -23,7 +23,8 @@ AGE = Input(column="age")
 
 
 def words(columns: dict[str, list[str]], *classes: str, shape: int = 2) -> Words:
-    return Words(shape=[shape], classes=list(classes), columns=columns)
+    inputs = [(name, text) for name, own in columns.items() for text in own or [None]]
+    return Words(shape=[shape], classes=list(classes), inputs=inputs)
 
 
 def test_neither_the_order_of_columns_nor_that_of_categories_matters():
@@ -54,7 +55,7 @@ def test_what_sites_do_not_have_alike_is_one_line(columns, classes, line):
 
 
 def test_arrays_must_have_one_shape():
-    with pytest.raises(ConfigError, match=r"shape \[2\], b has inputs of shape \[3\]"):
+    with pytest.raises(ConfigError, match=r"shape \[2\], b has shape \[3\]"):
         agree({"a": words({}, "0", "1"), "b": words({}, "0", shape=3)})
 
 
