@@ -4,8 +4,14 @@ import json
 
 import pytest
 
-from tests.cfl_flower.engine.test_hello import COLUMNS, RUN, Tables, frame_of, run
-from tests.conftest import Run
+from tests.cfl_flower.engine.test_hello import (
+    COLUMNS,
+    RUN,
+    Tables,
+    frame_of,
+    numbers,
+    run,
+)
 from tests.simulations.deploy.loopback import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
@@ -34,7 +40,7 @@ def test_three_supernodes_agree_on_their_tables_behind_masks(deployment, tmp_pat
     other = tmp_path / "elsewhere"
     other.mkdir()
     assert run(Tables(other), other / "run", *secure) == known
-    assert Run(folder).numbers == Run(other / "run").numbers
+    assert numbers(folder) == numbers(other / "run")
     # The server that goes on knows what was agreed.
     again = deployment.start("again", *command, "rounds=3", "resume=true")
     assert again.wait(PATIENCE) == 0, deployment.log("again")
