@@ -20,14 +20,14 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_089,
-    "cfl_flower/analysis": 926,
-    "cfl_flower/client": 1_043,
+    "cfl_flower/analysis": 931,
+    "cfl_flower/client": 1_042,
     "cfl_flower/clustering": 443,
     "cfl_flower/communication": 1_333,
     "cfl_flower/config": 630,
-    "cfl_flower/data": 3_341,
+    "cfl_flower/data": 3_333,
     "cfl_flower/dropin": 624,
-    "cfl_flower/engine": 2_040,
+    "cfl_flower/engine": 2_041,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_303,
     "cfl_flower/models": 849,
@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_233,
     "cfl_flower/secure": 658,
     "clients": 1_310,
-    "simulations": 4_765,
+    "simulations": 4_770,
     "strategies": 2_959,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
