@@ -15,7 +15,9 @@ from cfl_flower.analysis.drift_metrics import (
     Score,
     Scores,
     forgetting,
+    last_accuracies,
     make_reference,
+    mean_of_known,
     score,
 )
 from cfl_flower.analysis.idle import find_idle
@@ -26,6 +28,8 @@ from cfl_flower.analysis.scorecards import (
     COSTS,
     FAILURES,
     MEASURES,
+    WORST,
+    Column,
     Table,
     lead_tables,
     score_table,
@@ -37,6 +41,15 @@ from cfl_flower.runs.console import fitting
 
 DATA = ("dataset", "partition", "drift", "clients", "rounds")
 """The settings that determine, with the seed, the data of every client and round."""
+
+OWN_MODEL = "local"
+"""The method whose clients train alone."""
+
+CLIENT = "client "
+"""How the name of a number of one client begins."""
+
+MOST_CLIENTS = 12
+"""Clients up to which each has a column."""
 
 MOST_DRIFTS = 6
 """Drifts that are listed one by one."""
@@ -143,17 +156,35 @@ def score_runs(runs: Runs, reference: str = REFERENCE_METHOD) -> Scores:
     settings = [run.resolved for run in every]
     singles = find_reference_runs(settings)
     rivals = find_reference_runs(settings, reference)
+    alone = find_reference_runs(settings, OWN_MODEL)
     found: list[Score] = []
-    for run, single in zip(every, singles, strict=True):
+    for run, single, local in zip(every, singles, alone, strict=True):
         goal = None if single is None else make_reference(every[single].rounds)
         own = score(run.rounds, run.tested_drifts, goal, run.tests)
         if "forgetting" in run.resolved["metrics"] and not run.on_own_data:
             own["forgetting"] = forgetting(run.tests, run.tested_concepts())
+        own |= _of_clients(run, None if local is None else every[local])
         found.append({"seed": int(run.resolved["seed"]), **own})
     for place, rival in enumerate(rivals):
         found[place]["rival"] = None if rival in (None, place) else found[rival]
     left = iter(found)
     return {label: [next(left) for _ in seeds] for label, seeds in runs.items()}
+
+
+def _of_clients(run: SavedRun, alone: SavedRun | None) -> dict[str, float | None]:
+    """Return the last test of the worst client, and of each where they are few.
+
+    Also the share of clients with a lower accuracy than with a model of their own.
+    """
+    last = last_accuracies(run.tests)
+    own = last_accuracies(alone.tests) if alone not in (None, run) else {}
+    worse = [last[client] < own[client] for client in last.keys() & own.keys()]
+    few = last if len(last) <= MOST_CLIENTS else {}
+    return {
+        "worst": min(last.values(), default=None),
+        "better_alone": mean_of_known(worse),
+        **{f"{CLIENT}{client}": accuracy for client, accuracy in few.items()},
+    }
 
 
 def make_tables(
@@ -185,7 +216,10 @@ def make_tables(
     aims = any(each["target"] is not None for each in every)
     found.append(score_table("cost", scores, COSTS, TARGET if aims else ""))
     what = "clusters; churn: clients that change theirs in a round, in %"
-    return [*found, score_table(what, scores, CLUSTERS)]
+    found.append(score_table(what, scores, CLUSTERS))
+    names = dict.fromkeys(key for each in every for key in each if CLIENT in key)
+    single = [*WORST, *(Column(name, name) for name in names)]
+    return [*found, score_table("clients' last accuracy in %", scores, single)]
 
 
 def find_failures(scores: Scores) -> list[str]:

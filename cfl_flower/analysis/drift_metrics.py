@@ -335,6 +335,12 @@ def forgetting(
     return mean_of_known(lost)
 
 
+def last_accuracies(tests: Sequence[Mapping[str, Json]]) -> dict[ClientId, float]:
+    """Return the accuracy of each client of the last test, by `clients.jsonl`."""
+    last = max((row["round"] for row in tests), default=0)
+    return {row["client"]: row["accuracy"] for row in tests if row["round"] == last}
+
+
 def count_moved(before: Sequence[int], after: Sequence[int]) -> int:
     """Count the clients outside of the cluster that is paired with their old one.
 

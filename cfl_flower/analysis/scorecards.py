@@ -77,6 +77,12 @@ CLUSTERS = (
     Column("churn", "churn"),
 )
 
+WORST = (
+    Column("worst client", "worst"),
+    Column("clients better alone", "better_alone"),
+)
+"""Columns on single clients, before those of each."""
+
 FAILURES = (
     Column("failed trainings", "failed_trainings_share"),
     Column("failed tests", "failed_tests_share"),

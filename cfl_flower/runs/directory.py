@@ -16,7 +16,8 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Self
 from uuid import uuid4
@@ -232,12 +233,22 @@ class RunDirectory:
         if (measure := config.system.checkpoint_best) and best.exists():
             kept = rounds[best.read_header()["round"] - 1]
             summary["checkpoint_best"] = {k: kept.get(k) for k in ("round", measure)}
+        rows = self._rows_of(last.get("round"))
+        if worst := min(rows, key=itemgetter("accuracy"), default=None):
+            summary["worst_client"] = {k: worst[k] for k in ("client", "accuracy")}
         # Only where it was measured, with `privacy=`.
         if rounds and "epsilon" in rounds[-1]:
             summary["epsilon"] = rounds[-1]["epsilon"]
         text = json.dumps(summary, indent=2) + "\n"
         write_atomically(self.path / "summary.json", text.encode())
         return summary
+
+    def _rows_of(self, server_round: int | None) -> list[dict[str, Json]]:
+        """Return the tests of a round, without a look at all others."""
+        path = self.path / "clients.jsonl"
+        with path.open(encoding="utf-8") if path.exists() else nullcontext(()) as lines:
+            begin = f'{{"round": {server_round},'
+            return [json.loads(line) for line in lines if line.startswith(begin)]
 
     def _append(self, name: str, rows: list[dict[str, Json]]) -> None:
         lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)

@@ -27,7 +27,10 @@ LATEX = {
 }
 """Characters that TeX takes for commands, and their replacements."""
 
-LOWER = ("rounds to recover", "calibration error", "forgetting")
+LOWER = (
+    *("rounds to recover", "calibration error", "forgetting"),
+    "clients better alone",
+)
 """Columns of which the smallest number is the best."""
 
 FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"

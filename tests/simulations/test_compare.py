@@ -148,10 +148,11 @@ def test_killed_in_the_middle_the_same_command_goes_on(tmp_path, capsys):
     assert len(done) < 2
     assert main(asked) == 0
     out = capsys.readouterr().out
-    # A drift has other data than none: tables of results, costs and clusters for both.
+    # A drift has other data than none: each has tables of results, costs, clusters and
+    # clients.
     by_drift = 2
     shown = sum(line.startswith(" static ") for line in out.splitlines())
-    assert shown == 3 * 2 + by_drift
+    assert shown == 4 * 2 + by_drift
     whole = [*runs, "--bare", "--jobs=1", f"output_dir={tmp_path / 'whole'}"]
     assert main([*whole, "-q", "--markdown"]) == 0
     out, err = capsys.readouterr()

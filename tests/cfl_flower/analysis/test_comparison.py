@@ -95,6 +95,43 @@ def test_each_run_of_a_sweep_is_compared_with_the_reference_of_its_settings(tmp_
     assert found["ifca malicious=0"][2] == ["25.0"]
 
 
+def test_the_worst_client_is_told_and_who_would_be_better_alone(tmp_path):
+    strategies = "strategy=fedavg,local,ifca seed=0,1"
+    configs = compose_sweep(f"{SMALL} {strategies} output_dir={tmp_path}")
+    last = {
+        "fedavg": [0.9, 0.2, 0.8, 0.8, 0.8, 0.8],
+        "local": [0.8, 0.5, 0.5, 0.5, 0.5, 0.5],
+        "ifca": [0.4, 0.4, 0.4, 0.5, 0.9, None],
+    }
+    for config in configs:
+        folder = finish(config, (0.5, 0.6, 0.7))
+        path = folder / "clients.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines[-6:]:
+            line["accuracy"] = last[config.names["strategy"]][line["client"]]
+        kept = [line for line in lines if line["accuracy"] is not None]
+        path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    found = rows(printed(configs))
+    heading = [f"client {each}" for each in range(6)]
+    (place,) = [i for i, row in enumerate(found["strategy"]) if heading[0] in row]
+    assert found["strategy"][place] == [
+        "worst client",
+        "clients better alone",
+        *heading,
+    ]
+    # The table of leads is of all but FedAvg.
+    shown = {name: found[name][-1] for name in last}
+    same = "{} ± 0.0".format
+    each = map(same, [90.0, 20.0, *4 * [80.0]])
+    assert shown["fedavg"] == [same(20.0), same(16.7), *each]
+    assert shown["local"][:2] == [same(50.0), "-"]
+    assert shown["ifca"][:2] == [same(40.0), same(60.0)]
+    assert shown["ifca"][-1] == "-"
+    runs = {"ifca": [load_run(Path(configs[-1].output_dir))]}
+    text = to_csv(to_frame([("", runs, score_runs(runs))]))
+    assert "worst,better_alone,client 0" in text
+
+
 def test_a_common_reference_is_named_once_and_without_one_there_is_no_target(tmp_path):
     configs = compose_sweep(f"{SMALL} strategy=fedavg,ifca output_dir={tmp_path}")
     for config, last in zip(configs, (0.8, 0.7), strict=True):

@@ -133,6 +133,7 @@ def test_the_summary_is_made_from_the_rounds_on_disk(config):
     assert summary["bytes_up"] == 1 + 2 + 3
     assert summary["seconds"] == 3.5
     assert summary["peak_rss_mb"] > 1
+    assert summary["worst_client"] == {"client": 0, "accuracy": 0.5}
 
 
 def test_the_first_line_of_config_yaml_is_a_shell_command(tmp_path):
