@@ -18,6 +18,7 @@ from torch import Tensor
 
 from cfl_flower.client.attacks import spoil_labels
 from cfl_flower.client.context import ClientContext
+from cfl_flower.client.evaluation import write_predictions
 from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.clustering.representations import log_label_shares
 from cfl_flower.data.worlds.view import View
@@ -115,13 +116,21 @@ class TestedClient(NumPyClient):
         test = self.make_test(parameters)
         found: Metrics = {}
         with context.model.uncounted():
-            if request.outcomes:
-                outcomes = Outcomes(request.outcomes)
-                loss, correct = test(view, note=outcomes.note)
-                found[OUTCOMES] = outcomes.to_bytes()
-            else:
-                loss, correct = test(view)
+            outcomes = Outcomes(request.outcomes) if request.outcomes else None
+            scores: list[Tensor] = []
+
+            def note(logits: Tensor, labels: Tensor) -> None:
+                scores.append(logits)
+                if outcomes:
+                    outcomes.note(logits, labels)
+
+            noting = outcomes or context.predictions
+            loss, correct = test(view, note=note) if noting else test(view)
             found["correct"] = correct
+            if outcomes:
+                found[OUTCOMES] = outcomes.to_bytes()
+            if context.predictions:
+                write_predictions(context.predictions, context.round, view, scores)
             if own.whole and len(own.test_indices):
                 found["own_correct"] = test(own)[1]
                 found["own_tested"] = len(own.test_indices)

@@ -174,6 +174,8 @@ class ClientContext:
     """A real device's own data."""
     secret: Callable[[], bytes] | None = None
     """Returns 256 bits from which a real device draws its noise."""
+    predictions: Path | None = None
+    """File for those of a test, if the owner of a real device asks for that."""
     look: Callable[[], Stream] | None = None
     """Reads them again, and returns the stream of what is there now."""
 

@@ -6,8 +6,10 @@ to hundreds of them is tested once over the pool; each client counts its own sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ from torch.nn.functional import cross_entropy, linear, log_softmax
 
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.data.worlds.view import Form, View, in_place
+from cfl_flower.environment.files import write_atomically
 from cfl_flower.learning.testing import BLOCK, Note, evaluate, switch_mode
 from cfl_flower.models import FlatModel
 from cfl_flower.types import FloatArray, IntArray, Vector
@@ -160,3 +163,24 @@ def _blocks(pool: Pool, form: Form) -> Iterator[Tensor]:
     count = len(pool.labels)
     for start in range(0, count, BLOCK):
         yield form.show(pool, np.arange(start, min(start + BLOCK, count)))
+
+
+def write_predictions(
+    path: Path, server_round: int, view: View, scores: Sequence[Tensor]
+) -> None:
+    """Write a line for each test sample of a device, for its owner alone.
+
+    The round, the sample's row in its table from 1 (or its place among the samples that
+    are tested), its label, the prediction, and the probability of each label.
+    """
+    at = view.test_indices
+    rows = view.test_pool.rows
+    cases = np.arange(len(at)) if rows is None else rows[at]
+    shares = torch.cat([*scores]).cpu().double().softmax(1).numpy()
+    rounds = np.full(len(at), server_round)
+    known = [rounds, cases + 1, view.test_labels, shares.argmax(1)]
+    names = ["round", "case", "label", "prediction", *map(str, range(shares.shape[1]))]
+    text = BytesIO()
+    lines = np.column_stack([*known, shares])
+    np.savetxt(text, lines, "%.9g", ",", header=",".join(names), comments="")
+    write_atomically(path, text.getvalue(), mode=0o600)

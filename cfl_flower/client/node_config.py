@@ -41,6 +41,9 @@ SECURE_SUMS = "secure-sums"
 LEAST_MEMBERS = "least-members"
 """Key of the fewest devices of a sum that it adds to, whatever the run says."""
 
+PREDICTIONS = "predictions"
+"""Key of a folder in which a device keeps the predictions of its last test."""
+
 SETTINGS = "settings"
 """Key of a JSON file with settings that every run must have, whatever it says."""
 
@@ -85,6 +88,8 @@ class NodeConfig(NamedTuple):
     settings: str = "{}"
     """The owner's word on a run's settings, as JSON."""
     tell_names: bool = False
+    predictions: str = ""
+    """Folder for the predictions of the last test; empty to write none."""
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> NodeConfig | None:
@@ -118,7 +123,10 @@ class NodeConfig(NamedTuple):
         word = str(node_config.get(SETTINGS, ""))
         settings = read_settings(Path(word).expanduser()) if word else "{}"
         data = str(path) if data else ""
-        return cls(client, data, folder, days, secure, least, settings, tells)
+        kept = str(node_config.get(PREDICTIONS, ""))
+        there = not kept or Path(kept).is_dir()
+        require(there, PREDICTIONS, kept, "an existing folder, or leave it out")
+        return cls(client, data, folder, days, secure, least, settings, tells, kept)
 
     def require_settings(self, sent: Mapping[str, Any]) -> None:
         """Raise `ConfigError` if a run has other settings than the owner lets it have.

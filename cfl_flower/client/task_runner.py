@@ -243,6 +243,8 @@ class TaskRunner:
             context.place = 0
             context.folder = Path(node.data_dir)
             context.secret = node.noise_secret
+            if node.predictions:
+                context.predictions = Path(node.predictions, f"{client}.csv")
             context.look = lambda: open_resources(batch.settings, node).stream
         return context
 

@@ -21,6 +21,7 @@ from cfl_flower.client.node_config import (
     DATA_DIR,
     DEFAULT_STATE_DAYS,
     LEAST_MEMBERS,
+    PREDICTIONS,
     SECURE_SUMS,
     SETTINGS,
     STATE_DAYS,
@@ -54,6 +55,7 @@ def node_config(
     least_members: int | None = None,
     settings: Path | None = None,
     tell_names: bool = False,
+    predictions: Path | None = None,
 ) -> dict[str, ClientId | float]:
     """Return what the device says about itself, or raise a `ConfigError`."""
     asked = {
@@ -64,6 +66,7 @@ def node_config(
         LEAST_MEMBERS: least_members,
         SETTINGS: str(settings.absolute()) if settings else None,
         TELL_NAMES: tell_names or None,
+        PREDICTIONS: str(predictions.absolute()) if predictions else None,
         DATA_DIR: str(data.absolute()) if data else None,
     }
     config = {key: value for key, value in asked.items() if value is not None}
@@ -121,6 +124,8 @@ def main(arguments: Sequence[str]) -> None:
     add("--settings", type=Path, metavar="FILE", help=word)
     names = "tell a server the names of columns, categories and classes"
     add("--tell-names", action="store_true", help=names)
+    cases = "folder for each case's prediction in the last test, which never leaves it"
+    add("--predictions", type=Path, metavar="FOLDER", help=cases)
     add("--port", type=port, default=PORT, help="on the loopback")
     health.add_watching(parser)
     own, more = divide(arguments)
@@ -136,6 +141,7 @@ def main(arguments: Sequence[str]) -> None:
         asked.least_members,
         asked.settings,
         asked.tell_names,
+        asked.predictions,
     )
     # The key has the name as typed: client 7 may be device 007.
     key = asked.keys / asked.client

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cfl_flower.data.reading.agreement import in_agreed_order, rescaled
 from cfl_flower.data.reading.files import FileDataset, TestFraction, held_out
-from cfl_flower.data.reading.names import numbered_names, spelling
+from cfl_flower.data.reading.names import NUMBER, WHOLE, numbered_names, spelling
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts, Pool, divide, pools
 from cfl_flower.data.reading.scaling import (
     Input,
@@ -37,6 +37,9 @@ FOUND = ("shape", "classes", "names", "agreed")
 LABELS_AT_MOST = 100
 """More labels than this must be fewer than half of the samples; else it is a number
 that was meant to be predicted."""
+
+FRACTIONS_AT_MOST = 20
+"""Labels that are numbers, not all whole, and more than this are no classes either."""
 
 BESIDE = ("names", "notes", "inputs")
 """Arrays that have no row for each sample."""
@@ -183,7 +186,8 @@ class InferredDataset(FileDataset):
                 f"{self.called} has inputs of shape {shapes[0]} for training, but of "
                 f"shape {shapes[1]} for testing{differ}; they must be the same"
             )
-        parts = self.scaled(self.divided(coded(read, self.called)))
+        found = {k: {**of, "row": np.arange(len(of["y"]))} for k, of in read.items()}
+        parts = self.scaled(self.divided(coded(found, self.called)))
         self._require_common_class(parts)
         # Scaled later, in float64 for inputs such as seconds since 1970.
         later = self.standardise == "clients"
@@ -270,13 +274,8 @@ def coded(parts: Mapping[str, Arrays], name: str) -> Parts:
     labels are no classes.
     """
     known = [arrays["y"] for arrays in parts.values()]
+    _require_classes(np.concatenate(known).astype(str), name)
     names, labels = numbered_names(known, f"{name}: the classes")
-    total = sum(map(len, labels))
-    if len(names) > max(LABELS_AT_MOST, total / 2):
-        raise ConfigError(
-            f"{name} has {len(names)} different labels in {total} samples; they must "
-            "be classes, not numbers to predict"
-        )
     found: dict[str, dict[str, NDArray[Any]]] = {
         part: {**arrays, "y": own, "names": names}
         for (part, arrays), own in zip(parts.items(), labels, strict=True)
@@ -287,6 +286,21 @@ def coded(parts: Mapping[str, Arrays], name: str) -> Parts:
         for arrays, own in zip(found.values(), owners, strict=True):
             arrays["owner"] = own
     return found
+
+
+def _require_classes(labels: NDArray[np.str_], name: str) -> None:
+    """Raise `ConfigError` for labels that are as many as numbers to predict are."""
+    names = np.unique(labels).tolist()
+    most = max(LABELS_AT_MOST, len(labels) / 2)
+    numbers = all(NUMBER.fullmatch(each.strip()) for each in names)
+    if numbers and not all(WHOLE.fullmatch(each.strip()) for each in names):
+        most = FRACTIONS_AT_MOST
+    if len(names) > most:
+        raise ConfigError(
+            f"{name} has {len(names)} different labels in {len(labels)} samples, as "
+            f"{names[0]!r:.40}; regression is not supported: set dataset.label to "
+            "classes, or divide its numbers into some"
+        )
 
 
 def _as_inputs(x: NDArray[Any]) -> NDArray[Any]:

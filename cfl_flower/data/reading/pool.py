@@ -22,7 +22,7 @@ from cfl_flower.types import IntArray
 
 Arrays = Mapping[str, NDArray[Any]]
 """``x`` (n, *shape), float32 or pixels in uint8; ``y`` (n,), int64; perhaps ``owner``,
-``time`` and ``domain``, all (n,), int64."""
+``time``, ``domain`` and ``row``, all (n,), int64."""
 
 PARTS = ("train", "test")
 
@@ -51,6 +51,8 @@ class Pool:
     """Time of each sample, in the dataset's own unit."""
     domains: IntArray | None = None
     """Dataset of each sample, in a hybrid of several."""
+    rows: IntArray | None = None
+    """Row of each sample in its table, from 0, where it is of one."""
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Pool:
@@ -63,6 +65,7 @@ class Pool:
             arrays.get("owner"),
             arrays.get("time"),
             arrays.get("domain"),
+            arrays.get("row"),
         )
 
     def to(self, device: str) -> Pool:

@@ -19,6 +19,7 @@ from cfl_flower.client.node_config import (
     FOLDER,
     FREE,
     LEAST_MEMBERS,
+    PREDICTIONS,
     SECURE_SUMS,
     NodeConfig,
 )
@@ -97,6 +98,34 @@ def test_new_files_are_new_samples_and_move_a_device(run_small, tmp_path):
     assert all(row["failures"] == [] for row in run.rounds)
 
 
+@pytest.mark.parametrize("name", ["fedavg", "fedrep", "fedem", "fedavg_ls"])
+def test_predictions_are_kept_on_the_device_that_asks_and_nowhere_else(
+    name, run_small, tmp_path
+):
+    asked = [*SITES, f"strategy={name}", "model=mlp", "metrics=[macro_f1]"]
+    numbers = []
+    for folder, more in (("no", {}), ("yes", {PREDICTIONS: str(tmp_path)})):
+        grid = Sites(tmp_path / folder)
+        nodes = {
+            node: {**config, **more} if config["client-id"] == "site-a" else config
+            for node, config in grid.node_configs.items()
+        }
+        grid.node_configs.update(nodes)
+        numbers.append(run_small(*asked, grid=grid, folder=f"run {folder}").numbers)
+    assert numbers[0] == numbers[1]
+    assert [path.name for path in tmp_path.glob("*.csv")] == ["site-a.csv"]
+    path = tmp_path / "site-a.csv"
+    assert path.stat().st_mode & 0o777 == 0o600
+    table = np.genfromtxt(path, delimiter=",", names=True)
+    (row,) = [r for r in numbers[1] if r.get("client") == "site-a" and r["round"] == 4]
+    assert (table["round"] == 4).all()
+    assert table["case"].tolist() == list(range(1, row["num_examples"] + 1))
+    assert (table["label"] == table["prediction"]).mean() == row["accuracy"]
+    shares = np.stack([table[str(label)] for label in range(10)], axis=1)
+    assert shares.sum(axis=1) == pytest.approx(1)
+    assert (shares.argmax(axis=1) == table["prediction"]).all()
+
+
 def test_state_of_an_old_run_is_removed_when_another_begins(tmp_path):
     (tmp_path / "not-ours").mkdir()
     site = NodeConfig.of({"client-id": 3, "state-dir": str(tmp_path), "state-days": 30})
@@ -172,6 +201,7 @@ def test_a_device_restarted_as_another_client_is_queried_again(run_small, tmp_pa
         ({"client-id": "site-a", "data-dir": "/nowhere"}, "data-dir=/nowhere"),
         ({"client-id": 3, "state-days": 0}, "state-days=0"),
         ({"client-id": 3, "state-days": "a"}, "state-days=a"),
+        ({"client-id": 3, PREDICTIONS: "/nowhere"}, f"{PREDICTIONS}=/nowhere"),
         ({"client-id": 0, SECURE_SUMS: "yes"}, f"{SECURE_SUMS}=yes"),
         ({"client-id": 0, LEAST_MEMBERS: 1}, f"{LEAST_MEMBERS}=1"),
         ({"client-id": 0, LEAST_MEMBERS: True}, f"{LEAST_MEMBERS}=True"),

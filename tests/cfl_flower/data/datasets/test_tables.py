@@ -37,6 +37,7 @@ def test_numbers_stay_and_texts_become_one_input_each(tmp_path):
     rows = np.concatenate([train.x, test.x])
     # The columns are age, ant, bee, cat.
     assert sorted(rows[:, 0].tolist()) == [1, 2, 3, 4, 5, 6]
+    assert rows[:, 0].tolist() == [*(train.rows + 1), *(test.rows + 1)]
     kinds = {int(row[0]): row[1:].tolist() for row in rows}
     assert kinds[1] == [0, 0, 1]
     assert kinds[2] == [1, 0, 0]

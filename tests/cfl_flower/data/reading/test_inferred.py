@@ -54,6 +54,17 @@ def test_channels_of_own_images_are_normalised_one_by_one(tmp_path):
         Npz(test_fraction=0.5, normalise=[[0.0, 0.5], [1.0, 1.0]]).complete(folder)
 
 
+NUMBERS = {
+    21: np.resize(np.arange(21) / 4, 5000),
+    # As 1.5 and 1.50, which are one number.
+    30: np.resize([f"{n}.{d}" for n in range(3) for d in range(10)], 99),
+    102: [f"{sign}{n}.5" for sign in "+-" for n in range(51)] * 9,
+    151: [*range(151), *range(100)],
+    200: [f"patient {n}" for n in range(200)],
+}
+"""Labels that are no classes, by how many of them there are."""
+
+
 @pytest.mark.parametrize(
     ("arrays", "settings", "words"),
     [
@@ -62,7 +73,11 @@ def test_channels_of_own_images_are_normalised_one_by_one(tmp_path):
         (
             {"x": np.ones((500, 1)), "y": np.linspace(0, 1, 500)},
             {},
-            "500 different labels in 500 samples; they must be classes",
+            "500 different labels in 500 samples, as '0.0'; regression is not",
+        ),
+        *(
+            ({"x": np.ones((len(y), 1)), "y": y}, {}, f"{n} different labels in")
+            for n, y in NUMBERS.items()
         ),
         (
             {"x": np.ones((8, 1)), "y": list("aabbaabb")},
@@ -81,6 +96,14 @@ def test_what_does_not_fit_is_one_line(arrays, settings, words, tmp_path):
     with pytest.raises(ConfigError, match=words) as error:
         Npz(**settings).load(folder)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "y", [np.arange(20) / 4, np.arange(100), [f"v1.{d}" for d in range(40)]]
+)
+def test_classes_may_have_numbers_for_names(y, tmp_path):
+    folder = write(tmp_path, x=np.ones((40 * len(y), 1)), y=np.tile(y, 40))
+    assert Npz().complete(folder).classes == len(y)
 
 
 def test_a_label_may_be_in_a_row_of_its_own(tmp_path):
