@@ -111,15 +111,23 @@ def main(arguments: Sequence[str]) -> None:
     """Print a preview, and return the exit code."""
     parser = Parser("preview", __doc__)
     parser.add_overrides()
-    composed = compose_plain(parser.parse_overrides(arguments).overrides)
+    words = "say in what clients differ: labels, inputs or their relation"
+    parser.add_argument("--diagnose", action="store_true", help=words)
+    asked = parser.parse_overrides(arguments)
+    composed = compose_plain(asked.overrides)
     # torch with the classes of all groups, once the keys are right.
     from cfl_flower.config.compose import check_settings
     from cfl_flower.config.warnings import find_warnings
     from cfl_flower.server_app import open_stream
+    from simulations.diagnosis import show_diagnosis
 
     config = check_settings(composed)
-    found = preview(open_stream(config), config.rounds)
-    show(found, headline(config), make_console(), find_warnings(config))
+    stream = open_stream(config)
+    found = preview(stream, config.rounds)
+    console = make_console()
+    show(found, headline(config), console, find_warnings(config))
+    if asked.diagnose:
+        show_diagnosis(stream, found.ends, console)
 
 
 if __name__ == "__main__":

@@ -20,22 +20,22 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_089,
-    "cfl_flower/analysis": 931,
-    "cfl_flower/client": 1_042,
+    "cfl_flower/analysis": 956,
+    "cfl_flower/client": 1_064,
     "cfl_flower/clustering": 443,
     "cfl_flower/communication": 1_333,
     "cfl_flower/config": 630,
-    "cfl_flower/data": 3_333,
+    "cfl_flower/data": 3_344,
     "cfl_flower/dropin": 624,
     "cfl_flower/engine": 2_041,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_303,
     "cfl_flower/models": 849,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_233,
+    "cfl_flower/runs": 1_241,
     "cfl_flower/secure": 658,
-    "clients": 1_310,
-    "simulations": 4_770,
+    "clients": 1_316,
+    "simulations": 4_887,
     "strategies": 2_959,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_701
+TESTS = 39_945
 """Lines of all tests."""
 
 
