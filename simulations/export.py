@@ -50,6 +50,10 @@ PROGRAM = "model.pt2"
 ONNX = "model.onnx"
 TEXT = "card.md"
 
+LEFT_OUT = "its card lists the files that there are"
+NAMES: dict[str, Any] = {"input_names": ["x"], "output_names": ["logits"]}
+"""What ONNX calls them, as docs/how-to/serve.md says."""
+
 BY_MODEL = {"directions", "profiler", "shared"}
 """Places that a network makes, of which adapters are the trained part."""
 
@@ -139,30 +143,27 @@ def write_programs(
     module: nn.Module, shape: Sequence[int], folder: Path
 ) -> dict[str, str]:
     """Write a network as a program of torch.export and as ONNX; return the files."""
-    inputs = torch.zeros(2, *shape)
-    sizes = {0: torch.export.Dim("n")}
-    names: dict[str, Any] = {"input_names": ["x"], "output_names": ["logits"]}
+    inputs = (torch.zeros(2, *shape),)
+    sizes = ({0: torch.export.Dim("n")},)
     files = {}
-    with warnings.catch_warnings():
-        # Of torch about itself.
-        warnings.simplefilter("ignore")
-        try:
-            with intact("the network", f"{PROGRAM} is left out", "exported"):
-                program = torch.export.export(
-                    module, (inputs,), dynamic_shapes=(sizes,)
-                )
-                for node in program.graph.nodes:
-                    # The paths of this machine.
-                    node.meta.pop("stack_trace", None)
-                torch.export.save(program, folder / PROGRAM)
-                files["torch.export"] = PROGRAM
+    try:
+        # The warnings are torch's about itself.
+        with (
+            warnings.catch_warnings(action="ignore"),
+            intact("the network", LEFT_OUT, "exported"),
+        ):
+            program = torch.export.export(module, inputs, dynamic_shapes=sizes)
+            for node in program.graph.nodes:
+                # The paths of this machine.
+                node.meta.pop("stack_trace", None)
+            torch.export.save(program, folder / PROGRAM)
+            files["torch.export"] = PROGRAM
             if find_spec("onnx") and find_spec("onnxscript"):
-                with intact("the network", f"{ONNX} is left out", "exported"):
-                    names |= {"external_data": False, "verbose": False}
-                    torch.onnx.export(program, f=folder / ONNX, **names)
-                    files["onnx"] = ONNX
-        except ConfigError as error:
-            print(f"note: {error}", file=sys.stderr)
+                form = {**NAMES, "external_data": False, "verbose": False}
+                torch.onnx.export(program, f=folder / ONNX, **form)
+                files["onnx"] = ONNX
+    except ConfigError as error:
+        print(f"note: {error}", file=sys.stderr)
     return files
 
 
