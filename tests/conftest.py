@@ -155,9 +155,10 @@ class Run:
 
     @property
     def numbers(self) -> list[dict[str, Any]]:
-        """All rows, without timings."""
+        """All rows, without timings and devices' names."""
         rows = self.rounds + self.clients
-        return [{k: v for k, v in row.items() if k not in TIMES} for row in rows]
+        left = {*TIMES, "device"}
+        return [{k: v for k, v in row.items() if k not in left} for row in rows]
 
     @property
     def config(self) -> RunConfig:
