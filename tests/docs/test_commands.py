@@ -142,8 +142,7 @@ def check(command: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -
             cells = tables[said.table].cells(said.rows, said.methods)
             assert reproduce.Reproduction(said).job(cells[0], 0)
     elif command == "preview":
-        overrides = arguments
-        compose_config(overrides)
+        compose_config([each for each in arguments if each != "--diagnose"])
     elif command == "report":
         assert report.parse(arguments).runs
     else:
