@@ -34,6 +34,7 @@ from cfl_flower.data.reading.agreement import (
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
 from cfl_flower.secure.server import open_sums, with_keys
+from cfl_flower.settings import require
 from cfl_flower.types import ClientId, FloatArray, Plan, SumSpec, Task
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,9 @@ def ask_for_words(grid: Grid, settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises `ConfigError` if they do not agree, or nobody says what it has.
     """
+    pooled = settings["dataset"].get("standardise") == "pooled"
+    allowed = "clients or false on devices, which have their own samples alone"
+    require(not pooled, "dataset.standardise", "pooled", allowed)
     wait = float(settings["system"]["message_timeout"])
     nodes = NodeRegistry(grid, int(settings["clients"]), wait)
     nodes.discover()

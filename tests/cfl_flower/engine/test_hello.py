@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import sqlite3
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from flwr.app import Message
+from PIL import Image
 from rich.console import Console
 
 from cfl_flower.communication.identity import pack_words
@@ -126,6 +128,61 @@ def test_a_run_that_is_resumed_does_not_ask_again(tmp_path):
     assert numbers(tmp_path / "run") == numbers(tmp_path / "whole")
 
 
+def test_an_owner_may_fix_the_table_and_let_the_rest_be_agreed_on(tmp_path):
+    table = {"label": "outcome", "time": "day", "missing": "mean"}
+    word = {"_target_": "cfl_flower.data.datasets.tables.Csv", **table}
+    (tmp_path / "own.json").write_text(json.dumps({"dataset": word}))
+    own = {"settings": str(tmp_path / "own.json"), "secure-sums": True}
+    known = run(Tables(tmp_path, **own), tmp_path / "run", "privacy.secure_sums=true")
+    assert len(known["inputs"]) == 5
+    for other in ("dataset.features=[age]", "dataset.label=city"):
+        with pytest.raises(ConfigError, match="no device says what its data are"):
+            run(Tables(tmp_path, **own), tmp_path / "other", other)
+
+
+def write_arrays(folder: Path, number: int) -> None:
+    """Write samples of two classes, but of one at the first site, in three forms."""
+    rng = np.random.default_rng(number)
+    names = np.where(np.arange(40) % 2 * number > 0, "dog", "cat")
+    np.savez(folder / "data.npz", x=rng.normal(number, 1, (40, 1, 4, 4)), y=names)
+    for place, name in enumerate(names[:20].tolist()):
+        (folder / "images" / name).mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray(rng.integers(0, 255, (4, 4, 3), dtype=np.uint8))
+        image.save(folder / "images" / name / f"{place}.png")
+    with sqlite3.connect(folder / "records.db") as database:
+        database.execute("create table records (age, city, outcome, day)")
+        rows = [(place, "xyz"[number], name, place) for place, name in enumerate(names)]
+        database.executemany("insert into records values (?, ?, ?, ?)", rows)
+    database.close()
+    source = {"address": "records.db", "query": "select * from records"}
+    (folder / "sql.json").write_text(json.dumps(source))
+
+
+@pytest.mark.parametrize("scale", ["false", "clients"])
+@pytest.mark.parametrize(
+    ("dataset", "shape"),
+    [
+        ("dataset=npz", (1, 4, 4)),
+        ("dataset=image_folder dataset.size=4", (3, 4, 4)),
+        ("dataset=sql dataset.label=outcome dataset.time=day", (4,)),
+    ],
+)
+def test_other_files_of_devices_are_read_as_in_a_simulation(
+    scale, dataset, shape, tmp_path
+):
+    grid = Tables(tmp_path)
+    for number, name in enumerate(COLUMNS):
+        write_arrays(tmp_path / name, number)
+    text = f"{' '.join(RUN[:7])} {dataset} dataset.standardise={scale}"
+    text += f" output_dir={tmp_path}/run data_dir={tmp_path}"
+    (config,) = compose_sweep(text, partial(ask_for_words, grid))
+    assert (config.dataset.shape, config.dataset.classes) == (shape, 2)
+    execute(grid, config, Console(file=io.StringIO()))
+    assert len(numbers(tmp_path / "run")) == 2
+    is_table = (tmp_path / "run" / "preprocessing.json").exists()
+    assert is_table is dataset.startswith("dataset=sql")
+
+
 def test_a_table_grows_while_its_device_learns(tmp_path):
     def grow(message: Message, reply: Message) -> None:
         path = tmp_path / "site-c" / "data.csv"
@@ -222,7 +279,7 @@ def test_a_site_that_lies_is_left_out(lie, tmp_path, caplog):
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        (["dataset.standardise=pooled"], "no device says what its data are"),
+        (["dataset.standardise=pooled"], "pooled is not allowed; use clients or false"),
         (["privacy=local"], "does not cover sums of inputs"),
     ],
 )
