@@ -45,7 +45,7 @@ from cfl_flower.runs.console import (
 from cfl_flower.runs.directory import BEST, RunDirectory, refuse_other_data
 from cfl_flower.runs.loggers import open_logger
 from cfl_flower.runs.provenance import record_provenance
-from cfl_flower.runs.reading import read_rounds, read_tests
+from cfl_flower.runs.reading import read_lines, read_tests
 
 app = ServerApp()
 
@@ -131,7 +131,7 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         traced = fleet.simulated
         system = config.system
         kept = Checkpoint(directory.path / BEST, config.resolved)
-        lines = read_rounds(directory.path)
+        lines = read_lines(directory.path / "rounds.jsonl")
         best = BestCheckpoint(kept, system.checkpoint_best, lines, state)
         callbacks: list[Callback] = [
             lambda record, rows, _: directory.append(record, rows),

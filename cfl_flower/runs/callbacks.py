@@ -54,7 +54,7 @@ class BestCheckpoint:
             kept = self.checkpoint.read_header()["round"]
             values = [self._value(row) for row in rounds if row["round"] == kept]
             self._best = max(values, default=-math.inf)
-        if state is not None:
+        if rounds and state is not None:
             self.offer(rounds[-1], state)
 
     def _value(self, row: Mapping[str, Json]) -> float:

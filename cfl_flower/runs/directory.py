@@ -231,7 +231,8 @@ class RunDirectory:
         }
         best = Checkpoint(self.path / BEST, {})
         if (measure := config.system.checkpoint_best) and best.exists():
-            kept = rounds[best.read_header()["round"] - 1]
+            number = best.read_header()["round"]
+            kept = next((row for row in rounds if row["round"] == number), {})
             summary["checkpoint_best"] = {k: kept.get(k) for k in ("round", measure)}
         rows = self._rows_of(last.get("round"))
         if worst := min(rows, key=itemgetter("accuracy"), default=None):

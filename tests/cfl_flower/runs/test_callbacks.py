@@ -92,6 +92,8 @@ def test_a_best_of_rounds_that_do_not_count_gives_way(tmp_path):
     BestCheckpoint(best, "accuracy").offer({"round": 8, "accuracy": 1.0}, state(8))
     rows = [{"round": number, "accuracy": 0.5} for number in range(1, 4)]
     BestCheckpoint(best, None, rows, state(3))
+    # Somebody removed the lines.
+    BestCheckpoint(best, "accuracy", [], state(3))
     assert best.load(ClusteredState)[0] == 8
     BestCheckpoint(best, "accuracy", rows, state(3))
     assert best.load(ClusteredState)[0] == 3
