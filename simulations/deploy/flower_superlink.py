@@ -151,6 +151,10 @@ def main() -> None:
     logs.begin()
     print(" ".join(sys.orig_argv), flush=True)
     database = Path(option("--database"))
+    watched = database.with_name("watched")
+    watched.mkdir(exist_ok=True)
+    # For the servers of runs.
+    os.environ[WATCHED] = str(watched)
     end = threading.Event()
     # For whatever was deleted before, or a killed process left.
     wipe(database, rewrite=True)
@@ -161,7 +165,7 @@ def main() -> None:
     threading.Thread(target=keep_wiping, args=looks, daemon=True).start()
     if address := os.environ.get(health.HEALTH):
         own = write_address(option("--host"), int(option("--port")))
-        numbers = partial(samples, database, Path(os.environ[WATCHED]))
+        numbers = partial(samples, database, watched)
         health.serve(address, partial(health.why_not, f"https://{own}/health"), numbers)
     # Uvicorn ends what it serves, and then raises the signal again.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cfl_flower.runs.console import WATCHED
 from simulations.deploy import flower_superlink, health
 from simulations.deploy.addresses import port, read_host
 from simulations.deploy.keys import AUTHORITY, SERVER
@@ -58,8 +57,7 @@ def main(arguments: Sequence[str]) -> None:
     ]
     # It starts the app's processes.
     variables = with_command("flower-superexec", environment(home))
-    variables |= health.variables(asked) | {WATCHED: str(home / "watched")}
-    (home / "watched").mkdir(parents=True, exist_ok=True)
+    variables |= health.variables(asked)
     become(flower + more, home, variables)
 
 

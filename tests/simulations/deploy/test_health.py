@@ -85,9 +85,10 @@ def test_an_address_that_cannot_be_used_starts_nothing(told, tmp_path, capsys):
         "127.0.0.1:99999",
         "http://127.0.0.1:1",
     ):
-        command = [str(tmp_path), "--home", str(tmp_path), "--health", odd]
+        command = [str(tmp_path), "--home", str(tmp_path / "home"), "--health", odd]
         assert superlink.main(command) == 2
         assert "cfl-flower error: --health=" in capsys.readouterr().err
+    assert not (tmp_path / "home").exists()
 
 
 def test_containers_ask_where_their_process_answers():

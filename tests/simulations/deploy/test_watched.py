@@ -64,6 +64,11 @@ def test_a_fleet_says_how_it_is_while_its_certificate_is_renewed(deployment):
     rows = [json.loads(row) for row in (folder / "clients.jsonl").open()]
     assert all(row["device"] == row["client"] for row in rows)
 
+    home = deployment.root / "superlink"
+    assert [*(home / "watched").iterdir()]
+    for path in (home, home / "watched", home / "state.db"):
+        assert not path.stat().st_mode & 0o077, "nobody else's"
+
     assert deployment.kill("flower_superlink")
     assert page(one)[0] == 503
     wait_for(
