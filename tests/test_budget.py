@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_242,
     "cfl_flower/secure": 658,
     "clients": 1_316,
-    "simulations": 4_888,
+    "simulations": 4_901,
     "strategies": 2_959,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 40_010
+TESTS = 40_092
 """Lines of all tests."""
 
 

@@ -11,6 +11,7 @@ the folders for data and state. Exit code 0 if all is well, else 1.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import ssl
 import sys
@@ -26,8 +27,13 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
+from cfl_flower.building import build
+from cfl_flower.client.node_config import read_settings
 from cfl_flower.data.datasets.own import Folder
+from cfl_flower.data.reading.inferred import InferredDataset
+from cfl_flower.data.reading.pool import PARTS
 from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.settings import require
 from simulations.deploy.addresses import read_address, write_address
 from simulations.deploy.keys import AUTHORITY, SERVER, alternative_name, load
 from simulations.deploy.supernode import add_device, client_id, node_config
@@ -141,6 +147,18 @@ def check_data(folder: Path, dataset: Folder) -> str:
     return f"{len(train.labels)} samples of {labels} labels, {len(test.labels)} to test"
 
 
+def check_table(folder: Path, settings: Path) -> str:
+    """Read a device's files with the dataset that its owner's settings name."""
+    need(folder, "make it, and put samples there")
+    dataset = build(json.loads(read_settings(settings)).get("dataset"))
+    allowed = "a file whose dataset names its class, as _target_"
+    require(isinstance(dataset, InferredDataset), "--settings", settings, allowed)
+    parts = dataset.stored(str(folder))
+    labels = len(set(parts["train"]["y"].tolist()))
+    train, test = (len(parts[part]["y"]) for part in PARTS)
+    return f"{train} samples of {labels} labels, {test} to test"
+
+
 def check_folder(folder: Path) -> str:
     """Write into a folder."""
     try:
@@ -176,7 +194,9 @@ def plan(asked: argparse.Namespace) -> dict[str, Check]:
         checks["identity"] = lambda: ", ".join(
             f"{key} {value}" for key, value in node_config(client, data, home).items()
         )
-    if data:
+    if data and asked.settings:
+        checks["data"] = lambda: check_table(data, asked.settings)
+    elif data:
         look = Folder(tuple(asked.shape), asked.classes, tuple(asked.names))
         checks["data"] = lambda: check_data(data, look)
     return checks
@@ -192,6 +212,8 @@ def main(arguments: Sequence[str]) -> int:
     add("--shape", type=int, nargs="+", default=[3, 32, 32])
     add("--classes", type=int, default=10)
     add("--names", nargs="*", default=[], help="of the class folders")
+    word = "the device's settings, for data that are no images or .npz files"
+    add("--settings", type=Path, metavar="FILE", help=word)
     checks = plan(parser.parse_args(arguments))
     findings = [is_well(name, check) for name, check in checks.items()]
     return int(not all(findings))

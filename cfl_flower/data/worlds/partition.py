@@ -252,7 +252,7 @@ class LabelGroups(Partition):
         every one.
         """
         ok = self.groups <= classes
-        allowed = f"at most the {classes} labels"
+        allowed = f"partition=iid, or at most the {classes} labels"
         require(ok, "partition.groups", self.groups, f"{allowed} of the dataset")
         ok = self.groups > 1 or not known
         allowed = "at least 2 with drift=regroup"
@@ -337,7 +337,7 @@ class FewClasses(Partition):
         """Draw each client's share of its labels."""
         rng = generator(seed, "layout", len(known))
         ok = self.labels <= classes
-        allowed = f"at most the {classes} labels"
+        allowed = f"partition=iid, or at most the {classes} labels"
         require(ok, "partition.labels", self.labels, f"{allowed} of the dataset")
         first = np.arange(clients) % classes
         distance = (np.arange(classes) - first[:, None]) % classes

@@ -1,5 +1,6 @@
 """Keys, the doctor and what the guide, the units and the compose file say."""
 
+import json
 import re
 import shlex
 import ssl
@@ -22,11 +23,13 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from cfl_flower.client.node_config import FOLDER
 from cfl_flower.errors import ConfigError
 from simulations.deploy import connect, doctor, keys, submit, superlink, supernode
 from simulations.engines.superlink import PROJECT
 
 DEPLOY = PROJECT / "simulations" / "deploy"
+TABLES = "cfl_flower.data.datasets.tables"
 GUIDE = DEPLOY / "README.md"
 Door = Callable[[Path, float], int]
 
@@ -116,6 +119,34 @@ def test_the_doctor_finds_nothing_wrong_with_a_healthy_device(
     for name in ("certificate", "clock", "key", "data"):
         assert f"ok    {name}" in said
     assert "samples of 5 labels" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"_target_": f"{TABLES}.Csv", "label": "kind"},
+            "ok    data        8 samples of 2 labels, 2 to test",
+        ),
+        ({"_target_": f"{TABLES}.Csv", "label": "sort"}, "sort"),
+        ({"label": "kind"}, "--settings="),
+        ({"_target_": FOLDER}, "--settings="),
+    ],
+)
+def test_the_doctor_reads_a_table_as_its_owners_settings_say(
+    settings, said, tmp_path, capsys
+):
+    rows = [f"{number},{'ab'[number % 2]}" for number in range(10)]
+    (tmp_path / "data.csv").write_text("\n".join(["x,kind", *rows]))
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps({"dataset": settings}))
+    asked = ["127.0.0.1:1", str(tmp_path), "--client", "site-a", "--settings"]
+    asked += [str(path), "--data-dir", str(tmp_path), "--home", str(tmp_path)]
+    assert doctor.main(asked) == 1  # there is no SuperLink
+    (line,) = (
+        line for line in capsys.readouterr().out.splitlines() if " data " in line
+    )
+    assert said in line
 
 
 @pytest.mark.parametrize("wrong", ["authority", "name", "expired", "soon", "clock"])
