@@ -49,7 +49,7 @@ CLIENT = "client "
 """How the name of a number of one client begins."""
 
 MOST_CLIENTS = 12
-"""Clients up to which each has a column."""
+"""Devices with names up to which each has a column."""
 
 MOST_DRIFTS = 6
 """Drifts that are listed one by one."""
@@ -172,14 +172,16 @@ def score_runs(runs: Runs, reference: str = REFERENCE_METHOD) -> Scores:
 
 
 def _of_clients(run: SavedRun, alone: SavedRun | None) -> dict[str, float | None]:
-    """Return the last test of the worst client, and of each where they are few.
+    """Return the last test of the worst client, and of each that has a name.
 
     Also the share of clients with a lower accuracy than with a model of their own.
     """
     last = last_accuracies(run.tests)
     own = last_accuracies(alone.tests) if alone not in (None, run) else {}
     worse = [last[client] < own[client] for client in last.keys() & own.keys()]
-    few = last if len(last) <= MOST_CLIENTS else {}
+    # Client 3 of a simulation is another one with each seed.
+    sites = {name: last[name] for name in last if isinstance(name, str)}
+    few = sites if len(sites) <= MOST_CLIENTS else {}
     return {
         "worst": min(last.values(), default=None),
         "better_alone": mean_of_known(worse),

@@ -40,14 +40,14 @@ def test_comparison_has_a_row_for_what_differs_but_the_seed(sweep, names, tmp_pa
     text = io.StringIO()
     compare(configs, Console(file=text, width=160))
     rows = [line for line in text.getvalue().splitlines() if "│" in line]
-    # Three tables of the same rows; with several seeds, after the first one the leads
+    # Four tables of the same rows; with several seeds, after the first one the leads
     # over fedavg; and two by the values of what is swept beside
     # methods and seeds. With seeds there is a deviation.
     led = [name for name in names if "fedavg" not in name]
     leads = led if "seed" in sweep else []
     swept = ["fedavg"] * 2 if "participants" in sweep else []
     found = [row.split("│")[0].strip() for row in rows]
-    assert found == names + leads + names * 2 + swept
+    assert found == names + leads + names * 3 + swept
     assert all(("±" in row) is ("seed" in sweep) for row in rows)
 
 

@@ -109,10 +109,11 @@ def test_the_worst_client_is_told_and_who_would_be_better_alone(tmp_path):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         for line in lines[-6:]:
             line["accuracy"] = last[config.names["strategy"]][line["client"]]
+            line["client"] = f"site-{line['client']}"
         kept = [line for line in lines if line["accuracy"] is not None]
         path.write_text("".join(json.dumps(line) + "\n" for line in kept))
     found = rows(printed(configs))
-    heading = [f"client {each}" for each in range(6)]
+    heading = [f"client site-{each}" for each in range(6)]
     (place,) = [i for i, row in enumerate(found["strategy"]) if heading[0] in row]
     assert found["strategy"][place] == [
         "worst client",
@@ -129,7 +130,7 @@ def test_the_worst_client_is_told_and_who_would_be_better_alone(tmp_path):
     assert shown["ifca"][-1] == "-"
     runs = {"ifca": [load_run(Path(configs[-1].output_dir))]}
     text = to_csv(to_frame([("", runs, score_runs(runs))]))
-    assert "worst,better_alone,client 0" in text
+    assert "worst,better_alone,client site-0" in text
 
 
 def test_a_common_reference_is_named_once_and_without_one_there_is_no_target(tmp_path):

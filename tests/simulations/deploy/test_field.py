@@ -1,5 +1,6 @@
 """The page from tables of sites to a served model, pasted into a shell."""
 
+import json
 import re
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def test_tables_of_sites_become_a_served_model(tmp_path, monkeypatch):
         script = script.replace(port, free)
     port = script.split("127.0.0.1:")[1].split()[0]
     script = script.replace("superlink keys", f"superlink keys --port {port}")
-    (tmp_path / "page.sh").write_text(f"set -e\n{script}")
+    (tmp_path / "page.sh").write_text(script)
     try:
         with (tmp_path / "page.log").open("w") as log:
             done = subprocess.run(
@@ -46,6 +47,17 @@ def test_tables_of_sites_become_a_served_model(tmp_path, monkeypatch):
                 timeout=LIMIT,
                 check=False,
             )
-        assert done.returncode == 0, here.log("page")[-3000:]
+        said = here.log("page")
+        assert done.returncode == 0, said[-3000:]
+        run = tmp_path / "runs" / "pumps"
+        rounds = [json.loads(row) for row in (run / "rounds.jsonl").open()]
+        assert [row["round"] for row in rounds] == list(range(1, 11))
+        lost = {failure["client"] for row in rounds for failure in row["failures"]}
+        assert "site-c" in lost
+        assert json.loads((run / "summary.json").read_text())["final"]["accuracy"] > 0.9
+        # The raw rows of each cluster's model, and the site that asks for its own.
+        hot, cold = re.findall(r"^1,(\w+),[\d.]+\n2,(\w+),", said, re.M)[0]
+        assert (hot, cold) == ("failing", "well")
+        assert re.search(r"^cluster \d, ", said, re.M)
     finally:
         here.end()
