@@ -58,10 +58,10 @@ def test_failed_run_does_not_hide_the_others(tmp_path):
         execute_all(InProcessGrid(), configs, Console(file=text, width=120))
     rows = [line for line in text.getvalue().splitlines() if "│" in line]
     cells = [[cell.strip() for cell in row.split("│")[:2]] for row in rows]
-    names = ["fielding raises=0", "fielding raises=1"] * 3
+    names = ["fielding raises=0", "fielding raises=1"] * 4
     # And what the swept setting does, value by value: at the end, and in the mean.
     assert [name for name, _ in cells] == names + ["fielding"] * 2
-    assert [first for _, first in cells if first == "failed"] == ["failed"] * 3
+    assert [first for _, first in cells if first == "failed"] == ["failed"] * 4
     assert "raises=1 seed 0 failed: round 1" in " ".join(text.getvalue().split())
     (reason,) = tmp_path.rglob("failure.txt")
     assert "none of" in reason.read_text()

@@ -45,7 +45,7 @@ ROUND = (
 SUMMARY = (
     "strategy dataset drift data seed rounds final best bytes_up bytes_down "
     "client_epochs seconds virtual_seconds peak_rss_mb num_clusters versions "
-    "code_changed_after"
+    "code_changed_after worst_client"
 )
 """Keys of a round's record and of a summary."""
 

@@ -245,7 +245,7 @@ def test_no_order_of_questions_leads_back_to_an_old_round(rounds):
         ("evaluate", {}, "training alone"),
         ("train", {"round": 3}, "several tasks or rounds"),
         ("train", {"twice": True}, "several tasks or rounds"),
-        ("train", {"at": 0}, "for round 0"),
+        ("train", {"at": -1}, "for round -1"),
         ("train", {"at": -1}, "for round -1"),
     ],
 )

@@ -29,10 +29,14 @@ from tests.cfl_flower.client.test_node_config import SITES, Sites
 DEPLOY = PROJECT / "simulations" / "deploy"
 
 
+# urllib's own opener keeps the proxies of whoever asked first.
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
 def page(port: int, path: str = "/health") -> tuple[int, str]:
     """Return the status and the text of a page; 0 if nobody answers."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+        with OPENER.open(f"http://127.0.0.1:{port}{path}") as answer:
             assert answer.headers["Content-Type"] == health.FORMAT
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
