@@ -20,7 +20,7 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_089,
-    "cfl_flower/analysis": 956,
+    "cfl_flower/analysis": 957,
     "cfl_flower/client": 1_064,
     "cfl_flower/clustering": 443,
     "cfl_flower/communication": 1_333,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 40_092
+TESTS = 40_109
 """Lines of all tests."""
 
 
