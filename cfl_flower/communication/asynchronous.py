@@ -103,9 +103,8 @@ class AsyncDispatcher:
     def look(self) -> list[Result | Failure]:
         """Return what has been answered by now."""
         fleet = self._fleet
-        outstanding = self._fleet.outstanding
-        unsent = outstanding.unsent()
-        ids = outstanding.ids
+        unsent = fleet.outstanding.unsent()
+        ids = fleet.outstanding.ids
         results = fleet.collect(fleet.grid.pull_messages(ids) if ids else [])
         for pending in unsent:
             # The node has left since the dispatcher looked for free ones.

@@ -145,4 +145,6 @@ class PatientGrid:
             if not waiting or elapsed > longest:
                 break
             self.pause(elapsed)
+        for key in waiting:
+            self._asked.pop(key, None)
         return replies

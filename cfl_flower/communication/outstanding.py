@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flwr.app import Message
 
@@ -32,6 +32,8 @@ class PendingMessage:
     """Versions that the node adds up."""
     sent: float = field(default_factory=time.monotonic)
     """When, on the monotonic clock."""
+    heard: bool = False
+    """Whether a reply has come, which may not be read yet."""
 
     @property
     def clients(self) -> list[ClientId]:
@@ -49,7 +51,6 @@ class Outstanding:
     def __init__(self) -> None:
         self._planned: list[PendingMessage] = []
         self._sent: dict[str, PendingMessage] = {}
-        self._heard: set[str] = set()
 
     def add(self, pending: PendingMessage) -> None:
         """Enter a message that is about to be sent."""
@@ -72,19 +73,18 @@ class Outstanding:
     def answered(self, reply: Message) -> PendingMessage | None:
         """Remove and return what a reply answers; None if nothing of this."""
         # By the message's id: for a node that left, the SuperLink replies in its name.
-        message_id = reply.metadata.reply_to_message_id
-        self._heard.discard(message_id)
-        return self._sent.pop(message_id, None)
+        return self._sent.pop(reply.metadata.reply_to_message_id, None)
 
     def hear(self, message_id: str) -> None:
-        """Note that a reply has come, which is not read yet."""
-        self._heard.add(message_id)
+        """Note that a reply has come, if it is to a message with tasks."""
+        if pending := self._sent.get(message_id):
+            self._sent[message_id] = replace(pending, heard=True)
 
     def awaited(self, seconds: float) -> list[PendingMessage]:
         """Return what has had no reply for that long."""
         late = time.monotonic() - seconds
-        sent = [each for key, each in self._sent.items() if key not in self._heard]
-        return [pending for pending in sent if pending.sent < late]
+        silent = [pending for pending in self._sent.values() if not pending.heard]
+        return [pending for pending in silent if pending.sent < late]
 
     def give_up(
         self, hopeless: Callable[[PendingMessage], bool]

@@ -1,3 +1,5 @@
+import gc
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +217,45 @@ def test_message_of_another_phase_that_was_not_sent_waits_for_its_own():
     ledger.add(task)
     assert ledger.unsent(["evaluate"]) == []
     assert ledger.unsent() == [task]
+
+
+def test_ledger_forgets_what_is_over():
+    """Replies are answers, too late, or to a message without tasks."""
+    ledger = Outstanding()
+    size = len(pickle.dumps(ledger))
+    for ended in (ledger.answered, lambda _: ledger.give_up(lambda _: True)):
+        ledger.add(pending(7, "a"))
+        ledger.sent(7, "a task")
+        for key in ("a task", "a question"):
+            ledger.hear(key)
+        ended(reply_to("a task"))
+        ledger.hear("a task")
+        assert len(pickle.dumps(ledger)) == size
+
+
+def test_who_has_replied_is_not_awaited():
+    ledger = Outstanding()
+    for node in (7, 8):
+        ledger.add(pending(node, node))
+        ledger.sent(node, f"to {node}")
+    ledger.hear("to 7")
+    assert [each.node for each in ledger.awaited(-1)] == [8]
+    assert ledger.awaited(60) == []
+
+
+def test_messages_that_no_device_answers_are_forgotten(two):
+    class Silent(InProcessGrid):
+        def pull_messages(self, message_ids: Any) -> list[Message]:
+            super().pull_messages(message_ids)
+            return []
+
+    def ask() -> int:
+        fleet.grid.send_and_receive([Message(RecordDict(), 7, "query")], timeout=1e-6)
+        gc.collect()
+        return sum(issubclass(type(each), Message) for each in gc.get_objects())
+
+    fleet = Fleet(Silent([{"client-id": 0}]), two)
+    assert [ask() for _ in range(3)] == [ask()] * 3
 
 
 def test_only_hopeless_messages_are_given_up():
