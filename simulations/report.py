@@ -4,12 +4,12 @@
     python -m simulations.report /tmp/a-run --output a-run.html --figures a-run-figures
 
 A folder is that of a run, or has runs below it. Seeds of a method share a colour and a
-line, and pictures of clients are of the first of them; different streams of data are
-tabs. The page needs nothing beside itself, not even for its charts to tell values. Next
-to it are its tables for other programs, as CSV with a line for each run, and as LaTeX;
-``--figures`` names a folder for the pictures, as PDF, SVG and PNG; ``--reference`` the
-method that leads are over. ``--methods`` and the options below it are for papers: they
-say what the pictures and the LaTeX have. Exit codes as `simulations.run`.
+line; different streams of data are tabs. The page needs nothing beside itself, not even
+for its charts to tell values. Next to it are its tables for other programs, as CSV with
+a line for each run, and as LaTeX; ``--figures`` names a folder for the pictures, as
+PDF, SVG and PNG; ``--reference`` the method that leads are over. ``--methods`` and the
+options below it are for papers: they say what the pictures and the LaTeX have. Exit
+codes as `simulations.run`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
 from pathlib import Path
 
 import vl_convert
@@ -36,7 +35,6 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 from cfl_flower.types import Json
 from simulations.reporting.charts import DARK, INK, slug
-from simulations.reporting.client_pictures import class_table, own_pictures
 from simulations.reporting.figures import (
     COLUMNS,
     Line,
@@ -46,7 +44,7 @@ from simulations.reporting.figures import (
     read_names,
 )
 from simulations.reporting.sections import Stream, divide, question
-from simulations.reporting.written import to_csv, to_frame, to_latex
+from simulations.reporting.written import class_table, to_csv, to_frame, to_latex
 from simulations.shell.terminal import Parser, command, writable
 
 PARTS = Path(__file__).parent / "reporting"
@@ -103,9 +101,6 @@ def render(
     with the reference.
     """
     streams = divide(runs, reference)
-    # Of one seed of each method: a page with those of all takes minutes to draw.
-    firsts = (next(names(stream, line)) for stream in streams for line in stream.lines)
-    pictures = {name: own_pictures(name, run) for name, run in firsts}
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     environment.filters |= {"slug": slug, "yaml": _to_yaml}
     lines = [line for stream in streams for line in stream.lines]
@@ -114,13 +109,10 @@ def render(
     rows = [name for table in swept for name, *_ in table.lines]
     chosen = read_names(methods, [*(line.label for line in lines), *rows])
     compared = (replace(each, lines=choose(each.lines, chosen)) for each in streams)
-    own = zip(lines, pictures.values(), strict=True)
-    kept = [some for line, some in own if not chosen or line.label in chosen]
     html = environment.from_string(part("report.html")).render(
         title=question(streams),
         streams=streams,
         names=names,
-        pictures=pictures,
         swept=swept,
         class_table=class_table,
         dark={INK[each]: DARK.get(each, each) for each in INK} | DARK,
@@ -130,7 +122,7 @@ def render(
         html,
         to_csv(to_frame((s.title, s.runs, s.scores) for s in streams)),
         to_latex([*tables, *swept], chosen),
-        [*chain.from_iterable([*(each.pictures for each in compared), *kept])],
+        [picture for each in compared for picture in each.pictures],
     )
 
 

@@ -78,8 +78,6 @@ class FedCCFAState(AnchorState):
     """The m clients whose classifiers were clustered last."""
     class_clusters: IntArray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     """Their cluster in each class, shape (m, L); -1 without samples of it."""
-    distances: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
-    """Their distances by class, shape (L, m, m); NaN without samples of a class."""
 
 
 def class_distances(rows: FloatArray, weights: FloatArray) -> FloatArray:
@@ -167,9 +165,7 @@ class FedCCFA(DecoupledStrategy):
                 stacklevel=1,
             )
         state = super().initial_state()
-        classes = self.split.classes
-        state.class_clusters = np.zeros((0, classes), np.int64)
-        state.distances = np.zeros((classes, 0, 0), np.float32)
+        state.class_clusters = np.zeros((0, self.split.classes), np.int64)
         state.anchors = no_anchors(self.split)
         return state
 
@@ -248,14 +244,14 @@ class FedCCFA(DecoupledStrategy):
             apart = truth.T[:, :, None] != truth.T[:, None, :]
             held = weights.T > 0
             pairs = held[:, :, None] & held[:, None, :]
-            state.distances = np.where(pairs, apart, np.nan).astype(np.float32)
+            gaps = np.where(pairs, apart, np.nan).astype(np.float32)
             reach = 0.5
         else:
             rows = self._rows(results, settings.clustering.replace("local", "own"))
             # Line 17, eq. 4.
-            state.distances = class_distances(rows, weights)
+            gaps = class_distances(rows, weights)
         # Line 18.
-        state.class_clusters = cluster_classes(state.distances, reach)
+        state.class_clusters = cluster_classes(gaps, reach)
         found = state.class_clusters.max(axis=0) + 1
         self.run.record.measures["class_clusters"] = found.tolist()
 

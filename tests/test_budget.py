@@ -20,7 +20,7 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_089,
-    "cfl_flower/analysis": 957,
+    "cfl_flower/analysis": 948,
     "cfl_flower/client": 1_064,
     "cfl_flower/clustering": 443,
     "cfl_flower/communication": 1_333,
@@ -35,8 +35,8 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_242,
     "cfl_flower/secure": 658,
     "clients": 1_316,
-    "simulations": 4_901,
-    "strategies": 2_959,
+    "simulations": 4_811,
+    "strategies": 2_956,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -44,11 +44,11 @@ LONGEST_FILE = 432
 LONGEST_FUNCTION = 60
 LONG_FILES = 51
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 62
+SINGLE_IMPORTERS = 61
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 40_150
+TESTS = 40_125
 """Lines of all tests."""
 
 

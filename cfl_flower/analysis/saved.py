@@ -6,7 +6,7 @@ import json
 import shlex
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from cfl_flower.building import build, locate
 from cfl_flower.config.overrides import first_line, quoted
 from cfl_flower.data.reading.files import intact
 from cfl_flower.engine.method import ClusteredStrategy
-from cfl_flower.environment.plugins import allowed_packages
 from cfl_flower.errors import CflError, ConfigError, one_line, printable
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
@@ -105,20 +104,6 @@ class SavedRun:
         """What goes on with it, if it is not finished."""
         place = f"output_dir={quoted(str(self.folder.absolute()))}"
         return f"{self.command} {shlex.join([place, 'resume=true'])}"
-
-    @cached_property
-    def distances(self) -> FloatArray | None:
-        """What FedCCFA clustered m clients by in the last saved round, class by class.
-
-        Shape (L, m, m); None for a method without, or one that may not be imported.
-        """
-        package = self.resolved["strategy"]["_target_"].partition(".")[0]
-        if package not in allowed_packages() or not self.checkpoint.exists():
-            return None
-        if "distances" not in {each.name for each in fields(self.method.State)}:
-            return None
-        found: FloatArray = self.load_state()[1].distances  # type: ignore[attr-defined]
-        return found if found.size else None
 
     def common_models(self) -> str:
         """Say what the models that the server keeps are to the clients.

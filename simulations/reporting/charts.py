@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
-import numpy as np
 import vl_convert
-from PIL import Image, ImageColor
-
-from cfl_flower.types import FloatArray
 
 Spec: TypeAlias = dict[str, Any]
 """A part of a Vega-Lite specification (https://vega.github.io/vega-lite/docs)."""
@@ -28,17 +22,10 @@ PAPER = 670
 """The width of A4 within its margins, in pixels."""
 HALF = 325
 """Width of a column of two."""
-LEAST_PIXELS = 600
-"""Least width of an image: a page or a printer would blur a smaller one."""
 # Paul Tol's "muted" scheme, which colour-blind readers can tell apart, and two more.
 COLOURS = (
     *("#332288", "#CC6677", "#117733", "#DDCC77", "#88CCEE"),
     *("#882255", "#44AA99", "#999933", "#AA4499", "#6699CC", "#661100", "#DDDDDD"),
-)
-# Vega's scheme of this name, which it has for legends.
-CIVIDIS = (
-    *("#002051", "#11366c", "#3c4d6e", "#62646f", "#7f7c75"),
-    *("#9a9478", "#bbaf71", "#e2cb5c", "#fce647"),
 )
 GREY = "#767676"
 """Colour of references, axes and drifts: enough contrast on light and on dark
@@ -92,8 +79,6 @@ class Chart:
     layers: Sequence[Spec]
     height: int
     """Height in pixels, with axes and labels."""
-    tells: bool = True
-    """Whether its values are shown where a pointer is."""
     params: Sequence[Spec] = ()
     """Parameters that a script may set."""
     width: int = WIDTH
@@ -115,7 +100,7 @@ class Chart:
         def renumber(found: re.Match[str]) -> str:
             return f"{found[1]}{numbers.setdefault(found[2], len(numbers))}"
 
-        return re.sub(r'((?:id="|url\(#)(?:clip|gradient_))(\d+)', renumber, drawn)
+        return re.sub(r'((?:id="|url\(#)(?:clip))(\d+)', renumber, drawn)
 
     def _with(self, layers: Sequence[Spec]) -> Spec:
         return {
@@ -133,40 +118,6 @@ class Chart:
 def slug(name: str) -> str:
     """Return a name as anchors and files have it."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-def image(table: FloatArray, span: Sequence[float]) -> str:
-    """Return a PNG, as an URL, with a colour for each number of a table; NaN is clear.
-
-    Colours are those of `gradient`, as far apart as the span's ends allow.
-    """
-    low, high = span
-    shares = (np.nan_to_num(table, nan=low) - low) / (high - low)
-    places = np.linspace(0, 1, len(CIVIDIS))
-    stops = np.array([ImageColor.getrgb(colour) for colour in CIVIDIS])
-    channels = [np.interp(shares, places, stops[:, channel]) for channel in range(3)]
-    clear = np.where(np.isnan(table), 0, 255)
-    pixels = np.stack([*channels, clear], axis=-1).round().astype(np.uint8)
-    for axis in (0, 1):
-        factor = -(-LEAST_PIXELS // pixels.shape[axis])
-        pixels = pixels.repeat(factor, axis)
-    content = io.BytesIO()
-    Image.fromarray(pixels).save(content, "png")
-    return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
-
-
-def place(urls: Rows, x: Spec, y: Spec) -> Spec:
-    """Return images, each from ``x`` to ``end`` and from ``y`` to ``below``."""
-    sides = {"x": x, "x2": {"field": "end"}, "y": y, "y2": {"field": "below"}}
-    return layer("image", {**sides, "url": {"field": "url"}}, urls, aspect=False)
-
-
-def gradient(span: Sequence[float], **legend: Any) -> Spec:
-    """Return a legend of the colours of an image."""
-    scale = {"type": "linear", "domain": list(span), "scheme": "cividis"}
-    colour = {"field": "value", "type": "quantitative", "scale": scale}
-    shown = {**colour, "legend": {"gradientLength": 200, "titleLimit": 0, **legend}}
-    return layer("point", {"color": shown}, [{"value": span[1]}], opacity=0)
 
 
 def layer(kind: str, encoding: Spec, rows: Rows | None = None, **mark: Any) -> Spec:

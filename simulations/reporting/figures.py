@@ -101,21 +101,16 @@ class Picture:
 
     name: str
     caption: str
-    figure: Chart = field(repr=False)
+    chart: Chart = field(repr=False)
     title: str = field(default="", repr=False)
     """Title above it where many are side by side."""
-
-    @property
-    def chart(self) -> Chart | None:
-        """The figure, if it can tell its values; an image cannot."""
-        return self.figure if self.figure.tells else None
 
     @cached_property
     def svg(self) -> Markup:
         """The figure as an element that says what it shows."""
         label = Markup.escape(self.caption)
         element = f'<svg role="img" aria-label="{label}"'
-        drawn = self.figure.svg.replace("<svg", element, 1)
+        drawn = self.chart.svg.replace("<svg", element, 1)
         # Hundredths of a pixel are not seen. Numbers that are shown stay.
         short = re.sub(r"(\.\d\d)\d+(?=[^<>]*>)", r"\1", drawn)
         # In a page with others its ids are its own.
@@ -126,7 +121,7 @@ class Picture:
 
         ``width`` is one of `COLUMNS`, or inches.
         """
-        save(self.figure, folder, self.name, width)
+        save(self.chart, folder, self.name, width)
 
     def _repr_svg_(self) -> str:
         """Show it in a notebook."""

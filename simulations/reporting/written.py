@@ -1,4 +1,4 @@
-"""The tables of a comparison for other programs: LaTeX, and CSV with a line per run."""
+"""Tables beside those of a comparison: LaTeX, CSV with a line per run, classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pandas as pd
 from cfl_flower.analysis.comparison import Runs
 from cfl_flower.analysis.drift_metrics import Score, Scores, mean_of_known
 from cfl_flower.analysis.leads import Seeds, leads_over
+from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.analysis.scorecards import Table
+from cfl_flower.types import client_order
 
 LATEX = {
     **{special: f"\\{special}" for special in "%_&#${}"},
@@ -47,6 +49,9 @@ MARKED = (
     "seed, with Holm's correction; three seeds or more)."
 )
 """Stands below a table in which any number is."""
+
+MOST_CLIENTS = 12
+"""Clients up to which each has lines of its own in the table of classes."""
 
 FORMULA = re.compile(r"[=+\-@\t\r]")
 """Beginning of a cell that spreadsheets would compute."""
@@ -149,3 +154,36 @@ def to_frame(streams: Iterable[tuple[str, Runs, Scores]]) -> pd.DataFrame:
 def to_csv(frame: pd.DataFrame) -> str:
     """Write the scores of runs; empty is what was not measured, and what has no run."""
     return "" if frame.empty else frame.to_csv(index=False, lineterminator="\n")
+
+
+def class_table(run: SavedRun) -> Table | None:
+    """Return the results of each class in the last test, by cluster and by client.
+
+    None without `per_class`.
+    """
+    rows = [row for row in run.tests if row.get("per_class")]
+    last = [row for row in rows if row["round"] == rows[-1]["round"]]
+    found = run.resolved["dataset"].get("names") or []
+    names = found or [*range(len(last[0]["per_class"]) if last else 0)]
+    # Files from elsewhere may have anything there.
+    counted = {len(row["per_class"]) for row in last}
+    if not isinstance(names, list) or counted != {len(names)}:
+        return None
+    kinds = ["cluster", "client"] if len(last) <= MOST_CLIENTS else ["cluster"]
+    parts = [
+        pd.DataFrame(row["per_class"]).assign(who=f"{kind} {row[kind]}", label=names)
+        for kind in kinds
+        for row in sorted(last, key=lambda row: client_order(row[kind]))
+    ]
+    total = pd.concat(parts).groupby(["who", "label"], sort=False).sum()
+    shares = {
+        "recall": total.correct / total.support,
+        "precision": total.correct / total.predicted,
+        "F1": 2 * total.correct / (total.support + total.predicted),
+    }
+    written = (100 * pd.DataFrame(shares)).map("{:.1f}".format).replace("nan", "-")
+    written.insert(0, "test samples", total.support.astype(str))
+    title = f"classes in the test of round {last[0]['round']}, in %"
+    headings = ["of", "class", *written]
+    lines = [list(map(str, each)) for each in written.reset_index().to_numpy()]
+    return Table(title, headings, lines)

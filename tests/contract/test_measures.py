@@ -12,7 +12,7 @@ from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import BEST
 from cfl_flower.types import CLASS_COUNTS
 from simulations.report import render
-from simulations.reporting.client_pictures import class_table
+from simulations.reporting.written import class_table
 
 COUNTED = ("balanced_accuracy", "macro_f1", "calibration")
 METRICS = f"metrics=[{','.join(COUNTED)}]"

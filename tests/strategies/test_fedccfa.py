@@ -1,6 +1,5 @@
 """FedCCFA against its paper, step by step and as a whole."""
 
-import shutil
 import warnings
 
 import numpy as np
@@ -8,12 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfl_flower.analysis.saved import load_run
 from cfl_flower.communication.results import Results
-from cfl_flower.errors import CheckpointError
 from cfl_flower.runs.measures import class_scores
 from cfl_flower.types import Result
-from simulations.reporting.client_pictures import class_distances as draw_distances
 from strategies.fedccfa import class_distances, cluster_classes, cluster_means
 from tests.conftest import open_method
 
@@ -184,24 +180,3 @@ def test_generalised_and_personalised_accuracy_are_both_there(run_small):
     assert "personalised" not in own.rounds[-1]
     assert {row["personalised"] for row in own.clients} == {None}
     assert last["personalised"] > last["accuracy"]
-
-
-def test_distances_of_a_saved_run_are_drawn(undisturbed, tmp_path):
-    run = undisturbed(*CCFA)
-    folder = shutil.copytree(run.folder, tmp_path / "run")
-    saved = load_run(folder)
-    assert saved.distances is not None
-    assert saved.distances.shape == (10, 20, 20)
-    concepts = run.config.timeline.world(8).meanings[:, 1]
-    same = concepts[:, None] == concepts
-    matrix = saved.distances[1]
-    assert matrix[same].max() < matrix[~same].min()
-    assert "class 9" in draw_distances(saved).svg
-    # An older round's arrays are no checkpoint, and damaged ones are told in a line.
-    (kept,) = (folder / "checkpoint").glob("*.safetensors")
-    kept.with_name("round-00000000.safetensors").write_bytes(b"older")
-    assert load_run(folder).distances is not None
-    kept.write_bytes(kept.read_bytes()[:-1])
-    with pytest.raises(CheckpointError, match="is torn"):
-        _ = load_run(folder).distances
-    assert load_run(undisturbed("strategy=fedavg").folder).distances is None
