@@ -52,18 +52,22 @@ def to_inputs(card: dict[str, Json], frame: pd.DataFrame) -> tuple[Vector, list[
 
     Raises `ConfigError` for a column or a value that lacks, or is no number.
     """
-    inputs = card["inputs"]
-    x = np.stack([_values(card, frame, each) for each in inputs], axis=1)
+    inputs: list[Input] = card["inputs"]
+    places: dict[str, list[int]] = {}
+    for number, each in enumerate(inputs):
+        places.setdefault(each["column"], []).append(number)
+    x = np.empty((len(frame), len(inputs)))
+    for name, own in places.items():
+        x[:, own] = _read_column(card, frame, name, [inputs[each] for each in own])
     wrong = ~(np.abs(x) <= np.finfo(np.float32).max)
     for place in np.flatnonzero(wrong.any(axis=0)):
         column = frame[inputs[place]["column"]]
         why = "lacks, or is no finite number (float32); fix it"
         _refuse(column, wrong[:, place], why)
     notes = []
-    for name in dict.fromkeys(e["column"] for e in inputs if "category" in e):
-        places = [each["column"] == name for each in inputs]
-        lost = ~x[:, places].any(axis=1)
-        if lost.any():
+    for name, own in places.items():
+        lost = ~x[:, own].any(axis=1)
+        if "category" in inputs[own[0]] and lost.any():
             rows = f"{lost.sum():,} of {len(x):,} rows have a {name}"
             first = frame[name].iloc[int(np.argmax(lost))]
             notes.append(f"{rows} that nobody trained on, such as {first}")
@@ -72,18 +76,25 @@ def to_inputs(card: dict[str, Json], frame: pd.DataFrame) -> tuple[Vector, list[
     return ((x - mean) / deviation).astype(np.float32), notes
 
 
-def _values(card: dict[str, Json], frame: pd.DataFrame, entry: Input) -> FloatArray:
-    """Return an input before it is scaled, (n,); NaN for what lacks or is no number."""
-    column = _column(frame, entry["column"])
+def _read_column(
+    card: dict[str, Json], frame: pd.DataFrame, name: str, inputs: list[Input]
+) -> FloatArray:
+    """Return a column's inputs before they are scaled, (n, k).
+
+    NaN stands for what lacks or is no number.
+    """
+    column = _column(frame, name)
     signs = card["reading"].get("na_values")
     absent = is_absent(column, NA_VALUES if signs is None else signs)
-    if "category" in entry:
-        texts = [normalize("NFC", str(cell)) for cell in column]
-        values = np.asarray([text == entry["category"] for text in texts], float)
+    if "category" in inputs[0]:
+        number = {each["category"]: place for place, each in enumerate(inputs)}
+        found = [number.get(normalize("NFC", str(cell)), -1) for cell in column]
+        values = np.equal.outer(found, range(len(inputs))).astype(float)
     else:
         read = pd.to_numeric(column, errors="coerce")
-        values = read.to_numpy(np.float64, na_value=np.nan, copy=True)
-    values[absent] = entry.get("missing", np.nan)
+        values = read.to_numpy(np.float64, na_value=np.nan)
+        values = np.repeat(values[:, None], len(inputs), axis=1)
+    values[absent] = [each.get("missing", np.nan) for each in inputs]
     return values
 
 

@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_242,
     "cfl_flower/secure": 658,
     "clients": 1_316,
-    "simulations": 4_811,
+    "simulations": 4_819,
     "strategies": 2_956,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 61
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 40_125
+TESTS = 40_142
 """Lines of all tests."""
 
 

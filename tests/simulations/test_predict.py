@@ -125,6 +125,23 @@ def test_a_text_that_nobody_trained_on_is_noted(served, tmp_path, capsys):
     assert notes == f"note: {told}\n"
 
 
+def test_a_column_is_read_once_for_all_of_its_categories():
+    read = []
+
+    class Cell(str):
+        def __str__(self) -> str:
+            read.append(self)
+            return super().__str__()
+
+    names = [f"city {number}" for number in range(20)]
+    frame = pd.DataFrame({"city": [Cell(name) for name in names]}, dtype=object)
+    inputs = [{"column": "city", "category": name} for name in reversed(names)]
+    x, notes = to_inputs({"inputs": inputs, "reading": {}}, frame)
+    assert np.array_equal(x, np.eye(20)[::-1])
+    assert not notes
+    assert read == names
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
