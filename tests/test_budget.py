@@ -25,9 +25,9 @@ BUDGET: dict[str, int] = {
     "cfl_flower/clustering": 443,
     "cfl_flower/communication": 1_333,
     "cfl_flower/config": 630,
-    "cfl_flower/data": 3_344,
+    "cfl_flower/data": 3_362,
     "cfl_flower/dropin": 624,
-    "cfl_flower/engine": 2_044,
+    "cfl_flower/engine": 2_054,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_303,
     "cfl_flower/models": 849,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 61
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 40_142
+TESTS = 40_226
 """Lines of all tests."""
 
 

@@ -18,8 +18,8 @@ from cfl_flower.client.cohort import cohort_size
 from cfl_flower.client.context import Client, ClientContext
 from cfl_flower.client.faults import fault_odds
 from cfl_flower.client.node_config import TELL_NAMES, NodeConfig
-from cfl_flower.data.reading.agreement import Words, pairs_of
 from cfl_flower.data.reading.scaling import described
+from cfl_flower.data.reading.words import Words, pairs_of
 from cfl_flower.data.worlds.drift import Regroup
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream

@@ -16,31 +16,26 @@ from typing import Any
 import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
-from pydantic import TypeAdapter
 
 from cfl_flower.client.requests import SUMS
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.identity import last_sentence, pack_words, read_words
-from cfl_flower.communication.nodes import NodeRegistry
+from cfl_flower.communication.nodes import NodeRegistry, some_of
 from cfl_flower.communication.results import Results
 from cfl_flower.data.reading.agreement import (
     UNITS,
-    Words,
-    agree,
     are_possible,
     from_digits,
     with_sums,
 )
-from cfl_flower.errors import ConfigError
+from cfl_flower.data.reading.words import Words, agree, parse_words
+from cfl_flower.errors import ConfigError, printable
 from cfl_flower.run_config import RunConfig
 from cfl_flower.secure.server import open_sums, with_keys
 from cfl_flower.settings import require
 from cfl_flower.types import ClientId, FloatArray, Plan, SumSpec, Task
 
 log = logging.getLogger(__name__)
-
-LONGEST = 2**24
-"""Characters of a device's words: more is cut off, and makes no sense."""
 
 NO_SUMS = (
     "dataset.standardise=clients needs sums of inputs, and behind masks those of two "
@@ -67,11 +62,12 @@ def ask_for_words(grid: Grid, settings: Mapping[str, Any]) -> dict[str, Any]:
         # For a device that left, the SuperLink answers in its own name.
         client = asked.get(reply.metadata.src_node_id, "that left")
         try:
-            text = read_words(reply.content)[:LONGEST]
-            found[client] = TypeAdapter(Words).validate_json(text)
-        except ValueError:
-            told = last_sentence(reply) if reply.has_error() else "its words are none"
-            log.warning("client %s does not say what its data are: %s", client, told)
+            if reply.has_error():
+                raise ConfigError(last_sentence(reply))
+            found[client] = parse_words(read_words(reply.content))
+        except ConfigError as error:
+            why = printable(str(error))
+            log.warning("client %s does not say what its data are: %s", client, why)
     if not found:
         raise ConfigError(
             "no device says what its data are; set tell-names=true in the node configs "
@@ -115,17 +111,29 @@ def _total(config: RunConfig, fleet: Fleet, inputs: int) -> FloatArray:
     if masked:
         ask = partial(_ask, config, fleet, "query")
         results = open_sums(plan, results, config.privacy.least_members, ask)[0]
-    # Where there is a sum, nobody sees those of one client.
-    totals = [each.total() for each in results.sums.values()]
-    every = totals or [each.arrays[0].astype(np.float64) for each in results]
-    sums = [from_digits(digits).reshape(3, -1) for digits in every]
-    valid = [each for each in sums if are_possible(each)]
-    if len(valid) < len(sums):
-        log.warning("%s sums that no samples can have are left out", len(sums) - 1)
+    sums = [
+        (who, from_digits(digits).reshape(3, -1))
+        for who, digits in _who_sent_what(fleet, results)
+    ]
+    valid = [each for _, each in sums if are_possible(each)]
+    wrong = [who for who, each in sums if not are_possible(each)]
+    if wrong:
+        told = "%d of %d sums are left out, as no samples have them: %s"
+        log.warning(told, len(wrong), len(sums), some_of(wrong))
     if not valid:
         raise ConfigError(NO_SUMS)
     found: FloatArray = np.sum(valid, axis=0)
     return found
+
+
+def _who_sent_what(fleet: Fleet, results: Results) -> list[tuple[str, FloatArray]]:
+    """Return digits with who sent them; of a sum, nobody sees those of one client."""
+    if results.sums:
+        return [("all clients", each.total()) for each in results.sums.values()]
+    return [
+        (fleet.label(each.client), each.arrays[0].astype(np.float64))
+        for each in results
+    ]
 
 
 def _ask(config: RunConfig, fleet: Fleet, phase: str, plan: Plan) -> Results:

@@ -1,25 +1,23 @@
-"""What clients agree on before a run: what the inputs and classes are, and their scale.
+"""What clients agree on before a run, put to their data, and the scale of inputs.
 
-Each tells what it has in words, or its counts, sums and squares in numbers. Only sums
-over clients are needed, so that these may come behind masks.
+Each tells its counts, sums and squares. Only sums over clients are needed, so that
+these may come behind masks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import TypedDict
 
-from cfl_flower.data.reading.names import numbered_names
 from cfl_flower.data.reading.pool import Parts
 from cfl_flower.data.reading.scaling import Input, described, with_inputs
+from cfl_flower.data.reading.words import kinds_of, pairs_of, require_alike
 from cfl_flower.errors import ConfigError
-from cfl_flower.types import ClientId, FloatArray, Vector
+from cfl_flower.types import FloatArray, Vector
 
 UNITS = 2.0 ** np.arange(240, -73, -24)
 """Units of the digits in which a number is sent: a float32 holds one exactly, and the
@@ -30,69 +28,6 @@ BLOCK = 2**14
 
 ROUNDING = 1e-12
 """Share of the squares below which a variance is none."""
-
-
-class Words(TypedDict):
-    """What a device says of its data, in words."""
-
-    shape: list[int]
-    classes: list[str]
-    inputs: list[tuple[str, str | None]]
-    """The column and the category, if it has some, of each input of a table."""
-
-
-def agree(words: Mapping[ClientId, Words]) -> dict[str, Any]:
-    """Return the settings of a dataset of which some devices have parts.
-
-    Columns are in the order of the first. Raises `ConfigError` if they do not have the
-    same ones, in numbers or in texts, or inputs of different shapes.
-
-    Examples
-    --------
-    >>> one = Words(shape=[1], classes=["no"], inputs=[("city", "Ulm")])
-    >>> two = Words(shape=[1], classes=["yes"], inputs=[("city", "Bern")])
-    >>> found = agree({"a": one, "b": two})
-    >>> found["names"], [each["category"] for each in found["agreed"]]
-    (['no', 'yes'], ['Bern', 'Ulm'])
-    """
-    (first, ours), *others = words.items()
-    shapes = {client: {"x": f"shape {of['shape']}"} for client, of in words.items()}
-    kinds = {c: kinds_of(of["inputs"]) or shapes[c] for c, of in words.items()}
-    for client, _ in others:
-        require_alike(first, kinds[first], client, kinds[client])
-    told: dict[str, list[str]] = {column: [] for column, _ in ours["inputs"]}
-    for column, text in chain.from_iterable(of["inputs"] for of in words.values()):
-        told[column] += [] if text is None else [text]
-    agreed: list[Input] = []
-    for column, texts in told.items():
-        found = numbered_names([np.asarray(texts, str)], f"column {column}:")[0]
-        named = [Input(column=column, category=text) for text in found.tolist()]
-        agreed += named or [Input(column=column)]
-    classes = [np.asarray(of["classes"], str) for of in words.values()]
-    names = numbered_names(classes, "the classes")[0].tolist()
-    shape = [len(agreed)] if agreed else ours["shape"]
-    return {"shape": shape, "classes": len(names), "names": names, "agreed": agreed}
-
-
-def pairs_of(inputs: Sequence[Input]) -> list[tuple[str, str | None]]:
-    """Return the column and the category, if it has some, of each input."""
-    return [(each.get("column", ""), each.get("category")) for each in inputs]
-
-
-def kinds_of(pairs: Sequence[tuple[str, str | None]]) -> dict[str, str]:
-    """Return whether each column has texts or numbers."""
-    return {name: "numbers" if text is None else "texts" for name, text in pairs}
-
-
-def require_alike(
-    one: object, ours: Mapping[str, str], other: object, theirs: Mapping[str, str]
-) -> None:
-    """Raise `ConfigError` for a column that two do not both have in one kind."""
-    if differ := sorted(name for name, _ in ours.items() ^ theirs.items()):
-        kinds = [of.get(differ[0], "no such column") for of in (ours, theirs)]
-        told = f"column {differ[0]}: {one} has {kinds[0]}, {other} has {kinds[1]}"
-        remedy = "write them alike, or name others in dataset.features"
-        raise ConfigError(f"{told}; {remedy}")
 
 
 def in_agreed_order(parts: Parts, agreed: Sequence[Input], called: str) -> Parts:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from flwr.app import Message
+from flwr.app import Error, Message
 from PIL import Image
 from rich.console import Console
 
@@ -52,9 +52,11 @@ def frame_of(name: str, rows: int = 60) -> pd.DataFrame:
 
 
 class Tables(InProcessGrid):
-    """Devices with csv files of their own; one may answer something else."""
+    """Devices with csv files of their own; the last may answer something else."""
 
-    def __init__(self, root: Path, liar: Any = None, **more: Any) -> None:
+    def __init__(
+        self, root: Path, liar: Any = None, liars: int = 1, **more: Any
+    ) -> None:
         configs = []
         for name in COLUMNS:
             folder = root / name
@@ -65,13 +67,13 @@ class Tables(InProcessGrid):
             configs.append({**own, "state-dir": str(root / f"state-{name}"), **more})
         super().__init__(configs)
         self.liar = liar
+        self.liars = [*self.node_configs][-liars:]
         self.asked: list[str] = []
 
     def answer(self, message: Message) -> Message:
         self.asked.append(message.metadata.message_type)
         reply = super().answer(message)
-        last = max(self.node_configs)
-        if self.liar and message.metadata.dst_node_id == last:
+        if self.liar and message.metadata.dst_node_id in self.liars:
             self.liar(message, reply)
         return reply
 
@@ -256,7 +258,10 @@ WIDTH = 3 * 5 * len(UNITS)
         *map(lie_in_words, ("", "[]", '{"shape": "x"}', "{" * 10**5)),
         *(
             lie_in_words(json.dumps({"shape": [1], "classes": ["no"], "inputs": each}))
-            for each in (None, [["age", 7]], [["age"]], [["x" * 2**24, None]])
+            for each in (
+                *(None, [["age", 7]], [["age"]], [["x" * 2**24, None]]),
+                *([["age", None]] * 2, [["age", f"{n}"] for n in range(10_001)]),
+            )
         ),
         lie_in_sums(np.full(WIDTH, np.nan)),
         lie_in_sums(np.full(WIDTH, -1.0)),
@@ -274,6 +279,24 @@ def test_a_site_that_lies_is_left_out(lie, tmp_path, caplog):
     ages = pd.concat(map(frame_of, counted))["age"].astype(float)
     mean = next(each["mean"] for each in known["inputs"] if each["column"] == "age")
     assert mean == pytest.approx(ages.mean(), abs=2)
+
+
+def test_sites_whose_sums_no_samples_have_are_counted_and_named(tmp_path, caplog):
+    run(Tables(tmp_path, lie_in_sums(np.full(WIDTH, -1.0)), 2), tmp_path / "run")
+    told = "2 of 3 sums are left out, as no samples have them: site-b, site-c"
+    assert told in caplog.text
+
+
+def test_what_a_site_says_forges_no_line_of_the_log(tmp_path, caplog):
+    def lie(message: Message, reply: Message) -> None:
+        if message.metadata.message_type == "query.describe":
+            vars(reply).update(_content=None, _error=Error(0, "no \x1b[2Jdisk"))
+
+    grid = Tables(tmp_path, lie)
+    with caplog.at_level(logging.WARNING):
+        run(grid, tmp_path / "run")
+    told = "client site-c does not say what its data are: no \\x1b[2Jdisk"
+    assert told in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What clients agree on: inputs and classes by their names, scale by their sums."""
+"""What clients agree on, put to their data; the scale of inputs by sums."""
 
 from typing import Any
 
@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from cfl_flower.data.reading.agreement import (
-    Words,
-    agree,
     are_possible,
     from_digits,
     in_agreed_order,
@@ -20,43 +18,6 @@ from cfl_flower.data.reading.scaling import Input, noted
 from cfl_flower.errors import ConfigError
 
 AGE = Input(column="age")
-
-
-def words(columns: dict[str, list[str]], *classes: str, shape: int = 2) -> Words:
-    inputs = [(name, text) for name, own in columns.items() for text in own or [None]]
-    return Words(shape=[shape], classes=list(classes), inputs=inputs)
-
-
-def test_neither_the_order_of_columns_nor_that_of_categories_matters():
-    one = words({"age": [], "city": ["Ulm", "Bern"]}, "yes")
-    two = words({"city": ["Basel"], "age": []}, "no", "yes")
-    found = agree({"a": one, "b": two})
-    cities = [Input(column="city", category=name) for name in ("Basel", "Bern", "Ulm")]
-    assert found["agreed"] == [AGE, *cities]
-    assert (found["shape"], found["names"], found["classes"]) == ([4], ["no", "yes"], 2)
-    assert agree({"b": two, "a": one})["agreed"] == [*cities, AGE]
-
-
-@pytest.mark.parametrize(
-    ("columns", "classes", "line"),
-    [
-        ({"age": []}, ["no"], "column city: a has texts, b has no such column"),
-        ({"age": [], "city": []}, ["no"], "city: a has texts, b has numbers"),
-        ({"age": [], "city": ["bern"]}, ["no"], "'Bern' and 'bern' say the same"),
-        ({"age": [], "city": ["Ulm"]}, ["No"], "'No' and 'no' say the same"),
-        ({}, ["no"], "age: a has numbers, b has no such column"),
-    ],
-)
-def test_what_sites_do_not_have_alike_is_one_line(columns, classes, line):
-    one = words({"age": [], "city": ["Bern"]}, "no")
-    with pytest.raises(ConfigError, match=line) as error:
-        agree({"a": one, "b": words(columns, *classes)})
-    assert "\n" not in str(error.value)
-
-
-def test_arrays_must_have_one_shape():
-    with pytest.raises(ConfigError, match=r"shape \[2\], b has shape \[3\]"):
-        agree({"a": words({}, "0", "1"), "b": words({}, "0", shape=3)})
 
 
 def parts_of(x: Any, inputs: list[Input]) -> Any:
