@@ -25,7 +25,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/clustering": 443,
     "cfl_flower/communication": 1_333,
     "cfl_flower/config": 630,
-    "cfl_flower/data": 3_362,
+    "cfl_flower/data": 3_359,
     "cfl_flower/dropin": 624,
     "cfl_flower/engine": 2_054,
     "cfl_flower/environment": 201,

@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 import warnings
 from abc import abstractmethod
-from contextlib import closing
-from hashlib import blake2b
-from importlib import import_module
 from os.path import isfile
 from pathlib import Path
-from sqlite3 import connect
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -370,46 +366,6 @@ class Csv(FileTable):
             # Beside texts, numbers are texts.
             found = found.replace({r"^([-+]?\d*),(\d+)$": r"\1.\2"}, regex=True)
         return found
-
-
-@settings("dataset")
-class Sql(TableDataset):
-    """The rows of a query, which their owner has written into `sql.json` in data_dir.
-
-    `{"address": "records.db", "query": "select ..."}`, with a file of SQLite or an
-    address of SQLAlchemy. No setting of a run names either, as others write these.
-    """
-
-    standardise: Literal["clients", "pooled", False] = "clients"
-    name: ClassVar[str] = "the query of sql.json"
-    patterns: ClassVar[tuple[str, ...]] = ("sql.json",)
-    remedy: ClassVar[str] = 'write {"address": "records.db", "query": "select ..."}'
-
-    def version(self, data_dir: str) -> str:
-        """Return what changes when a row does."""
-        return blake2b(self._rows(data_dir).to_csv().encode()).hexdigest()
-
-    def frames(self, data_dir: str) -> Frames:
-        """Return the rows."""
-        return [("train", self.name, self._rows(data_dir))]
-
-    def _rows(self, data_dir: str) -> pd.DataFrame:
-        path = Path(data_dir, *self.patterns)
-        with intact(path, self.remedy):
-            source = json.loads(path.read_text(encoding="utf-8"))
-            address = str(source["address"])
-            query = str(source["query"])
-            if "://" in address:
-                require_package("sqlalchemy", "dataset", "sql")
-                engine = import_module("sqlalchemy").create_engine(address)
-                frame = pd.read_sql_query(query, engine)
-                engine.dispose()
-            else:
-                file = Path(data_dir, address).absolute().as_uri()
-                with closing(connect(f"{file}?mode=ro", uri=True)) as database:
-                    frame = pd.read_sql_query(query, database)
-            frame.columns = pd.Index(column_names(frame.columns))
-            return frame
 
 
 @settings("dataset")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cfl_flower.data.datasets.tables import Sql
+from cfl_flower.data.datasets.database import Sql
 from cfl_flower.errors import ConfigError
 
 QUERY = "select age, kind, label from pets order by id"
