@@ -115,3 +115,7 @@ class RunConfig(Basics):
     """All settings as plain data, as in `config.yaml` and sent to clients."""
     overrides: list[str]
     """The user's overrides, as given."""
+
+    def require_option(self, condition: bool, group: str, allowed: str) -> None:
+        """Raise the one-line error of the option that is chosen of a group."""
+        require(condition, group, self.names[group], allowed)

@@ -82,7 +82,7 @@ class NodeConfig(NamedTuple):
     data_dir: str
     """Empty for a device with the data of a virtual client of a simulation."""
     state_dir: str
-    state_days: float
+    state_days: float = DEFAULT_STATE_DAYS
     secure_sums: bool = False
     least_members: int = 2
     settings: str = "{}"

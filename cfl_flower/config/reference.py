@@ -13,22 +13,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from cfl_flower.building import settings_class
-from cfl_flower.client.upload_policy import UploadPolicy
-from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.options import list_options
-from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.settings import allowed_values, show_value
-from cfl_flower.state import StrategySettings
 from cfl_flower.types import Json
-
-SHARED: dict[str, Any] = {
-    "strategy": StrategySettings,
-    "local": LocalTraining,
-    "policy": UploadPolicy,
-    "shift": ShiftTest,
-}
-"""Settings that many methods have, described once in the README."""
 
 
 class Setting(NamedTuple):
@@ -40,25 +28,20 @@ class Setting(NamedTuple):
     meaning: str
 
 
-def option_settings(group: str, option: str, own: bool = False) -> list[Setting]:
+def option_settings(group: str, option: str) -> list[Setting]:
     """Return the settings of an option of a group as its file has them.
 
-    Of a method's ``own`` are not those of every method, and of a shared group, with
-    their common defaults. Of a group with several options, those of all are listed.
+    Of a group within it that has several options, those of all are listed.
     """
-    return list(_walk([f"{group}={option}"], group, own))
+    return list(_walk([f"{group}={option}"], group))
 
 
-def _walk(overrides: list[str], group: str, own: bool) -> Iterator[Setting]:
+def _walk(overrides: list[str], group: str) -> Iterator[Setting]:
     """Yield the settings of a group such as ``strategy/scan``, and of those within."""
     node, choices, _ = compose_plain(overrides)
     for part in group.split("/"):
         node = node[part]
     cls = settings_class(node["_target_"])
-    shared = [base for base in SHARED.values() if own and base in cls.mro()]
-    common: dict[str, Json] = {}
-    for base in shared:
-        common |= defaults_of(base)
     prefix = "".join(f"{part}." for part in group.split("/")[1:])
     for name in cls.__pydantic_fields__:
         value = node[name]
@@ -66,11 +49,11 @@ def _walk(overrides: list[str], group: str, own: bool) -> Iterator[Setting]:
         if isinstance(value, Mapping) and len(list_options(inner)) > 1:
             row = setting_of(cls, name, choices[inner])
             yield row._replace(key=inner, allowed=" or ".join(list_options(inner)))
-            yield from _walk_options(overrides, inner, own)
+            yield from _walk_options(overrides, inner)
         elif nested := list(_nested(inner, value)):
             for each in nested:
-                yield from _walk(overrides, each, own)
-        elif name != "client" and (name not in common or common[name] != value):
+                yield from _walk(overrides, each)
+        elif name != "client":
             yield setting_of(cls, name, value, prefix)
 
 
@@ -83,12 +66,12 @@ def _nested(path: str, value: Json) -> Iterator[str]:
             yield from _nested(f"{path}/{name}", part)
 
 
-def _walk_options(overrides: list[str], group: str, own: bool) -> Iterator[Setting]:
+def _walk_options(overrides: list[str], group: str) -> Iterator[Setting]:
     """Yield the settings of all options of a group, with the options that have them."""
     rows: dict[str, Setting] = {}
     options: dict[str, list[str]] = {}
     for option in list_options(group):
-        for row in _walk([*overrides, f"{group}={option}"], group, own):
+        for row in _walk([*overrides, f"{group}={option}"], group):
             rows.setdefault(row.key, row)
             options.setdefault(row.key, []).append(option)
     for key, row in rows.items():
@@ -103,17 +86,12 @@ def setting_of(cls: Any, name: str, value: Json, prefix: str = "") -> Setting:
     return Setting(f"{prefix}{name}", show_value(value, 4), allowed, meaning)
 
 
-def defaults_of(cls: Any) -> dict[str, Json]:
-    """Return the defaults of the settings of a class."""
-    known = cls.__pydantic_fields__
-    return {name: known[name].get_default(call_default_factory=True) for name in known}
-
-
 def attribute_docstrings(cls: type) -> dict[str, str]:
     """Return the strings below the fields of a class and its bases, each as one line.
 
     Examples
     --------
+    >>> from cfl_flower.clustering.label_shift import ShiftTest
     >>> attribute_docstrings(ShiftTest)["threshold"]
     'Share of the samples whose change is a shift; 0.2 in eq. 9.'
     """

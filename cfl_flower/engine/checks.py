@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 from cfl_flower.building import locate
 from cfl_flower.engine.stages import STAGES
-from cfl_flower.engine.stages.stage import Rule
 from cfl_flower.errors import NoConceptsError
 from cfl_flower.learning.by_name import check_parts
 from cfl_flower.learning.optimizer import LocalTraining
@@ -18,12 +15,12 @@ from cfl_flower.settings import located, require
 
 def check_method(method: type[Any], config: RunConfig) -> None:
     """Raise `ConfigError` for settings that a method, or a stage, does not go with."""
-    for rule in chain(method_rules(method, config), group_rules(config)):
-        require(*rule)
+    check_supported(method, config)
+    check_groups(config)
     check_training(config)
-    applied = [stage for stage in STAGES if stage.applies(config)]
-    for rule in chain.from_iterable(each.rules(config, method) for each in applied):
-        require(*rule)
+    for stage in STAGES:
+        if stage.applies(config):
+            stage.check(config, method)
     if not (method.supports.one_concept or config.timeline.has_concepts):
         names = config.names
         raise NoConceptsError(
@@ -33,8 +30,8 @@ def check_method(method: type[Any], config: RunConfig) -> None:
         )
 
 
-def method_rules(method: type[Any], config: RunConfig) -> Iterator[Rule]:
-    """Yield what a method requires of the server optimiser and the selection."""
+def check_supported(method: type[Any], config: RunConfig) -> None:
+    """Refuse server optimisers and selections that a method does not go with."""
     optimizer = config.server_optimizer
     selection = config.selection
     supports = method.supports
@@ -44,17 +41,17 @@ def method_rules(method: type[Any], config: RunConfig) -> Iterator[Rule]:
     own_step = not supports.server_optimizer
     ok = not (own_step and (optimizer.remembers or optimizer.by_loss))
     why = f"average with {name}, whose server has its own step or none"
-    yield Rule.of(config, "server_optimizer", ok, why)
+    config.require_option(ok, "server_optimizer", why)
     ok = reports_loss or not optimizer.by_loss
     why = f"another one with {name}, whose clients do not report the loss of one "
-    yield Rule.of(config, "server_optimizer", ok, f"{why}received model")
+    config.require_option(ok, "server_optimizer", f"{why}received model")
     ok = supports.centres or not selection.by_distance
     why = f"random or oort with {name}, which has no representations"
-    yield Rule.of(config, "selection", ok, why)
+    config.require_option(ok, "selection", why)
     ok = supports.selection or not selection.learns
-    yield Rule.of(config, "selection", ok, f"random with {name}, which selects nobody")
+    config.require_option(ok, "selection", f"random with {name}, which selects nobody")
     own: Any = getattr(config.strategy, "privacy", None)
-    yield Rule(
+    require(
         config.privacy.on or not getattr(own, "whole_client", False),
         "strategy/privacy",
         getattr(own, "name", ""),
@@ -62,10 +59,10 @@ def method_rules(method: type[Any], config: RunConfig) -> Iterator[Rule]:
     )
 
 
-def group_rules(config: RunConfig) -> Iterator[Rule]:
-    """Yield what faults require of the number of clients, and measures of the data."""
+def check_groups(config: RunConfig) -> None:
+    """Refuse faults of clients that are not there, and measures not of these data."""
     attackers = config.faults.attackers
-    yield Rule(
+    require(
         all(each < config.clients for each in attackers),
         "faults.attackers",
         attackers,
@@ -77,16 +74,16 @@ def group_rules(config: RunConfig) -> Iterator[Rule]:
     if config.partition.validation:
         measured.add("validation_accuracy")
     allowed = f"{', '.join(sorted(measured))}, or what metrics or validation add"
-    yield Rule(best in {None, *measured}, "system.checkpoint_best", best, allowed)
+    require(best in {None, *measured}, "system.checkpoint_best", best, allowed)
     dataset: Any = config.dataset
     lacks = config.privacy.on and getattr(dataset, "lacks_sums", False)
     allowed = (
         f"false with privacy={config.names['privacy']}, whose account does not cover "
         "sums of inputs; in a simulation also pooled"
     )
-    yield Rule(not lacks, "dataset.standardise", "clients", allowed)
+    require(not lacks, "dataset.standardise", "clients", allowed)
     classes = config.dataset.classes
-    yield Rule(
+    require(
         "auc" not in config.metrics or classes == 2,
         "metrics",
         f"[{','.join(config.metrics)}]",

@@ -192,7 +192,8 @@ def plan(asked: argparse.Namespace) -> dict[str, Check]:
         client = client_id(asked.client)
         checks["key"] = lambda: check_key(keys / asked.client)
         checks["identity"] = lambda: ", ".join(
-            f"{key} {value}" for key, value in node_config(client, data, home).items()
+            f"{key} {value}"
+            for key, value in node_config(client, home, data_dir=data).items()
         )
     if data and asked.settings:
         checks["data"] = lambda: check_table(data, asked.settings)

@@ -16,19 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cfl_flower.client.node_config import (
-    CLIENT_ID,
-    DATA_DIR,
-    DEFAULT_STATE_DAYS,
-    LEAST_MEMBERS,
-    PREDICTIONS,
-    SECURE_SUMS,
-    SETTINGS,
-    STATE_DAYS,
-    STATE_DIR,
-    TELL_NAMES,
-    NodeConfig,
-)
+from cfl_flower.client.node_config import CLIENT_ID, NodeConfig
 from cfl_flower.types import ClientId
 from simulations.deploy import flower_supernode, health
 from simulations.deploy.addresses import port, read_address, write_address
@@ -47,29 +35,17 @@ PORT = 9094
 
 
 def node_config(
-    client: ClientId,
-    data: Path | None,
-    home: Path,
-    days: float = DEFAULT_STATE_DAYS,
-    secure_sums: bool = False,
-    least_members: int | None = None,
-    settings: Path | None = None,
-    tell_names: bool = False,
-    predictions: Path | None = None,
+    client: ClientId, home: Path, **words: ClientId | float | Path | None
 ) -> dict[str, ClientId | float]:
-    """Return what the device says about itself, or raise a `ConfigError`."""
-    asked = {
-        CLIENT_ID: client,
-        STATE_DIR: str(home / "state"),
-        STATE_DAYS: None if days == DEFAULT_STATE_DAYS else days,
-        SECURE_SUMS: secure_sums or None,
-        LEAST_MEMBERS: least_members,
-        SETTINGS: str(settings.absolute()) if settings else None,
-        TELL_NAMES: tell_names or None,
-        PREDICTIONS: str(predictions.absolute()) if predictions else None,
-        DATA_DIR: str(data.absolute()) if data else None,
-    }
-    config = {key: value for key, value in asked.items() if value is not None}
+    """Return what the device says about itself, or raise a `ConfigError`.
+
+    ``words`` are those of a `NodeConfig`, as `data_dir`; None and False are not said.
+    """
+    config: dict[str, ClientId | float] = {CLIENT_ID: client}
+    for name, value in {"state_dir": home / "state", **words}.items():
+        if value is not None and value is not False:
+            told = str(value.absolute()) if isinstance(value, Path) else value
+            config[name.replace("_", "-")] = told
     NodeConfig.of(config)
     return config
 
@@ -115,7 +91,7 @@ def main(arguments: Sequence[str]) -> None:
     add_device(parser, client_required=True)
     add = parser.add_argument
     forget = "after which a run not heard of is forgotten"
-    add("--state-days", type=float, default=DEFAULT_STATE_DAYS, help=forget)
+    add("--state-days", type=float, help=forget)
     masked = "send results behind masks alone, whatever a run says"
     add("--secure-sums", action="store_true", help=masked)
     fewest = "devices in a sum that this one adds to, whatever a run says"
@@ -132,17 +108,8 @@ def main(arguments: Sequence[str]) -> None:
     asked = parser.parse_args(own)
     home = asked.home.absolute()
     client = client_id(asked.client)
-    config = node_config(
-        client,
-        asked.data_dir,
-        home,
-        asked.state_days,
-        asked.secure_sums,
-        asked.least_members,
-        asked.settings,
-        asked.tell_names,
-        asked.predictions,
-    )
+    words = {name: getattr(asked, name) for name in NodeConfig._field_defaults}
+    config = node_config(client, home, data_dir=asked.data_dir, **words)
     # The key has the name as typed: client 7 may be device 007.
     key = asked.keys / asked.client
     authority = asked.keys / f"{AUTHORITY}.pem"

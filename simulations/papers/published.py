@@ -38,23 +38,6 @@ SPEEDUP = "speed-up"
 DISTANCES = ("heterogeneity", "discrepancy")
 """Measures that are not shares."""
 
-RESULTS = {
-    "reproduced": "all figures are within the tolerance",
-    "in part": "some figures are, or some of what a drawing shows comes out; if the "
-    "evidence says so, after a part of the rounds or on other data",
-    "order only": "the means are in the paper's order; levels differ, or the data are "
-    "others",
-    "contradicts": "the paper's order does not come out",
-    "not run": "the evidence says why",
-}
-"""States of a paper's result here, and their meanings."""
-
-STATES = RESULTS | {
-    "same runs": "curves of the runs of another line, which is counted",
-    "no result": "settings, or sizes and pictures of data",
-}
-"""The same of every table and figure; the last two do not count."""
-
 AVERAGES = {"last": lambda known: known[-1], "mean": fmean, "median": median}
 """Functions from the values of all rounds to one."""
 
@@ -69,7 +52,6 @@ def _flatten(overrides: Any) -> list[str]:
 
 KNOWN_KEYS = ConfigDict(extra="forbid")
 Overrides = Annotated[list[str], BeforeValidator(_flatten)]
-State = Annotated[str, Field(pattern=f"^({'|'.join(STATES)})$")]
 Measure = Annotated[
     str, Field(pattern=rf"^(final|best|bytes|({'|'.join(AVERAGES)}|{SPEEDUP}) \w+)$")
 ]
@@ -139,8 +121,8 @@ class PublishedTable:
     """The table whose runs these are, measured in another way."""
     against: str | None = None
     """The reference runs: a method of this table, or another table."""
-    state: State = "not run"
-    """State of the result here, of `STATES`."""
+    state: str = "not run"
+    """State of the result here; docs/results/README.md says what each means."""
     evidence: str = ""
     """Evidence of the state."""
 
@@ -307,7 +289,7 @@ class Elsewhere:
 
     name: str
     where: str
-    state: State = "not run"
+    state: str = "not run"
     evidence: str = ""
 
 

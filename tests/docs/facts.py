@@ -22,11 +22,11 @@ from cfl_flower.config.options import list_options
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.environment.plugins import CONF
-from simulations.papers.published import RESULTS, load_tables
+from simulations.papers.published import load_tables
 from simulations.track import ROWS
 from simulations.tracking.rows import TrackRow, load_protocol, read_rows
 from simulations.tracking.table import leads_on, ranks_of
-from tests.docs.scoreboard import PAPERS, lines
+from tests.docs.scoreboard import PAPERS, RESULTS, lines
 from tests.docs.track import TUNED, TUNED_BASELINE
 
 ROOT = CONF.parent

@@ -32,8 +32,6 @@ from simulations.papers.measured import (
 )
 from simulations.papers.published import (
     BESIDE,
-    RESULTS,
-    STATES,
     PublishedTable,
     load_elsewhere,
     load_tables,
@@ -53,6 +51,23 @@ PAPERS = {
 MARKED = re.compile("(<!-- recorded -->\n).*?(<!-- end of recorded -->)", re.DOTALL)
 
 IN_SHORT = re.compile(r"\*\*In short:\*\* (.*?)\n\n", re.DOTALL)
+
+RESULTS = {
+    "reproduced": "all figures are within the tolerance",
+    "in part": "some figures are, or some of what a drawing shows comes out; if the "
+    "evidence says so, after a part of the rounds or on other data",
+    "order only": "the means are in the paper's order; levels differ, or the data are "
+    "others",
+    "contradicts": "the paper's order does not come out",
+    "not run": "the evidence says why",
+}
+"""States of a paper's result here, and their meanings."""
+
+STATES = RESULTS | {
+    "same runs": "curves of the runs of another line, which is counted",
+    "no result": "settings, or sizes and pictures of data",
+}
+"""The same of every table and figure; the last two do not count."""
 
 HEAD = Path(__file__).with_name("scoreboard.md")
 """The template of what stands above the lines."""

@@ -14,20 +14,25 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from cfl_flower.config.reference import (
-    SHARED,
-    Setting,
-    defaults_of,
-    option_settings,
-    setting_of,
-)
+from cfl_flower.client.upload_policy import UploadPolicy
+from cfl_flower.clustering.label_shift import ShiftTest
+from cfl_flower.config.reference import Setting, option_settings, setting_of
 from cfl_flower.environment.plugins import CONF
+from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import Adapted
 from cfl_flower.models.adapters import Lora
 from cfl_flower.privacy.settings import CentralPrivacy
+from cfl_flower.state import StrategySettings
 
 PAGES = CONF.parent / "docs" / "methods"
 
+SHARED: dict[str, Any] = {
+    "strategy": StrategySettings,
+    "local": LocalTraining,
+    "policy": UploadPolicy,
+    "shift": ShiftTest,
+}
+"""Settings that many methods have, described once in the README."""
 OTHERS: dict[str, Any] = {"privacy": CentralPrivacy, "model": Adapted, "lora": Lora}
 """Groups outside of methods, and the pages of other folders that describe them."""
 HOW_TO = PAGES.parent / "how-to"
@@ -40,19 +45,22 @@ HEADER = "| setting | default | allowed | meaning |\n| --- | --- | --- | --- |\n
 
 
 def method_settings(method: str) -> list[Setting]:
-    """Return a method's own settings as configured in ``conf/strategy``."""
-    return option_settings("strategy", method, own=True)
+    """Return a method's settings in ``conf/strategy``, but for shared ones as usual."""
+    shared = {row[:2] for group in SHARED for row in group_settings(group)}
+    rows = option_settings("strategy", method)
+    # Training before all rounds has the settings of training in them.
+    known = ((row.key.replace("pretraining.", "local."), row.default) for row in rows)
+    return [row for row, each in zip(rows, known, strict=True) if each not in shared]
 
 
 def group_settings(group: str) -> list[Setting]:
     """Return the settings of a shared group with the defaults of its class."""
     cls = (SHARED | OTHERS)[group]
     prefix = "" if group == "strategy" else f"{group}."
-    return [
-        setting_of(cls, name, value, prefix)
-        for name, value in defaults_of(cls).items()
-        if name not in ("client", "network", "lora") and name not in SHARED
-    ]
+    known = cls.__pydantic_fields__
+    names = set(known).difference(SHARED, ("client", "network", "lora"))
+    defaults = {n: known[n].get_default(call_default_factory=True) for n in known}
+    return [setting_of(cls, n, defaults[n], prefix) for n in known if n in names]
 
 
 def write_table(rows: Iterable[Setting]) -> str:

@@ -8,7 +8,7 @@ with ``privacy=central``, shows the method noisy means alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ import numpy as np
 from cfl_flower.client.model_privacy import BASES
 from cfl_flower.communication.partial_sums import bases_of
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.stages.privacy_rules import Costs, privacy_rules
+from cfl_flower.engine.stages.privacy_rules import Costs, check_guarantee
 from cfl_flower.engine.stages.private_means import release_means
-from cfl_flower.engine.stages.stage import Rule, Stage
+from cfl_flower.engine.stages.stage import Stage
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import BudgetSpentError
 from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of
@@ -76,9 +76,9 @@ class PrivacyBudget(Stage):
         return config.privacy.on
 
     @classmethod
-    def rules(cls, config: RunConfig, method: type[Any]) -> Iterator[Rule]:
-        """Yield what makes the guarantee true of all that leaves clients."""
-        yield from privacy_rules(config, method)
+    def check(cls, config: RunConfig, method: type[Any]) -> None:
+        """Refuse settings with which not all that leaves clients is covered."""
+        check_guarantee(config, method)
 
     # Who is asked --------------------------------------------------------------------
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from cfl_flower.engine.declarations import Disclosure
-from cfl_flower.engine.stages.stage import Rule, hiding_rules
+from cfl_flower.engine.stages.stage import check_hidden
 from cfl_flower.models import build_model
 from cfl_flower.privacy.accounting import epsilon_of, require_accountant
 from cfl_flower.privacy.settings import LocalPrivacy
 from cfl_flower.run_config import RunConfig
+from cfl_flower.settings import require
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Costs:
         return cls(model, report, training, training + sent.reports * report)
 
 
-def privacy_rules(config: RunConfig, method: type[Any]) -> Iterator[Rule]:
-    """Yield what makes the guarantee true of all that leaves clients."""
+def check_guarantee(config: RunConfig, method: type[Any]) -> None:
+    """Refuse settings with which not all that leaves clients is covered."""
     sent = method.discloses
-    yield from disclosure_rules(config, sent)
-    yield from hiding_rules(config, f"privacy={config.privacy.mode}")
-    yield from coverage_rules(config)
+    check_disclosed(config, sent)
+    check_hidden(config, f"privacy={config.privacy.mode}")
+    check_covered(config)
     config.strategy.check_privacy()
     require_accountant(config.privacy.mode)
     assert sent is not None
@@ -51,7 +51,7 @@ def privacy_rules(config: RunConfig, method: type[Any]) -> Iterator[Rule]:
     assert isinstance(privacy, LocalPrivacy)
     budget = privacy.epsilon_budget
     least = epsilon_of(Costs.of(config, sent).participation, privacy.delta)
-    yield Rule(
+    require(
         budget is None or least <= budget,
         "privacy.epsilon_budget",
         budget,
@@ -59,22 +59,22 @@ def privacy_rules(config: RunConfig, method: type[Any]) -> Iterator[Rule]:
     )
 
 
-def disclosure_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rule]:
-    """Yield what `privacy=` requires of what a method's clients send."""
+def check_disclosed(config: RunConfig, sent: Disclosure | None) -> None:
+    """Refuse a method whose clients send what `privacy=` does not cover."""
     mode = config.privacy.mode
     method = f"strategy={config.names['strategy']}"
     if sent is None:
         why = f"none with {method}, whose clients send what is not accounted for: its"
-        yield Rule(False, "privacy", mode, f"{why} class has no `discloses`")
+        require(False, "privacy", mode, f"{why} class has no `discloses`")
         return
     uncovered = sent.uncovered or (sent.in_sums if config.privacy.secure_sums else "")
-    yield Rule(
+    require(
         not uncovered,
         "privacy",
         mode,
         f"none with {method}, whose clients send {uncovered}, which no noise covers",
     )
-    yield Rule(
+    require(
         mode != "central" or not sent.singly,
         "privacy",
         mode,
@@ -82,18 +82,18 @@ def disclosure_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rul
     )
 
 
-def coverage_rules(config: RunConfig) -> Iterator[Rule]:
-    """Yield what `privacy=` requires of other settings, so that it has a guarantee."""
+def check_covered(config: RunConfig) -> None:
+    """Refuse other settings with which `privacy=` would have no guarantee."""
     mode = config.privacy.mode
     strategy = config.strategy
-    yield Rule(
+    require(
         mode != "central" or strategy.weighting == "plain",
         "strategy.weighting",
         strategy.weighting,
         "plain with privacy=central, where each participant counts alike",
     )
     bounded = mode == "central" or config.privacy.secure_sums
-    yield Rule(
+    require(
         strategy.robust == "none" or not bounded,
         "strategy.robust",
         strategy.robust,
@@ -102,10 +102,6 @@ def coverage_rules(config: RunConfig) -> Iterator[Rule]:
     dataset = config.dataset
     model = build_model(config.model, dataset.shape, dataset.classes, config.seed)
     averaged = ", ".join(sorted(model.observed.statistics)[:3])
-    yield Rule.of(
-        config,
-        "model",
-        not averaged,
-        f"one without running statistics ({averaged}) with privacy={mode}, which "
-        "covers no more than parameters",
-    )
+    lacks = f"one without running statistics ({averaged})"
+    why = f"with privacy={mode}, which covers no more than parameters"
+    config.require_option(not averaged, "model", f"{lacks} {why}")

@@ -7,7 +7,7 @@ mean of these, with whatever weights, is that again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,10 +23,11 @@ from flwr.serverapp.strategy import (
 )
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.stages.stage import Rule, Stage
+from cfl_flower.engine.stages.stage import Stage
 from cfl_flower.engine.uploads_state import AsynchronousState
 from cfl_flower.privacy.clipping import FEWEST, nearest, shortened, update_length
 from cfl_flower.run_config import RunConfig
+from cfl_flower.settings import require
 from cfl_flower.types import ClientId, Plan, Result, Task, Vector, Version
 
 RULES: Mapping[str, Callable[[int, int], FedAvg]] = {
@@ -84,8 +85,8 @@ class RobustMeans(Stage):
     phases = ("query", "train")
 
     @classmethod
-    def rules(cls, config: RunConfig, method: type[Any]) -> Iterator[Rule]:
-        """Yield that a method takes in single models that are only averaged."""
+    def check(cls, config: RunConfig, method: type[Any]) -> None:
+        """Refuse a method that uses single models for more than their mean."""
         rule = config.strategy.robust
         name = f"strategy={config.names['strategy']}"
         sent = method.discloses
@@ -93,7 +94,7 @@ class RobustMeans(Stage):
         if issubclass(method.State, AsynchronousState):
             why = "which takes in models one by one"
         ok = rule in ("none", "clip") or not why
-        yield Rule(ok, "strategy.robust", rule, f"none or clip with {name}, {why}")
+        require(ok, "strategy.robust", rule, f"none or clip with {name}, {why}")
 
     def plan(self, plan: Plan) -> Plan:
         """Let results come one by one if they are compared; else limit their weights.

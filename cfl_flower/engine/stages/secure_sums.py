@@ -8,7 +8,6 @@ finds its group's mean in the place of each.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,10 +19,11 @@ from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.partial_sums import EMPTY, bases_of, versions
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.stages.stage import Rule, Stage, hiding_rules
+from cfl_flower.engine.stages.stage import Stage, check_hidden
 from cfl_flower.privacy.clipping import shortened, update_length
 from cfl_flower.run_config import RunConfig
 from cfl_flower.secure.server import large_enough, open_sums, with_keys
+from cfl_flower.settings import require
 from cfl_flower.types import (
     UPDATE_LENGTHS,
     Failure,
@@ -56,9 +56,9 @@ class SecureSums(Stage):
         return config.privacy.secure_sums
 
     @classmethod
-    def rules(cls, config: RunConfig, method: type[Any]) -> Iterator[Rule]:
-        """Yield that nobody needs single results."""
-        yield from hiding_rules(config, "privacy.secure_sums")
+    def check(cls, config: RunConfig, method: type[Any]) -> None:
+        """Refuse what needs single results."""
+        check_hidden(config, "privacy.secure_sums")
         sent = method.discloses
         name = f"strategy={config.names['strategy']}"
         why = ""
@@ -67,8 +67,8 @@ class SecureSums(Stage):
         elif sent.singly and not sent.in_sums:
             why = f"whose server {sent.singly}"
         allowed = f"false with {name}, {why}; of methods with clusters, {CLUSTERED} do"
-        yield Rule(not why, "privacy.secure_sums", "true", allowed)
-        yield Rule(
+        require(not why, "privacy.secure_sums", "true", allowed)
+        require(
             config.strategy.robust in ("none", "clip"),
             "strategy.robust",
             config.strategy.robust,
@@ -76,7 +76,7 @@ class SecureSums(Stage):
             "can compare them",
         )
         least = config.privacy.least_members
-        yield Rule(
+        require(
             config.participants >= least,
             "privacy.least_members",
             least,

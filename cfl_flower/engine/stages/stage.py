@@ -9,9 +9,9 @@ selected.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from cfl_flower.learning.testing import COUNTED
 from cfl_flower.privacy.clipping import capped_counts, capped_losses
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.record import ClientRow
+from cfl_flower.settings import require
 from cfl_flower.types import (
     REPORT,
     START_LOSS,
@@ -38,20 +39,6 @@ MOST = 3.0
 
 REGAINED = 0.2
 """Re-clusterings that each of them may lead to again after another round."""
-
-
-class Rule(NamedTuple):
-    """What must hold of a setting, and what is said where it does not."""
-
-    holds: bool
-    field: str
-    value: object
-    allowed: str
-
-    @classmethod
-    def of(cls, config: RunConfig, group: str, holds: bool, allowed: str) -> Rule:
-        """Return a rule for what is chosen of a group of settings."""
-        return cls(holds, group, config.names[group], allowed)
 
 
 class Stage:
@@ -89,9 +76,8 @@ class Stage:
         return True
 
     @classmethod
-    def rules(cls, config: RunConfig, method: type[Any]) -> Iterator[Rule]:
-        """Yield what the stage requires of other settings, and of a method."""
-        yield from ()
+    def check(cls, config: RunConfig, method: type[Any]) -> None:
+        """Raise `ConfigError` for settings, or a method, that it does not go with."""
 
     def open(self) -> None:
         """Begin a round, before anybody is chosen for training."""
@@ -116,21 +102,21 @@ class Stage:
         """End a round, when all of it is known but how long it took."""
 
 
-def hiding_rules(config: RunConfig, hidden_by: str) -> Iterator[Rule]:
-    """Yield what a run requires that hides something of its clients.
+def check_hidden(config: RunConfig, hidden_by: str) -> None:
+    """Refuse settings that a run which hides something of its clients cannot have.
 
     ``hidden_by`` is the setting, which covers no losses. A server that dies goes back
     to its checkpoint, account and all: devices know what they sent in the last rounds,
     and answer earlier ones anew.
     """
     every = config.system.checkpoint_every
-    yield Rule(
+    require(
         every == 1,
         "system.checkpoint_every",
         every,
         "1 with privacy, so that a restart repeats no round that was sent",
     )
-    yield Rule(
+    require(
         not set(COUNTED).intersection(config.metrics),
         "metrics",
         f"[{','.join(config.metrics)}]",
@@ -139,9 +125,9 @@ def hiding_rules(config: RunConfig, hidden_by: str) -> Iterator[Rule]:
     )
     why = f"with {hidden_by}, which covers no losses"
     learns = config.selection.learns
-    yield Rule.of(config, "selection", not learns, f"random or nearest {why}")
+    config.require_option(not learns, "selection", f"random or nearest {why}")
     by_loss = config.server_optimizer.by_loss
-    yield Rule.of(config, "server_optimizer", not by_loss, f"another one {why}")
+    config.require_option(not by_loss, "server_optimizer", f"another one {why}")
 
 
 class AbsentClients(Stage):
@@ -161,9 +147,9 @@ class AbsentClients(Stage):
         return config.devices.come_and_go and simulated
 
     @classmethod
-    def rules(cls, config: RunConfig, method: type[Any]) -> Iterator[Rule]:
-        """Yield that somebody is chosen of those who are there."""
-        yield Rule(
+    def check(cls, config: RunConfig, method: type[Any]) -> None:
+        """Refuse a method that chooses nobody of those who are there."""
+        require(
             method.supports.selection,
             "devices.joins or devices.leaves",
             f"strategy={config.names['strategy']}",

@@ -293,7 +293,7 @@ def test_a_connection_is_added_to_those_that_are_there(made, tmp_path, monkeypat
 
 
 def test_a_device_says_who_it_is_in_flowers_words(made, tmp_path):
-    told = supernode.node_config("site-a", tmp_path, tmp_path / "home")
+    told = supernode.node_config("site-a", tmp_path / "home", data_dir=tmp_path)
     command = supernode.supernode("h:1", made / "site-a", made / "ca.pem", told, 9101)
     read = tomllib.loads("\n".join(command[-1].split(" ")))
     assert read == {
@@ -304,7 +304,8 @@ def test_a_device_says_who_it_is_in_flowers_words(made, tmp_path):
     home = tmp_path / "home"
     word = tmp_path / "own.json"
     word.write_text("{}")
-    strict = supernode.node_config("b", tmp_path, home, 90, True, 5, word)
+    words = {"secure_sums": True, "least_members": 5, "settings": word}
+    strict = supernode.node_config("b", home, data_dir=tmp_path, **words)
     assert [strict["secure-sums"], strict["least-members"]] == [True, 5]
     assert strict["settings"] == str(word)
 
