@@ -46,6 +46,7 @@ from cfl_flower.runs.directory import BEST, RunDirectory, refuse_other_data
 from cfl_flower.runs.loggers import open_logger
 from cfl_flower.runs.provenance import record_provenance
 from cfl_flower.runs.reading import read_lines, read_tests
+from cfl_flower.state import ClusteredState
 
 app = ServerApp()
 
@@ -129,13 +130,9 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
             directory.write_concepts()
         name = config.names["strategy"]
         traced = fleet.simulated
-        system = config.system
-        kept = Checkpoint(directory.path / BEST, config.resolved)
-        lines = read_lines(directory.path / "rounds.jsonl")
-        best = BestCheckpoint(kept, system.checkpoint_best, lines, state)
         callbacks: list[Callback] = [
             lambda record, rows, _: directory.append(record, rows),
-            Checkpointer(checkpoint, system.checkpoint_every, config.rounds, best),
+            make_checkpointer(config, checkpoint, state),
             Progress(console, name, config.rounds, verbosity(), traced),
         ]
         with open_logger(config, done, warn) as write:
@@ -146,6 +143,19 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         directory.write_summary(data)
         if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
+
+
+def make_checkpointer(
+    config: RunConfig, checkpoint: Checkpoint, state: ClusteredState | None
+) -> Checkpointer:
+    """Return what saves a run's state, and the best one, from a ``state`` on."""
+    folder = Path(config.output_dir)
+    measure = config.system.checkpoint_best
+    kept = Checkpoint(folder / BEST, config.resolved)
+    done = read_lines(folder / "rounds.jsonl")
+    best = BestCheckpoint(kept, measure, done, state)
+    every = config.system.checkpoint_every
+    return Checkpointer(checkpoint, every, config.rounds, best)
 
 
 def agreed(config: RunConfig, fleet: Fleet, directory: RunDirectory) -> RunConfig:

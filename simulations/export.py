@@ -68,9 +68,11 @@ def export(
     """
     saved = load_run(run)
     saved.common_models()
-    checkpoint = Checkpoint(run / BEST, saved.resolved) if best else saved.checkpoint
-    kept = checkpoint.exists() or not best
-    require(kept, "--best", run, "a run with system.checkpoint_best")
+    checkpoint = saved.checkpoint
+    if best:
+        checkpoint = Checkpoint(run / BEST, saved.resolved)
+        known = checkpoint.exists()
+        require(known, "--best", run, "a run with system.checkpoint_best")
     done, state = checkpoint.load(saved.method.State)
     clusters: list[int] = np.unique(state.clusters).tolist()
     require(bool(clusters), "RUN", run, "a run in which clients took part")

@@ -59,5 +59,4 @@ def folders_of(served: Path) -> dict[int, Path]:
     path = served / DIRECTORY
     with intact(path, REMEDY):
         rows = read_json(path)["clusters"]
-        found = {each["cluster"]: inside(served, each["folder"]) for each in rows}
-        return {int(cluster): folder for cluster, folder in found.items()}
+        return {int(each["cluster"]): inside(served, each["folder"]) for each in rows}

@@ -19,12 +19,12 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_091,
-    "cfl_flower/analysis": 948,
+    "cfl_flower": 1_097,
+    "cfl_flower/analysis": 949,
     "cfl_flower/client": 1_064,
     "cfl_flower/clustering": 443,
     "cfl_flower/communication": 1_333,
-    "cfl_flower/config": 617,
+    "cfl_flower/config": 620,
     "cfl_flower/data": 3_359,
     "cfl_flower/dropin": 624,
     "cfl_flower/engine": 2_041,
@@ -32,10 +32,10 @@ BUDGET: dict[str, int] = {
     "cfl_flower/learning": 1_303,
     "cfl_flower/models": 849,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_242,
+    "cfl_flower/runs": 1_244,
     "cfl_flower/secure": 658,
     "clients": 1_316,
-    "simulations": 4_782,
+    "simulations": 4_783,
     "strategies": 2_956,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""

@@ -57,8 +57,8 @@ class SavedRun:
     """Content of `summary.json`; empty for an unfinished run."""
     failure: str = ""
     """Why the last attempt failed, if it did."""
-    agreed: Mapping[str, Json] = field(default_factory=dict)
-    """What the clients agreed on, a setting of the dataset."""
+    agreed: Sequence[Json] = ()
+    """What the clients agreed on before the first round: `dataset.agreed`."""
 
     @property
     def data(self) -> str | None:
@@ -127,8 +127,9 @@ class SavedRun:
 
     def build(self, *groups: str) -> list[Any]:
         """Return the settings of some groups as objects."""
-        dataset = {**self.resolved["dataset"], **self.agreed}
-        settings = {**self.resolved, "dataset": dataset}
+        settings = {**self.resolved}
+        if self.agreed:
+            settings["dataset"] = {**settings["dataset"], "agreed": self.agreed}
         return [build(settings[group]) for group in groups]
 
     @property
@@ -261,19 +262,19 @@ def load_run(folder: Path) -> SavedRun:
             f"{folder} holds no run with a finished round; name the output_dir of a run"
         )
     config = read_settings(path)
-    # What follows from the data is no setting in which runs differ.
-    dataset = config["dataset"]
-    agreed = {key: dataset.pop(key) for key in ("agreed",) if key in dataset}
+    # It follows from the data, and is no setting in which runs differ.
+    agreed = config["dataset"].pop("agreed", ())
     done = {row["round"] for row in rounds}
     # Killed between the two files, a run has tests of a round that is not done.
     tests = [row for row in read_tests(folder) if row["round"] in done]
-    done_well = (folder / "summary.json").is_file()
-    summary = read_summary(folder) if done_well else {}
+    has_summary = (folder / "summary.json").is_file()
+    summary = read_summary(folder) if has_summary else {}
     try:
-        overrides = shlex.split(_read(path).partition("\n")[0].removeprefix("# "))
-        overrides = overrides[len(RUN) :]
-        known = overrides, config, rounds, tests, summary, failure, agreed
-        run = SavedRun(folder, *known)
+        command = shlex.split(_read(path).partition("\n")[0].removeprefix("# "))
+        overrides = command[len(RUN) :]
+        run = SavedRun(
+            folder, overrides, config, rounds, tests, summary, failure, agreed
+        )
         if max(int(config["clients"]), int(config["rounds"])) > LARGEST_RUN:
             raise ConfigError(f"more than {LARGEST_RUN} clients or rounds")
         # Reads the concepts: what makes no sense raises here.

@@ -204,9 +204,10 @@ def _known_dataset(
     if not isinstance(dataset, InferredDataset):
         dataset.check(paths["data_dir"])
         return dataset
-    before = _agreed_before(paths["output_dir"], plain)
+    before = _agreed_before(paths["output_dir"], plain["resume"])
     if ask and dataset.absent(paths["data_dir"]):
-        known = replace(dataset, **(before or ask(plain)))
+        agreed = before or ask(plain)
+        known = replace(dataset, **agreed)
     else:
         dataset.check(paths["data_dir"])
         dataset = replace(dataset, agreed=before.get("agreed", dataset.agreed))
@@ -216,11 +217,13 @@ def _known_dataset(
     return known
 
 
-def _agreed_before(folder: str, plain: Mapping[str, Any]) -> dict[str, Any]:
+def _agreed_before(folder: str, resume: bool) -> dict[str, Any]:
     """Return what is known of the dataset of a run that is resumed."""
     path = Path(folder, "config.yaml")
-    saved = plain["resume"] and path.exists() and read_settings(path)["dataset"]
-    return {key: saved[key] for key in FOUND if key in saved} if saved else {}
+    if not (resume and path.exists()):
+        return {}
+    saved = read_settings(path)["dataset"]
+    return {key: saved[key] for key in FOUND if key in saved}
 
 
 def _check_batches(size: int, model: FlatModel, dataset: Dataset) -> None:

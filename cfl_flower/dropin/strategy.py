@@ -272,10 +272,10 @@ class DropIn(Terms):
 def of_clusters(evaluate_fn: EvaluateFunction) -> EvaluateFunction:
     """Return a function of round, cluster and arrays; Flower's knows no cluster."""
     expected = inspect.signature(evaluate_fn).parameters
-    # Those after it have names, or are as many as a call gives.
+    # Of the kinds that Python orders, this is the last that is given by its place.
     last = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    given = [each for each in expected.values() if each.kind <= last]
-    needed = [each for each in given if each.default is each.empty]
+    by_place = [each for each in expected.values() if each.kind <= last]
+    needed = [each for each in by_place if each.default is each.empty]
     if "cluster" in expected or len(needed) == 3:
         return evaluate_fn
     return lambda server_round, _, arrays: evaluate_fn(server_round, arrays)

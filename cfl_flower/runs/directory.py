@@ -16,7 +16,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Self
@@ -138,9 +138,9 @@ class RunDirectory:
         Raises `RunFailedError` if the disk is full.
         """
         if isinstance(error, Exception):
-            text = " ".join(str(error).split())
-            kind = type(error).__name__
-            reason = text if isinstance(error, CflError) else f"{kind}: {text}"
+            reason = " ".join(str(error).split())
+            if not isinstance(error, CflError):
+                reason = f"{type(error).__name__}: {reason}"
             # On a full disk the line on the terminal has to do.
             with suppress(OSError):
                 write_atomically(self.path / FAILURE, f"{one_line(reason)}\n".encode())
@@ -247,8 +247,10 @@ class RunDirectory:
     def _rows_of(self, server_round: int | None) -> list[dict[str, Json]]:
         """Return the tests of a round, without a look at all others."""
         path = self.path / "clients.jsonl"
-        with path.open(encoding="utf-8") if path.exists() else nullcontext(()) as lines:
-            begin = f'{{"round": {server_round},'
+        if not path.exists():
+            return []
+        begin = f'{{"round": {server_round},'
+        with path.open(encoding="utf-8") as lines:
             return [json.loads(line) for line in lines if line.startswith(begin)]
 
     def _append(self, name: str, rows: list[dict[str, Json]]) -> None:
