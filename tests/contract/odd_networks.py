@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -58,30 +57,12 @@ class ReplacedBuffer(Warm):
         return float(self.steps)
 
 
-class Attribute(Warm):
-    def set_up(self) -> None:
-        self.steps = 0
-
-    def step(self) -> float:
-        self.steps += self.training
-        return self.steps
-
-
 class LateAttribute(Warm):
     """Its counter is not there before the first step."""
 
     def step(self) -> float:
         self.steps = getattr(self, "steps", 0) + self.training
         return self.steps
-
-
-class TensorAttribute(Warm):
-    def set_up(self) -> None:
-        self.steps = torch.zeros(1)
-
-    def step(self) -> float:
-        self.steps += self.training
-        return float(self.steps)
 
 
 class FrozenParameter(Warm):
@@ -107,11 +88,10 @@ class OwnGenerator(Net):
 class Centred(Net):
     """It takes a running mean off its hidden numbers."""
 
-    persistent = True
     replaced = False
 
     def set_up(self) -> None:
-        self.register_buffer("centre", torch.zeros(8), self.persistent)
+        self.register_buffer("centre", torch.zeros(8))
 
     def hidden(self, x: Tensor) -> Tensor:
         kept = super().hidden(x)
@@ -122,10 +102,6 @@ class Centred(Net):
             else:
                 self.centre.copy_(now)
         return kept - self.centre
-
-
-class CentredUnsaved(Centred):
-    persistent = False
 
 
 class CentredReplaced(Centred):
@@ -162,14 +138,6 @@ class Mask(Net):
         return super().hidden(x) @ torch.softmax(self.mask, -1)
 
 
-class PreciseConstant(Net):
-    def set_up(self) -> None:
-        self.register_buffer("mean", torch.from_numpy(np.array([0.3])))
-
-    def hidden(self, x: Tensor) -> Tensor:
-        return super().hidden((x - self.mean).float())
-
-
 class HalfParameter(Net):
     def set_up(self) -> None:
         self.scale = nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
@@ -191,19 +159,6 @@ class Tied(Net):
 class Spectral(Net):
     def set_up(self) -> None:
         self.body = nn.utils.parametrizations.spectral_norm(self.body)
-
-
-class Cache(Net):
-    """It keeps its last hidden numbers, which nothing reads."""
-
-    def hidden(self, x: Tensor) -> Tensor:
-        self.last = super().hidden(x)
-        return self.last
-
-
-class Dropout(Net):
-    def hidden(self, x: Tensor) -> Tensor:
-        return nn.functional.dropout(super().hidden(x), 0.5, self.training)
 
 
 class KeptInEvaluation(Net):
@@ -339,19 +294,6 @@ class LateFlag(Late):
         return 1.5 if self.hot else 1.0
 
 
-class LateFreeze(Late):
-    def in_third_step(self) -> None:
-        self.body.bias.requires_grad_(False)
-
-
-class LateName(Late):
-    def in_third_step(self) -> None:
-        self.cold = 0.5
-
-    def scale(self) -> float:
-        return getattr(self, "cold", 1.0)
-
-
 BASES = {Warm, Averaged, Late}
 """Networks that are not whole."""
 
@@ -367,17 +309,6 @@ class PrunedByCount(Net):
             self.active += (x.flatten(1) > 0).sum(0)
             return super().hidden(x)
         return super().hidden(x.flatten(1) * (self.active > 0))
-
-
-class Locked(Net):
-    """It has a lock, which nobody can copy."""
-
-    def set_up(self) -> None:
-        self.lock = Lock()
-
-    def hidden(self, x: Tensor) -> Tensor:
-        with self.lock:
-            return super().hidden(x)
 
 
 class LockedCounter(Warm):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -43,27 +42,6 @@ class InnerAverage(Averaged):
         return self.body.shadow[0][0]
 
 
-class FrozenTeacher(Averaged):
-    refused = r"has weights in teacher\.weight that are"
-
-    def set_up(self) -> None:
-        self.teacher = deepcopy(self.body).requires_grad_(False)
-
-    def average(self) -> Tensor:
-        return self.teacher.weight
-
-
-class UnsavedAverage(Averaged):
-    refused = "has weights in ema that are neither trained"
-
-    def set_up(self) -> None:
-        start = self.body.weight.detach().clone()
-        self.register_buffer("ema", start, persistent=False)
-
-    def average(self) -> Tensor:
-        return self.ema
-
-
 class ForgottenLayers(Net):
     """Its layers are in a list, where torch does not find their weights."""
 
@@ -94,22 +72,6 @@ class RarelyRandom(Net):
         return kept * 2 if self.training and random.random() < 1e-3 else kept
 
 
-class Hook(Net):
-    """A hook that remembers what it saw, where nobody finds it."""
-
-    refused = "Hook trained differently from the same model and seed"
-
-    def set_up(self) -> None:
-        seen: list[float] = []
-
-        def centre(_: Any, __: Any, output: Tensor) -> Tensor:
-            if self.training:
-                seen.append(float(output.detach().mean()))
-            return output - sum(seen) / max(len(seen), 1) * torch.arange(10)
-
-        self.head.register_forward_hook(centre)
-
-
 class DropoutInTests(Net):
     refused = "different outputs for the same inputs in evaluation"
 
@@ -125,16 +87,6 @@ class PreciseParameter(Net):
 
     def forward(self, x: Tensor) -> Any:
         return super().forward(x) * self.scale.float()
-
-
-class ComplexParameter(Net):
-    refused = r"turn holds torch\.complex64 numbers"
-
-    def set_up(self) -> None:
-        self.turn = nn.Parameter(torch.ones(8, dtype=torch.cfloat))
-
-    def hidden(self, x: Tensor) -> Tensor:
-        return (super().hidden(x) * self.turn).abs()
 
 
 class RunningMinimum(Net):
@@ -197,28 +149,6 @@ class UnseededWeights(Net):
 
     def hidden(self, x: Tensor) -> Tensor:
         return super().hidden(x) * self.scale.mean()
-
-
-class LateGlobal(Net):
-    """Its counter, a module's, acts from the thirtieth step on."""
-
-    refused = r"LateGlobal changes tests\S+\.SEEN, outside of the net"
-
-    def hidden(self, x: Tensor) -> Tensor:
-        SEEN["late"] = SEEN.get("late", 0) + self.training
-        return super().hidden(x) * (1.0 if SEEN["late"] < 30 else 2.0)
-
-
-class ClassCounter(Net):
-    """Its counter is of the class."""
-
-    refused = r"changes ClassCounter\.steps, outside"
-
-    steps = 0
-
-    def hidden(self, x: Tensor) -> Tensor:
-        type(self).steps += self.training
-        return super().hidden(x) * (1.0 if self.steps < 30 else 2.0)
 
 
 class PrivateCounter(Net):

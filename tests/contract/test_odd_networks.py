@@ -132,7 +132,7 @@ def run_on(engine: str, kind: type[nn.Module], folder: Path) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
-    [odd_networks.Attribute, odd_networks.CumulativeNorm],
+    [odd_networks.LateAttribute, odd_networks.CumulativeNorm],
     ids=lambda kind: kind.__name__,
 )
 @pytest.mark.parametrize(
