@@ -4,11 +4,8 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-import yaml
 from torch import Tensor, nn
 
-from cfl_flower.building import build
-from cfl_flower.config.overrides import CONF
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import (
     CcflCnn,
@@ -32,21 +29,6 @@ from cfl_flower.models import (
 MNIST, CIFAR, IMAGENET, TWEET = (1, 28, 28), (3, 32, 32), (3, 224, 224), (25, 300)
 MINI_IMAGENET = (3, 84, 84)
 
-NATURAL = {
-    "ccfl_cnn": (MNIST, 10),
-    "fedccfa_cnn": (MNIST, 10),
-    "fedccfa_cnn_cifar": (CIFAR, 10),
-    "flexcfl_cnn_fashion": (MNIST, 10),
-    "flexcfl_cnn_femnist": (MNIST, 62),
-    "flexcfl_cnn_mnist": (MNIST, 10),
-    "gru": (TWEET, 2),
-    "lstm": (TWEET, 2),
-    "mclr": (MNIST, 10),
-    "mlp": (MNIST, 10),
-    "resnet18": (IMAGENET, 62),
-    "shufflenet_v2": (IMAGENET, 100),
-    "vit_b_16": (IMAGENET, 4),
-}
 
 TINY_VIT = VisionTransformer(patch=4, layers=1, heads=2, width=8, hidden=16)
 
@@ -305,15 +287,3 @@ def test_a_network_that_does_not_fit_is_refused(module, message):
     own = OfOnesOwn(lambda shape, classes: deepcopy(module))
     with pytest.raises(ConfigError, match=message):
         check_network(own, (8,), 5)
-
-
-OPTIONS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
-
-
-@pytest.mark.parametrize("option", OPTIONS)
-def test_every_option_builds_for_its_natural_shape(option):
-    shape, classes = NATURAL[option]
-    settings = build(yaml.safe_load((CONF / "model" / f"{option}.yaml").read_text()))
-    with torch.device("meta"):
-        module = settings.build(shape, classes)
-        assert module(torch.zeros(2, *shape)).shape == (2, classes)

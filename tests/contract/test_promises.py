@@ -143,6 +143,14 @@ GRADIENT = (
     f"fielding strategy/representation={{}} {SHARED}.epochs=2 {SHARED}.samples=20 "
     "strategy.distance=l2"
 )
+NOISY = "faults.attackers=[2] faults.attack=noise"
+DRIFTS = (
+    *("noise drift.rounds=[2,4]", "test_time drift.rounds=[2,4]"),
+    *(
+        "gradual drift.rounds=[2] drift.width=3",
+        "recurring_covariate drift.first=2 drift.every=1",
+    ),
+)
 OFTEN = "rounds=5 drift.rounds=[2,3,4,5] participants=3"
 OPTIONS = [
     f"fielding strategy/trigger=pairwise strategy.trigger.delta=0.3 {OFTEN}",
@@ -171,6 +179,11 @@ OPTIONS = [
     ),
     # The buffer is not empty after three rounds of six uploads.
     "fedbuff strategy.buffer=4 drift.rounds=[] rounds=6",
+    # Updates are bounded by what was typical before.
+    "fedavg strategy.robust=clip privacy.secure_sums=true participants=8",
+    *(f"{name} strategy.robust=clip {NOISY}" for name in ("fedavg", "ccfl")),
+    # FedDrift keeps how the samples of earlier rounds looked.
+    *(f"feddrift partition=iid clients=6 participants=3 drift={d}" for d in DRIFTS),
 ]
 
 
@@ -182,6 +195,7 @@ def test_options_give_the_same_run_on_any_nodes_and_after_a_break(options, run_s
     run_small(*asked, "rounds=3", folder="parts", grid=nodes)
     parts = run_small(*asked, "resume=true", folder="parts")
     assert parts.numbers == whole.numbers
+    assert parts.summary["data"] == whole.summary["data"]
     last = whole.rounds[-1]
     assert last.get("purity", 1) == 1
     if "strategy.distance=l2" in asked:

@@ -51,6 +51,18 @@ METHODS = {
     f"fedavg {COUNTED} privacy.secure_sums=true": "with privacy",
     "fedavg metrics=[per_class] privacy=local": "with privacy",
     **{
+        f"fedavg faults.attackers=[{each}]": "faults.attackers"
+        for each in ("12", "-1", "a", "1.5")
+    },
+    "ccfl strategy.robust=median": "strategy.robust=",
+    "fesem strategy.robust=krum": "strategy.robust=",
+    **{
+        f"fedavg strategy.robust={rule} strategy.weighting=plain privacy=central": (
+            "strategy.robust="
+        )
+        for rule in ("clip", "trimmed")
+    },
+    **{
         f"fedavg system.checkpoint_best={each}": f"best={each} is not allowed; use "
         for each in ("validation_accuracy", "auc", "macro_f1", "ari", "f2")
     },
@@ -71,12 +83,38 @@ SUMS = {
     "fedavg participants=2": "at most participants=2",
     "stocfl strategy.omega=sequential": "use parallel with",
     "fedavg privacy.least_members=1": "least_members",
+    "fedavg strategy.robust=median": "strategy.robust=",
+    "fedavg strategy.robust=clip privacy=local": "strategy.robust=",
     **{
         f"fedavg system.checkpoint_every={every}": f"checkpoint_every={every} is not"
         for every in (2, 10)
     },
 }
 """Of secure sums, which single results have no part in."""
+
+REPORTS = "strategy=fielding strategy/privacy=client privacy=central"
+PRIVACY = {
+    "strategy=fedavg privacy=central": "strategy.weighting=samples",
+    "strategy=fielding privacy=local": "strategy/privacy=none",
+    "strategy=fielding strategy/privacy=laplace privacy=local": "use client with",
+    "strategy=fielding strategy/privacy=client": "privacy=central or local, which keep",
+    f"{REPORTS} strategy/threshold_learning=trials": "threshold_learning=trials",
+    "strategy=stocfl privacy=local strategy.refresh=on_drift": "refresh=on_drift",
+    "strategy=stocfl privacy=local strategy.omega=sequential": "omega=sequential",
+    "strategy=fesem privacy=local strategy.migration=true": "migration=True",
+    **{
+        f"strategy=fedavg privacy=local {options}": words
+        for options, words in {
+            "selection=oort": "; use random or nearest",
+            "server_optimizer=qfedavg": "server_optimizer=qfedavg",
+            "model=shufflenet_v2 dataset.size=9": "without running statistics",
+            "privacy.epsilon_budget=1": "; use at least 4.38",
+            "privacy.clip=0": "privacy.clip=0 is not allowed; use a number above 0",
+        }.items()
+    },
+    "strategy=fedavg privacy=global": "known here: central, local, none",
+}
+"""What has no guarantee. Which methods have none is in tests/docs/test_facts.py."""
 
 LOCAL = {
     "optimizer=lbfgs": "optimizer=lbfgs",
@@ -118,6 +156,7 @@ MODELS = {
 
 ALL = {
     **{f"strategy={options}": words for options, words in METHODS.items()},
+    **PRIVACY,
     **{f"privacy.secure_sums=true strategy={o}": words for o, words in SUMS.items()},
     **{f"strategy=fedavg strategy.local.{o}": words for o, words in LOCAL.items()},
     **{f"model=mlp {options}": words for options, words in MODELS.items()},

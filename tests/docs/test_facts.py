@@ -17,7 +17,6 @@ from tests.docs.facts import (
     CONDITIONS,
     PAGES,
     ROOT,
-    rows,
     support_of,
     updated,
 )
@@ -73,36 +72,6 @@ def test_clusters_are_those_of_the_list_of_methods():
         n for n, kind in named.items() if "clusters for" in kind or "follow" in kind
     }
     assert clustered | {"ccfl", "fedsoft"} == set(CLUSTERED)
-
-
-CHOICES = [
-    pytest.param(stream, evidence, id=stream)
-    for stream, evidence in re.findall(
-        r"^\|[^|]+\| `(\w+)` \|[^|]+\|[^|]+\| (.*) \|$",
-        (ROOT / "docs" / "choosing.md").read_text(),
-        re.M,
-    )
-]
-
-
-@pytest.mark.parametrize(("stream", "evidence"), CHOICES)
-def test_the_guides_figures_are_the_tracks(stream, evidence):
-    evidence = re.sub(r"\[(\w+)\]\([^)]*\)", r"\1", evidence)
-    evidence = evidence.replace("the true clusters", "oracle")
-    evidence = re.sub(r"(\w+) and (\w+) both (\d)", r"\1 \3, \2 \3", evidence)
-    groups = re.findall(r"((?:\w+(?:, | and |,? ))+?)\(?(\d\d\.\d)", evidence)
-    assert groups
-    for names, figure in groups:
-        for name in set(re.findall(r"\w+", names)) & rows().keys():
-            mean = f"{100 * rows()[name].streams[stream].mean:.1f}"
-            assert mean == figure, name
-    # Each figure belongs to a row.
-    written = set(re.findall(r"\d\d\.\d", evidence))
-    assert written <= {
-        f"{100 * row.streams[stream].mean:.1f}"
-        for row in rows().values()
-        if stream in row.streams
-    }
 
 
 PRESETS = sorted((CONF / "experiment").rglob("*.yaml"))

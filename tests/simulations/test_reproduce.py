@@ -173,14 +173,6 @@ FLEXCFL = [
     ("sent140_lstm", (772, 5, 0.3, 0.01)),
 ]
 
-FEDCCFAS_BASELINES = {
-    "fedprox": {"local.mu": 0.01, "local.momentum": 0.9},
-    "scaffold": {"weighting": "plain", "local.momentum": 0, "local.weight_decay": 0},
-    "pfedme": {"tested": "local", "local.momentum": 0, "local.weight_decay": 0},
-    "ditto": {"regularisation": 5, "weighting": "samples"},
-    "ifca": {"tested": "best", "clusters": 4},
-    "fedccfa": {"start": 20, "local.momentum": 0.9},
-}
 
 PLAIN = {
     "fielding_figure4": "fashion_mnist",
@@ -201,18 +193,10 @@ def papers_settings() -> Iterator[tuple[list[str], dict[str, object]]]:
         run["rounds"] = 800 if row.startswith("sent140") else 300
         own = {f"strategy.local.{key}": value for key, value in local.items()}
         yield TABLES["flexcfl_table3"].cell(row, "fedprox").overrides, run | own
-    for number, (name, own) in product((1, 2, 13), FEDCCFAS_BASELINES.items()):
-        preset = [f"experiment=fedccfa_table{number}", f"strategy={name}"]
-        yield preset, {f"strategy.{key}": value for key, value in own.items()}
     for name, row in PLAIN.items():
         for method in TABLES[name].methods:
             cell = TABLES[name].cell(row, method)
             yield cell.overrides, {"strategy.weighting": "plain"}
-    # Clusters are chosen by Algorithm 3.
-    algorithm = {"strategy.scan.substantial": 0, "strategy.significance": 0}
-    fieldings = sorted(name for name in PRESETS if name.startswith("fielding"))
-    for name, method in product(fieldings, ("fielding", "static")):
-        yield [f"experiment={name}", f"strategy={method}"], algorithm
     drifts = {2: [101], 9: [101, 111, 121], 10: [101, 151]}
     for number, rounds in drifts.items():
         table = TABLES[f"fedccfa_table{number}"]
@@ -241,12 +225,6 @@ def test_runs_of_tables_have_the_papers_settings():
             for part in key.split("."):
                 node = node[part]
             assert node == value, (overrides, key)
-
-
-@pytest.mark.parametrize("name", sorted(PRESETS - STREAMS | {"fedccfa_augmented"}))
-def test_papers_bound_no_weight(name):
-    plain = compose_plain([f"experiment={name}"]).settings
-    assert plain["strategy"]["weight_cap"] is None
 
 
 def test_tables_fit_together():

@@ -82,6 +82,21 @@ def test_an_experiment_has_settings_for_the_chosen_options_alone(tmp_path, monke
         compose_config(["experiment=mine"])
 
 
+def test_a_file_may_have_several_drifts(tmp_path, monkeypatch):
+    folder = tmp_path / "conf" / "drift"
+    folder.mkdir(parents=True)
+    target = "_target_: cfl_flower.data.worlds.drift.Schedule"
+    steps = "steps:\n  noise:\n    rounds: [7]"
+    parts = "defaults: [rotate@steps.rotate, noise@steps.noise, _self_]"
+    (folder / "both.yaml").write_text("\n".join(["# Both.", parts, target, steps]))
+    of_both = "rounds: [5]\nwidth: 1"
+    twice = parts.replace("rotate@steps.rotate", "sudden@steps.sudden")
+    (folder / "twice.yaml").write_text("\n".join([twice, of_both, target, steps]))
+    monkeypatch.chdir(tmp_path)
+    assert compose_config(["drift=both"]).timeline.changes == [7, 13, 25]
+    assert compose_config(["drift=twice"]).timeline.changes == [5, 7]
+
+
 def test_times_of_a_drift_may_be_shares_of_the_run():
     lines = ["drift=staggered", "partition=iid", "rounds=20"]
     config = compose_config([*lines, "drift.rounds=[0.25,0.5,19]"])
@@ -107,6 +122,11 @@ def test_every_option_of_every_group_composes():
                 assert re.search(refusals[group.name], str(error))
             else:
                 assert config.names[group.name] == option.stem
+                if group.name == "drift" and option.stem != "none":
+                    later = (
+                        1 < each <= config.rounds for each in config.timeline.rounds
+                    )
+                    assert any(later), "it comes within the default rounds"
 
 
 FIRST = "drift.steps.first"

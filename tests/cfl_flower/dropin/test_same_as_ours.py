@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import cfl_flower.strategies as plain
@@ -42,7 +43,7 @@ from clients.feddrift import Choice, FedDriftClient
 from clients.tested import Samples
 from simulations.engines.inprocess import InProcessGrid
 from strategies.stocfl import StoCFLSettings
-from tests.conftest import SMALL
+from tests.conftest import SMALL, Run
 
 CLUSTERS = {"clusters": 3}
 METHODS = {
@@ -78,6 +79,11 @@ class OfNow(FedDriftClient):
 def vector_of(arrays: ArrayRecord) -> Vector:
     """Return an app's arrays as one vector."""
     return np.concatenate([each.numpy().ravel() for each in arrays.values()])
+
+
+def client_of(context: Context) -> int:
+    """Return which of our clients a node is."""
+    return int(context.node_config["partition-id"])
 
 
 class Alike:
@@ -120,17 +126,15 @@ class Alike:
         )
 
     def labels(self, context: Context) -> np.ndarray[Any, Any]:
-        client = int(context.node_config["partition-id"])
-        return self.stream.view(client, self.upcoming).labels
+        return self.stream.view(client_of(context), self.upcoming).labels
 
     def version(self, context: Context) -> str:
-        client = int(context.node_config["partition-id"])
-        view = self.stream.view(client, self.upcoming)
+        view = self.stream.view(client_of(context), self.upcoming)
         return digest(np.stack([view.train_indices, view.labels]))
 
     def read(self, message: Message, context: Context) -> Any:
         number = message.content["config"]["server-round"]
-        client = int(context.node_config["partition-id"])
+        client = client_of(context)
         vector = vector_of(message.content["arrays"])
         model = build_model(*self.size, 0).load(vector)
         return client, number, model, self.stream.view(client, number)
@@ -179,20 +183,41 @@ class Alike:
         found = MetricRecord({"loss": loss, "num-examples": len(y)})
         return Message(RecordDict({"metrics": found}), reply_to=message)
 
+    def start(self, kind: Any, rounds: int = 4, **own: Any) -> Any:
+        """Run a strategy over twelve nodes, of which half train in a round."""
+        grid = InProcessGrid([{"partition-id": k} for k in range(12)], self)
+        strategy = kind(fraction_train=0.5, seed=self.config.seed, **own)
+        return strategy.start(grid, self.arrays(self.config.seed), rounds)
+
+    def equip(self, mods: Any, evaluate: Any, *tested: Any) -> None:
+        """Take other mods, of which some are for tests alone."""
+        self.app = ClientApp(mods=mods)
+        self.app.train()(self.train)
+        self.app.evaluate(mods=[*tested])(evaluate)
+
+    def note_tests(self, mod: Any) -> dict[tuple[int, int], float]:
+        """Let tests have a mod, and note the accuracy of each client by round."""
+        seen = {}
+
+        def evaluate(message: Message, context: Context) -> Message:
+            client, number, model, view = self.read(message, context)
+            _, correct = evaluate_model(model, *view.test())
+            seen[number, client] = round(correct / len(view.test_labels), 6)
+            assert "fine-tuned" not in context.state
+            assert FINE_TUNING not in message.content["config"]
+            return self.evaluate(message, context)
+
+        self.equip(self.app._mods, evaluate, mod)
+        return seen
+
 
 def test_a_server_that_restarts_goes_on_to_the_same_numbers(tmp_path):
-    kept: dict[str, Any] = {"fraction_train": 0.5, "checkpoint": tmp_path}
-
-    def run(strategy: Any, rounds: int, alike: Alike, grid: Any) -> Any:
-        return strategy.start(grid, alike.arrays(0), rounds)
-
     alike = Alike([*SMALL, "strategy=fielding"])
-    nodes = [{"partition-id": client} for client in range(12)]
-    grid = InProcessGrid(nodes, alike)
-    whole = run(plain.Fielding(fraction_train=0.5), 4, alike, grid)
+    whole = alike.start(plain.Fielding)
     alike.upcoming = 1
-    run(plain.Fielding(**kept), 2, alike, grid)
-    resumed = run(plain.Fielding.resume(tmp_path, **kept), 4, alike, grid)
+    alike.start(plain.Fielding, 2, checkpoint=tmp_path)
+    resume = partial(plain.Fielding.resume, tmp_path)
+    resumed = alike.start(resume, 4, checkpoint=tmp_path)
     assert resumed.cluster_arrays == whole.cluster_arrays
     assert resumed.cluster_history == {n: whole.cluster_history[n] for n in (3, 4)}
     assert resumed.evaluate_metrics_clientapp.keys() == {3, 4}
@@ -209,8 +234,6 @@ def test_clusters_and_models_are_ours(name, run_small):
         overrides.append("strategy.local.epochs=5")
     ours = run_small(*overrides, *OURS.get(name, []))
     alike = Alike([*SMALL, *overrides])
-    grid = InProcessGrid([{"partition-id": k} for k in range(12)], alike)
-    seed = alike.config.seed
     own: dict[str, Any] = dict(options)
     if name in ("fesem", "ifca"):
         own["reseeded"] = alike.arrays
@@ -219,47 +242,45 @@ def test_clusters_and_models_are_ours(name, run_small):
         own["concepts"] = lambda number: dict(
             enumerate(truth(number).tolist(), start=1000)
         )
-    strategy = kind(fraction_train=0.5, seed=seed, **own)
-    found = strategy.start(grid=grid, initial_arrays=alike.arrays(seed), num_rounds=4)
+    found = alike.start(kind, **own)
+    require_clusters(found, ours)
+    require_models(found, ours)
+    assert len(set(found.clusters.values())) > 1 or name in ("fedavg", "fesem")
+
+
+def require_clusters(found: Any, ours: Run) -> None:
+    """Require that in each round every node is in the cluster of our client."""
     for row in ours.clients:
         history = found.cluster_history[row["round"]]
         assert history[1000 + row["client"]] == row["cluster"]
-    state = ours.state
-    assert list(found.clusters.values()) == state.clusters.tolist()
-    for cluster, model in enumerate(state.models):
-        vector = vector_of(found.cluster_arrays[cluster])
-        np.testing.assert_array_equal(vector, model)
-    assert len(set(found.clusters.values())) > 1 or name in ("fedavg", "fesem")
+    assert list(found.clusters.values()) == ours.state.clusters.tolist()
+
+
+def require_models(found: Any, ours: Run) -> None:
+    """Require the same models, bit for bit."""
+    arrays = found.cluster_arrays.values()
+    for model, each in zip(ours.state.models, arrays, strict=True):
+        np.testing.assert_array_equal(vector_of(each), model)
+
+
+def require_tests(seen: dict[tuple[int, int], float], ours: Run) -> None:
+    """Require that each test found what ours did."""
+    for row in ours.clients:
+        assert seen[row["round"], row["client"]] == round(row["accuracy"], 6)
 
 
 def test_label_shares_test_what_ours_do(run_small):
     overrides = ["strategy=fielding", "strategy.label_shares=true"]
     ours = run_small(*overrides)
     alike = Alike([*SMALL, *overrides])
-    seen = {}
-
-    def evaluate(message: Message, context: Context) -> Message:
-        client, number, model, view = alike.read(message, context)
-        _, correct = evaluate_model(model, *view.test())
-        seen[number, client] = round(correct / len(view.test_labels), 6)
-        return alike.evaluate(message, context)
 
     def labels(context: Context) -> Any:
-        client = int(context.node_config["partition-id"])
-        return alike.stream.view(client, alike.now).labels
+        return alike.stream.view(client_of(context), alike.now).labels
 
-    alike.app = ClientApp(mods=alike.app._mods)
-    alike.app.train()(alike.train)
     *_, bias = alike.arrays(0)
-    alike.app.evaluate(mods=[label_shares(labels, 10, bias)])(evaluate)
-    grid = InProcessGrid([{"partition-id": k} for k in range(12)], alike)
-    seed = alike.config.seed
-    found = plain.Fielding(fraction_train=0.5, seed=seed).start(
-        grid, alike.arrays(seed), 4
-    )
-    for row in ours.clients:
-        assert seen[row["round"], row["client"]] == round(row["accuracy"], 6)
-    assert list(found.clusters.values()) == ours.state.clusters.tolist()
+    seen = alike.note_tests(label_shares(labels, 10, bias))
+    require_clusters(alike.start(plain.Fielding), ours)
+    require_tests(seen, ours)
 
 
 @pytest.mark.parametrize("distance", ["l2", "cosine"])
@@ -270,27 +291,17 @@ def test_embeddings_cluster_as_ours_do(distance, run_small):
     alike = Alike([*SMALL, *overrides])
 
     def embed(arrays: ArrayRecord, context: Context) -> Any:
-        client = int(context.node_config["partition-id"])
-        x, _ = alike.stream.view(client, alike.upcoming).train()
+        x, _ = alike.stream.view(client_of(context), alike.upcoming).train()
         model = build_model(*alike.size, 0).load(vector_of(arrays))
         return represent(model, x).numpy()
 
-    alike.app = ClientApp(mods=[embedding(embed)])
-    alike.app.train()(alike.train)
-    alike.app.evaluate()(alike.evaluate)
-    grid = InProcessGrid([{"partition-id": k} for k in range(12)], alike)
-    seed = alike.config.seed
-    strategy = plain.Fielding(
-        fraction_train=0.5, seed=seed, representation="embedding", distance=distance
-    )
-    found = strategy.start(grid, alike.arrays(seed), 4)
-    assert list(found.clusters.values()) == ours.state.clusters.tolist()
+    alike.equip([embedding(embed)], alike.evaluate)
+    own = {"representation": "embedding", "distance": distance}
+    found = alike.start(plain.Fielding, **own)
+    require_clusters(found, ours)
     np.testing.assert_allclose(
         found.state.representations, ours.state.representations, rtol=1e-5
     )
-    for row in ours.clients:
-        history = found.cluster_history[row["round"]]
-        assert history[1000 + row["client"]] == row["cluster"]
     assert len(found.cluster_arrays) > 1
 
 
@@ -299,26 +310,7 @@ def test_fine_tuning_tests_what_ours_does(name, run_small):
     overrides = [f"strategy={name}", "strategy.fine_tuning=2"]
     ours = run_small(*overrides)
     alike = Alike([*SMALL, *overrides])
-    seen = {}
-
-    def evaluate(message: Message, context: Context) -> Message:
-        client, number, model, view = alike.read(message, context)
-        _, correct = evaluate_model(model, *view.test())
-        seen[number, client] = round(correct / len(view.test_labels), 6)
-        assert "fine-tuned" not in context.state
-        assert FINE_TUNING not in message.content["config"]
-        return alike.evaluate(message, context)
-
-    alike.app = ClientApp(mods=alike.app._mods)
-    alike.app.train()(alike.train)
-    alike.app.evaluate(mods=[fine_tune(alike.train, epochs=2)])(evaluate)
-    grid = InProcessGrid([{"partition-id": k} for k in range(12)], alike)
-    seed = alike.config.seed
-    kind, _ = METHODS[name]
-    found = kind(fraction_train=0.5, seed=seed).start(grid, alike.arrays(seed), 4)
-    for row in ours.clients:
-        assert seen[row["round"], row["client"]] == round(row["accuracy"], 6)
-    for model, arrays in zip(
-        ours.state.models, found.cluster_arrays.values(), strict=True
-    ):
-        np.testing.assert_array_equal(vector_of(arrays), model)
+    seen = alike.note_tests(fine_tune(alike.train, epochs=2))
+    found = alike.start(METHODS[name][0])
+    require_tests(seen, ours)
+    require_models(found, ours)

@@ -8,14 +8,13 @@ import subprocess
 import sys
 import threading
 import tomllib
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from fnmatch import fnmatch
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import import_module
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -244,22 +243,6 @@ def locked_versions() -> list[Requirement]:
     return [Requirement(line) for line in lines if not line.startswith("#")]
 
 
-def test_the_lock_has_one_version_of_all_that_is_required():
-    locked = defaultdict(list)
-    for each in locked_versions():
-        if each.marker is None or each.marker.evaluate():
-            locked[canonicalize_name(each.name)].append(each.specifier)
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"].values()
-    asked = [Requirement(r) for r in [*project["dependencies"], *chain(*extras)]]
-    for each in [*asked, *fixed_versions()]:
-        name = canonicalize_name(each.name)
-        if name != canonicalize_name(project["name"]):
-            ((exact,),) = locked[name]
-            assert exact.operator == "=="
-            assert each.specifier.contains(exact.version)
-
-
 def test_the_hashes_are_of_the_locked_versions():
     text = (PROJECT / "hashes.txt").read_text().replace("\\\n", "")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
@@ -355,19 +338,6 @@ def test_files_of_the_guide_get_into_no_image():
     # Nor does it keep out what an image needs.
     for name in ("cfl_flower", "clients", "conf", "simulations", "strategies"):
         assert not any(fnmatch(name, pattern) for pattern in patterns), name
-
-
-def test_a_superlink_in_a_container_is_not_for_everybody():
-    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-    assert services["superlink"]["ports"] == ["127.0.0.1:9092:9092"]
-
-
-def test_several_devices_on_one_machine_have_a_port_each():
-    unit = (DEPLOY / "systemd" / "cfl-flower-supernode@.service").read_text()
-    # Files come after the unit's own value; one of an instance's own may be missing.
-    assert "Environment=PORT=9094\n" in unit
-    assert "EnvironmentFile=-/etc/cfl-flower/supernode-%i.env\n" in unit
-    assert "--port ${PORT}" in unit
 
 
 def test_the_key_of_a_device_is_the_one_of_its_name_as_typed(

@@ -11,7 +11,6 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.worlds.appearance import Appearance, Corrupt
 from cfl_flower.data.worlds.drift import (
@@ -25,7 +24,6 @@ from cfl_flower.data.worlds.drift import (
 )
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
-from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
 from cfl_flower.types import FloatArray
 
@@ -183,22 +181,3 @@ def test_an_own_function_changes_samples():
     assert all(same(samples(source, 0, 4), samples(source, 0, 1)))
     again = stream(Ink([2], above=6))
     assert torch.equal(again.view(0, 2).train()[0], after)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ("drift=noise drift.strength=-1", ["drift.strength=-1", "from 0"]),
-        ("drift=sensor_failure drift.strength=2", ["drift.strength=2", "to 1"]),
-        ("drift=conditional drift.labels=[10]", ["drift.labels=[10]", "0 to 9"]),
-        ("drift=conditional drift.labels=[-1]", ["drift.labels=-1", "at least 0"]),
-        ("drift=feature_shift drift.features=[1]", ["drift.features=[1]", "0 to 0"]),
-        ("drift=noise drift.kind=fog", ["drift.kind=fog", "noise or shift"]),
-    ],
-)
-def test_what_does_not_fit_is_refused_in_one_line(overrides, words):
-    with pytest.raises(ConfigError) as error:
-        compose_config(overrides.split())
-    said = str(error.value)
-    assert all(word in said for word in words), said
-    assert "\n" not in said

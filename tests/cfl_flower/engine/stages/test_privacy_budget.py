@@ -12,7 +12,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.engine.stages.privacy_budget import PrivacyBudget
 from cfl_flower.engine.stages.privacy_rules import Costs
-from cfl_flower.errors import BudgetSpentError, ConfigError
+from cfl_flower.errors import BudgetSpentError
 from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of
 from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import Failure, Plan, Result, Task
@@ -162,43 +162,6 @@ def test_secrets_are_for_nobody_else(tmp_path, run_small):
     found = [path for name in names for path in tmp_path.rglob(name)]
     assert len(found) == 3 + 1 + 3
     assert {oct(path.stat().st_mode)[-3:] for path in found} == {"600"}
-
-
-LOCAL = "strategy=fedavg privacy=local"
-REFUSED = {
-    "strategy=ccfl privacy=local": "none with strategy=ccfl",
-    "strategy=fedpac privacy=local": "is not accounted for",
-    **{
-        f"strategy={name} privacy={mode}": f"none with strategy={name}.* no noise"
-        for name in ("ifca", "flexcfl", "feddrift", "fedccfa", "scaffold")
-        for mode in ("local", "central")
-    },
-    "strategy=cfl privacy=central": "local or none with strategy=cfl",
-    "strategy=fedavg privacy=central": "strategy.weighting=samples",
-    "strategy=fielding privacy=local": "strategy/privacy=none",
-    "strategy=fielding strategy/privacy=laplace privacy=local": "use client with",
-    "strategy=fielding strategy/privacy=client": "privacy=central or local, which keep",
-    " ".join([*RUNS["fielding-central"], "strategy/threshold_learning=trials"]): (
-        "threshold_learning=trials"
-    ),
-    "strategy=stocfl privacy=local strategy.refresh=on_drift": "refresh=on_drift",
-    "strategy=stocfl privacy=local strategy.omega=sequential": "omega=sequential",
-    "strategy=fesem privacy=local strategy.migration=true": "migration=True",
-    f"{LOCAL} selection=oort": "selection=oort .* random or nearest",
-    f"{LOCAL} server_optimizer=qfedavg": "server_optimizer=qfedavg",
-    f"{LOCAL} model=shufflenet_v2 dataset.size=9": "without running statistics",
-    f"{LOCAL} privacy.epsilon_budget=1": "epsilon_budget=1.0 .* at least 4.38",
-    f"{LOCAL} privacy.clip=0": "privacy.clip=0 .* a number above 0",
-    "strategy=fedavg privacy=global": "known here: central, local, none",
-}
-"""Overrides without a guarantee, and what is said of them."""
-
-
-@pytest.mark.parametrize("overrides", REFUSED)
-def test_what_has_no_guarantee_is_one_line(overrides):
-    with pytest.raises(ConfigError, match=REFUSED[overrides]) as error:
-        compose_config(overrides.split())
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("models", [0, 1, 3])

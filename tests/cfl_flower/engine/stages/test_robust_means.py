@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from cfl_flower.client.model_privacy import BASES, BOUNDS, bound_updates
 from cfl_flower.communication.partial_sums import PartialSums, add_result
-from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.stages.robust_means import (
     FEWEST_OF_BULYAN,
     RULES,
@@ -15,7 +14,6 @@ from cfl_flower.engine.stages.robust_means import (
     robust_update,
 )
 from cfl_flower.engine.stages.secure_sums import read_lengths
-from cfl_flower.errors import ConfigError
 from cfl_flower.privacy.clipping import nearest, shortened, update_length
 from cfl_flower.types import UPDATE_LENGTHS, Plan, Result, SumSpec, Task
 from simulations.engines.inprocess import InProcessGrid
@@ -155,26 +153,6 @@ def test_a_cap_that_nobody_reaches_changes_no_number(method, run_small, undistur
     assert run_small(*options, "strategy.weight_cap=null").numbers == capped.numbers
 
 
-# What is refused ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        "ccfl strategy.robust=median",
-        "fesem strategy.robust=krum",
-        "fedavg strategy.robust=median privacy.secure_sums=true",
-        "fedavg strategy.robust=clip privacy=central",
-        "fedavg strategy.robust=clip privacy=local privacy.secure_sums=true",
-        "fedavg strategy.robust=trimmed privacy=central",
-    ],
-)
-def test_a_rule_that_cannot_hold_is_refused_in_one_line(options):
-    with pytest.raises(ConfigError, match=r"strategy\.robust=") as caught:
-        compose_config([*f"strategy={options}".split(), "strategy.weighting=plain"])
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize("clients", [1, 2, 3])
 def test_a_few_devices_without_rounds_learn_although_they_are_clipped(
     clients, run_small
@@ -204,22 +182,6 @@ def test_the_first_round_of_sums_only_tells_lengths(run_small):
     np.testing.assert_array_equal(run.state.models[0], start)
     longer = run_small("strategy=fedavg", *SUMS, "rounds=3", folder="longer")
     assert not np.array_equal(longer.state.models[0], start)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["strategy=fedavg", *SUMS],
-        ["strategy=fedavg", "strategy.robust=clip", *NOISE],
-        ["strategy=ccfl", "strategy.robust=clip", *NOISE],
-    ],
-)
-def test_a_run_whose_updates_are_bounded_resumes_to_the_same_numbers(
-    options, run_small, undisturbed
-):
-    run_small(*options, "rounds=2")
-    resumed = run_small(*options, "rounds=4", "resume=true")
-    assert resumed.numbers == undisturbed(*options, "rounds=4").numbers
 
 
 def test_a_device_shortens_each_update_and_tells_how_long_it_was():
