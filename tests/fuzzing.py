@@ -3,7 +3,6 @@
 import json
 import random
 import struct
-from collections.abc import Callable
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -27,41 +26,30 @@ class Mutator:
         self.rng = random.Random(seed)
 
     def wire(self, data: bytes) -> bytes:
-        """Return bytes with one to four changes."""
-        changed = bytearray(data)
+        """Return bytes of which one to four parts are lost, copied, other or new."""
         for _ in range(self.rng.randint(1, 4)):
-            self.rng.choice([self._flip, self._cut, self._copy, self._insert])(changed)
-        return bytes(changed)
-
-    def _place(self, data: bytearray) -> int:
-        return self.rng.randrange(len(data) + 1)
-
-    def _flip(self, data: bytearray) -> None:
-        if data:
-            data[self.rng.randrange(len(data))] ^= 1 << self.rng.randrange(8)
-
-    def _cut(self, data: bytearray) -> None:
-        start = self._place(data)
-        length = self.rng.choice([1, 4, 64, len(data)])
-        del data[start : start + length]
-
-    def _copy(self, data: bytearray) -> None:
-        start, length = self._place(data), self.rng.choice([1, 4, 64, 512])
-        place = self._place(data)
-        data[place:place] = data[start : start + length]
-
-    def _insert(self, data: bytearray) -> None:
-        place = self._place(data)
-        data[place:place] = self.rng.randbytes(self.rng.choice([1, 4, 16]))
+            start, end = (self.rng.randrange(len(data) + 1) for _ in range(2))
+            length = self.rng.choice([1, 4, 64, len(data)])
+            part = data[start : start + length]
+            other = self.rng.randbytes(self.rng.choice([1, 4, 16]))
+            rest = data[:start] + data[start + length :]
+            data = self.rng.choice(
+                [
+                    rest,
+                    rest[:start] + bytes(each ^ 1 for each in part) + rest[start:],
+                    data[:end] + part[:512] + data[end:],
+                    data[:end] + other + data[end:],
+                ]
+            )
+        return data
 
     def floats(self, data: bytes) -> bytes:
         """Return an array's bytes with some numbers that are none, or huge."""
         changed = bytearray(data)
-        for _ in range(self.rng.randint(1, 3)):
-            if len(data) >= 8:
-                place = len(data) - 4 * self.rng.randint(1, len(data) // 4)
-                number = struct.pack("<f", self.rng.choice(FLOATS))
-                changed[place : place + 4] = number
+        for _ in range(self.rng.randint(1, 3) if len(data) >= 8 else 0):
+            place = len(data) - 4 * self.rng.randint(1, len(data) // 4)
+            number = struct.pack("<f", self.rng.choice(FLOATS))
+            changed[place : place + 4] = number
         return bytes(changed)
 
     def text(self, text: str) -> str:
@@ -75,25 +63,19 @@ class Mutator:
         return json.dumps(self._value(value))
 
     def _value(self, value: Any) -> Any:
+        """Return a value in which one is another, is lost, or is there twice."""
         if not isinstance(value, list | dict) or not value or self.rng.random() < 0.15:
             return self.rng.choice(ODD)
-        return (self._row if isinstance(value, list) else self._object)(value)
-
-    def _object(self, value: dict[str, Any]) -> dict[str, Any]:
-        key, change = self.rng.choice(sorted(value)), self.rng.random()
+        pairs = list(value.items() if isinstance(value, dict) else enumerate(value))
+        place, change = self.rng.randrange(len(pairs)), self.rng.random()
+        key, inner = pairs[place]
         if change < 0.15:
-            return {name: each for name, each in value.items() if name != key}
-        if change < 0.3:
-            return {**value, "odd": self.rng.choice(ODD)}
-        return {**value, key: self._value(value[key])}
-
-    def _row(self, value: list[Any]) -> list[Any]:
-        place, change = self.rng.randrange(len(value)), self.rng.random()
-        if change < 0.15:
-            return value[:place] + value[place + 1 :]
-        if change < 0.3:
-            return [*value, value[place]]
-        return [*value[:place], self._value(value[place]), *value[place + 1 :]]
+            del pairs[place]
+        elif change < 0.3:
+            pairs.append(("odd", self.rng.choice([inner, *ODD])))
+        else:
+            pairs[place] = (key, self._value(inner))
+        return dict(pairs) if isinstance(value, dict) else [each for _, each in pairs]
 
     def records(self, content: RecordDict) -> RecordDict:
         """Return a message's records after a change.
@@ -101,20 +83,14 @@ class Mutator:
         Raises what Flower raises where it cannot decode them.
         """
         data = recorddict_to_proto(content).SerializeToString()
-        changes: list[Callable[[RecordDict], None]] = [
-            *([self._change_array] * 2),
-            *([self._change_value] * 4),
-            self._drop,
-        ]
         if self.rng.random() < 0.4:
-            data = self.wire(data)
-            changes = []
+            return recorddict_from_proto(WireRecords.FromString(self.wire(data)))
         read = recorddict_from_proto(WireRecords.FromString(data))
-        if changes:
-            self.rng.choice(changes)(read)
+        arrays, values = self._change_arrays, self._change_value
+        self.rng.choice([arrays, arrays, *[values] * 4, self._drop])(read)
         return read
 
-    def _change_array(self, content: RecordDict) -> None:
+    def _change_arrays(self, content: RecordDict) -> None:
         for record in content.array_records.values():
             for key, array in list(record.items()):
                 change = self.rng.choice([self.floats, self.wire])
@@ -128,11 +104,8 @@ class Mutator:
     def _change_value(self, content: RecordDict) -> None:
         records = [*content.config_records.values(), *content.metric_records.values()]
         record = self.rng.choice(records)
-        if not record:
-            record["odd"] = self.rng.choice([1, 2.5])
-            return
-        key = self.rng.choice(sorted(record))
-        value = record[key]
+        key = self.rng.choice([*sorted(record), "odd"])
+        value = record.get(key)
         if isinstance(value, str):
             record[key] = self.text(value)
         elif isinstance(value, bytes):
@@ -143,10 +116,10 @@ class Mutator:
             record[key] = self.rng.choice([0, -1, 2**40, 0.5, "odd", b"odd", [1], True])
 
     def _drop(self, content: RecordDict) -> None:
+        """Take a record away, rename it, or put an empty one of a kind in its place."""
         key = self.rng.choice(sorted(content))
         record = content.pop(key)
-        if self.rng.random() < 0.5:
-            content["odd"] = record
-        elif self.rng.random() < 0.5:
-            kinds: list[Any] = [ArrayRecord(), ConfigRecord(), MetricRecord()]
-            content[key] = self.rng.choice(kinds)
+        kinds: list[Any] = [ArrayRecord(), ConfigRecord(), MetricRecord()]
+        name, left = self.rng.choice([("odd", record), (key, self.rng.choice(kinds))])
+        if self.rng.random() < 0.75:
+            content[name] = left
