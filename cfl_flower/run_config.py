@@ -39,11 +39,12 @@ class Basics:
     """Seed of all random draws of the run."""
     workers: Count | Literal["auto"]
     """Worker processes; auto is one for each core; no effect on the numbers."""
-    gpus_per_worker: NonNegative
-    """GPUs of each worker; a fraction shares one."""
+    gpus_per_worker: NonNegative | Literal["auto"]
+    """GPUs of each worker; auto is one for each GPU of this machine; a fraction shares
+    one."""
     engine: Literal["auto", "processes", "inprocess", "ray"]
     """Carrier of messages; no effect on the numbers. Auto is ray where RAY_ADDRESS
-    names a cluster or workers have GPUs, else processes of this machine."""
+    names a cluster, inprocess for a single GPU, else processes of this machine."""
     output_dir: str | None
     """The run's folder; null for `outputs/<date>/<time>-<strategy>-<drift>-s<seed>`."""
     data_dir: str | None

@@ -23,7 +23,7 @@ from cfl_flower.clustering.profiles import (
     profile_distances,
     random_projection,
 )
-from cfl_flower.learning.testing import BLOCK, evaluate, switch_mode
+from cfl_flower.learning.testing import blocks_of, evaluate, switch_mode
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, Vector
 from clients.base import ClusteredClient, Clusters, Found
@@ -117,7 +117,7 @@ class ProfileClient(ClusteredClient):
         switch_mode(model, training=False)
         model.passes += len(x)
         network = getattr(model.module, "extractor", model.module)
-        blocks = [network(block).flatten(1) for block in torch.split(x, BLOCK)]
+        blocks = [network(block).flatten(1) for block in blocks_of(x)]
         features = torch.cat(blocks).float()
         rng = generator(self.context.seed, "projection")
         classes = self.context.stream.classes

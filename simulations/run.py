@@ -39,7 +39,7 @@ from cfl_flower.runs.directory import (
 )
 from cfl_flower.runs.reading import finished
 from cfl_flower.settings import require, require_memory
-from simulations.engines.choice import engine_of, workers_of
+from simulations.engines.choice import engine_of, gpus_of, workers_of
 from simulations.engines.superlink import run_on_superlink
 from simulations.shell.terminal import Parser, command, program
 
@@ -59,7 +59,7 @@ def run(config: RunConfig) -> None:
         from cfl_flower.server_app import execute
         from simulations.engines.processes import ProcessGrid
 
-        workers = ProcessGrid(workers_of(config), config.gpus_per_worker)
+        workers = ProcessGrid(workers_of(config), gpus_of(config))
         with closing(workers) as grid:
             execute(grid, config, make_console())
     else:
@@ -67,7 +67,7 @@ def run(config: RunConfig) -> None:
             words = "starting Flower and Ray: ten seconds, which engine=processes saves"
             make_console().print(words, style="dim")
         line = shlex.join(overrides_elsewhere(config))
-        run_on_superlink(line, workers_of(config), config.gpus_per_worker)
+        run_on_superlink(line, workers_of(config), gpus_of(config))
 
 
 def overrides_elsewhere(config: RunConfig) -> list[str]:

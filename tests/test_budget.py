@@ -21,21 +21,21 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_097,
     "cfl_flower/analysis": 949,
-    "cfl_flower/client": 1_064,
+    "cfl_flower/client": 1_067,
     "cfl_flower/clustering": 443,
     "cfl_flower/communication": 1_333,
     "cfl_flower/config": 620,
     "cfl_flower/data": 3_359,
     "cfl_flower/dropin": 624,
-    "cfl_flower/engine": 2_041,
+    "cfl_flower/engine": 2_044,
     "cfl_flower/environment": 201,
-    "cfl_flower/learning": 1_303,
-    "cfl_flower/models": 849,
+    "cfl_flower/learning": 1_315,
+    "cfl_flower/models": 852,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_244,
     "cfl_flower/secure": 658,
     "clients": 1_316,
-    "simulations": 4_783,
+    "simulations": 4_787,
     "strategies": 2_956,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -44,11 +44,11 @@ LONGEST_FILE = 432
 LONGEST_FUNCTION = 60
 LONG_FILES = 51
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 62
+SINGLE_IMPORTERS = 61
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_797
+TESTS = 39_817
 """Lines of all tests."""
 
 

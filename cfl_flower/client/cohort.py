@@ -25,8 +25,8 @@ from cfl_flower.models import FlatModel
 MOST = 128
 """Clients of a cohort."""
 
-FLOATS = 2**25
-"""Weights of a cohort's models: 128 MB, of which training has some ten copies."""
+FLOATS = 2**27
+"""Weights of a cohort's models: 512 MB, of which training has some ten copies."""
 
 T = TypeVar("T")
 

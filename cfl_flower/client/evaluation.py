@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy, linear, log_softmax
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.data.worlds.view import Form, View, in_place
 from cfl_flower.environment.files import write_atomically
-from cfl_flower.learning.testing import BLOCK, Note, evaluate, switch_mode
+from cfl_flower.learning.testing import Note, block_size, evaluate, switch_mode
 from cfl_flower.models import FlatModel
 from cfl_flower.types import FloatArray, IntArray, Vector
 
@@ -161,8 +161,9 @@ def represent_pool(model: FlatModel, pool: Pool, form: Form) -> Tensor:
 
 def _blocks(pool: Pool, form: Form) -> Iterator[Tensor]:
     count = len(pool.labels)
-    for start in range(0, count, BLOCK):
-        yield form.show(pool, np.arange(start, min(start + BLOCK, count)))
+    size = block_size(pool.x)
+    for start in range(0, count, size):
+        yield form.show(pool, np.arange(start, min(start + size, count)))
 
 
 def write_predictions(

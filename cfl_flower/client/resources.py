@@ -23,7 +23,8 @@ from cfl_flower.data.reading.words import Words, pairs_of
 from cfl_flower.data.worlds.drift import Regroup
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
-from cfl_flower.learning.cohort_training import can_train_together
+from cfl_flower.learning.cohort_step import tell_once
+from cfl_flower.learning.cohort_training import why_apart
 from cfl_flower.models import FlatModel, build_model
 from cfl_flower.settings import require
 from cfl_flower.types import Vector
@@ -62,8 +63,10 @@ class WorkerResources:
 
     def cohort(self, size: int) -> list[WorkerResources]:
         """Return the resources of as many clients that train together."""
-        together = can_train_together(self.model, self.settings["dataset"].shape)
-        if size == 1 or not together:
+        why = why_apart(self.model, self.settings["dataset"].shape)
+        if why:
+            tell_once(f"clients train one by one: {why}")
+        if size == 1 or why:
             return [self]
         return [replace(self, model=self.model.clone()) for _ in range(size)]
 
@@ -123,7 +126,7 @@ def _build_resources(
     torch.set_num_threads(1)
     dataset = settings["dataset"]
     seed = settings["seed"]
-    use_gpu = settings["gpus_per_worker"] > 0 and torch.cuda.is_available()
+    use_gpu = settings["gpus_per_worker"] != 0 and torch.cuda.is_available()
     device = "cuda" if use_gpu else "cpu"
     kind = settings["model"]
     model = build_model(kind, dataset.shape, dataset.classes, seed, device)

@@ -64,6 +64,14 @@ class RoundContext:
         every: int = self.config.system.checkpoint_every
         return max(self.done, (self.number - 2) // every * every)
 
+    @property
+    def shares_memory(self) -> bool:
+        """Whether server and clients are one process, whose clients train singly.
+
+        On a GPU they train in cohorts, the larger the better.
+        """
+        return self.config.engine == "inprocess" and not self.config.gpus_per_worker
+
     def advance_clock(self, clients: list[ClientId] | None = None) -> None:
         """Let virtual time pass until the slowest of some, or of all, is done."""
         longest = self.clock.wait(clients)

@@ -64,7 +64,7 @@ class Delivery:
         each portion waits for the slowest device of the one before.
         """
         context = self._context
-        shared = context.config.engine == "inprocess"
+        shared = context.shares_memory
         simulated = context.fleet.simulated
         if phase == "evaluate":
             if not simulated:

@@ -203,7 +203,7 @@ class Rounds:
 
     def ask_in_parts(self, server_round: int, plan: Plan) -> Iterator[Results]:
         """Ask clients before a round's training; yield the answers by portions."""
-        shared = self.config.engine == "inprocess"
+        shared = self.context.shares_memory
         parts = portions(plan, shared=shared) if plan.tasks else []
         for part in parts:
             asked = self.pass_out("query", part)

@@ -155,8 +155,8 @@ def mapped_loss(job: TrainingJob) -> SampleLoss | None:
 class Cohort:
     """The memory of k clients who train together, and their steps in it.
 
-    Clients come in the order of their steps, those with the most first. When half of
-    them are done, only the rest is computed.
+    Clients come in the order of their steps, those with the most first. When a quarter
+    of them are done, only the rest is computed.
     """
 
     def __init__(
@@ -211,17 +211,16 @@ class Cohort:
         """
         self._load(jobs, rows)
         active = (rows[:, :, 0] != PADDING).sum(0).tolist()
-        clients = len(jobs)
+        count = len(jobs)
         for step, some in enumerate(active):
-            count = clients
-            while (count + 1) // 2 >= some and count > 1:
-                count = (count + 1) // 2
+            while some <= (fewer := count - -(-count // 4)):
+                count = fewer
             if step == 0 and not self._settings.plain_sgd:
                 self._begin(count)
             else:
                 self._repeat(count)
-        for job, trained in zip(jobs, self._vectors, strict=True):
-            job.model.vector.copy_(trained)
+        trained = [*self._vectors]
+        torch._foreach_copy_([job.model.vector for job in jobs], trained)
 
     def _load(self, jobs: Sequence[TrainingJob], rows: IntArray) -> None:
         samples = sum(len(job.y) for job in jobs)
@@ -280,14 +279,17 @@ class Cohort:
 
     def _capture(self, count: int) -> None:
         graph = torch.cuda.CUDAGraph()
+        # One is replayed at a time: all can have the memory of the first.
+        pools = (each.pool() for each in self._graphs.values())
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, pool=next(pools, None)):
                 self._step(count)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
             self._captures = False
-            tell_once(str(error).partition("\n")[0])
+            why = str(error).partition("\n")[0]
+            tell_once(f"steps of training cannot be captured: {why}")
         else:
             self._graphs[count] = graph
 
@@ -345,8 +347,8 @@ class Cohort:
 
 @cache
 def tell_once(why: str) -> None:
-    """Say, once in a process, why training is slower than it could be."""
-    log.warning("training takes its steps one by one on this GPU: %s", why)
+    """Say, once in a process, why training on a GPU is slower than it could be."""
+    log.warning("slow on this GPU: %s", why)
 
 
 def can_be_captured(settings: LocalTraining) -> bool:

@@ -33,23 +33,23 @@ COHORTS: OrderedDict[Hashable, Cohort] = OrderedDict()
 comes last."""
 
 
-def can_train_together(model: FlatModel, shape: Sequence[int]) -> bool:
-    """Return whether a network's gradient can be mapped over models.
+def why_apart(model: FlatModel, shape: Sequence[int]) -> str:
+    """Return why a network's gradient cannot be mapped over models; empty if it can.
 
-    That is, whether torch maps all of its operations, and all that training draws or
-    keeps is dropout's and BatchNorm's. Inputs have ``shape``.
+    It can if torch maps all of its operations, and all that training draws or keeps is
+    dropout's and BatchNorm's. Inputs have ``shape``.
     """
     if model.remembers:
-        return False
+        return "the network keeps more than BatchNorm's statistics"
     vectors = model.vector.detach().expand(2, -1).clone()
     x = vectors.new_zeros(2, 2, *shape)
     y = torch.zeros(2, 2).to(vectors).long()
     try:
         gradients = CohortGradient(model, None, LocalTraining())
         gradients.of(vectors, torch.ones_like(y) / 2, x, y, y[:, 0])
-    except (RuntimeError, ValueError, LookupError):
-        return False
-    return True
+    except (RuntimeError, ValueError, LookupError) as error:
+        return str(error).partition("\n")[0]
+    return ""
 
 
 def train_cohort(jobs: Iterable[TrainingJob]) -> None:

@@ -22,7 +22,7 @@ from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.gradients import SampleLoss
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.learning.testing import BLOCK, switch_mode
+from cfl_flower.learning.testing import blocks_of, switch_mode
 from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel, SoftmaxRegression, Split
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Scalar, Vector
@@ -33,7 +33,7 @@ def represent(model: FlatModel, x: Tensor) -> Tensor:
     """Return the representations of samples in evaluation mode, shape (n, D)."""
     switch_mode(model, training=False)
     model.passes += len(x)
-    return torch.cat([model.extractor(part) for part in torch.split(x, BLOCK)])
+    return torch.cat([model.extractor(part) for part in blocks_of(x)])
 
 
 def train_classifier(

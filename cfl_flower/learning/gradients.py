@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.learning.testing import BLOCK, switch_mode
+from cfl_flower.learning.testing import block_size, switch_mode
 from cfl_flower.models import FlatModel, Network, SoftmaxRegression
 
 
@@ -184,7 +184,7 @@ def full_gradient(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
     write_gradient = gradient_writer(model)
     model.passes += TRAINING_PASSES * len(y)
     total = torch.zeros_like(model.gradient)
-    blocks = [torch.split(data, BLOCK) for data in (x, y)]
+    blocks = [torch.split(data, block_size(x)) for data in (x, y)]
     for x_block, y_block in zip(*blocks, strict=True):
         if len(y_block):
             write_gradient(x_block, y_block)

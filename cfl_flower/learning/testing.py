@@ -165,6 +165,26 @@ BLOCK = 128
 With more, a convolution's activations outgrow the cache: 512 took twice the time.
 """
 
+GPU_BLOCK = 2**12
+"""The same on a GPU, where a launch takes longer than 128 small samples."""
+
+GPU_FLOATS = 2**22
+"""Numbers in the inputs of such a block, unless those of `BLOCK` are more."""
+
+
+def block_size(x: Tensor) -> int:
+    """Return how many of some samples, (n, ...), are in a forward pass."""
+    if x.device.type == "cpu":
+        return BLOCK
+    floats = max(1, x.shape[1:].numel())
+    return max(BLOCK, min(GPU_BLOCK, GPU_FLOATS // floats))
+
+
+def blocks_of(x: Tensor) -> tuple[Tensor, ...]:
+    """Return samples, (n, ...), in the blocks of forward passes."""
+    return torch.split(x, block_size(x))
+
+
 Note = Callable[[Tensor, Tensor], None]
 """Takes the logits of some tested samples, (n, L), and their labels, (n,)."""
 
@@ -193,7 +213,7 @@ def logits(model: FlatModel, x: Tensor) -> Tensor:
     """Return the outputs for each sample in evaluation mode, shape (n, L)."""
     switch_mode(model, training=False)
     model.passes += len(x)
-    return torch.cat([model.module(block) for block in torch.split(x, BLOCK)])
+    return torch.cat([model.module(block) for block in blocks_of(x)])
 
 
 def evaluate(
@@ -232,12 +252,14 @@ def evaluate(
         raise ValueError("the client has no test samples in this round")
     switch_mode(model, training=False)
     model.passes += len(y)
-    parts = [torch.split(data, BLOCK) for data in (x, y)]
+    x_blocks = blocks_of(x)
+    y_blocks = torch.split(y, block_size(x))
     added = None if shift is None else torch.from_numpy(shift).to(x.device)
-    tested = spread(partial(_test_block, model.module, note, added), *parts)
+    test = partial(_test_block, model.module, note, added)
+    tested = spread(test, x_blocks, y_blocks)
     loss = 0.0
     correct = 0
-    for y_block, (block_loss, block_correct) in zip(parts[1], tested, strict=True):
+    for y_block, (block_loss, block_correct) in zip(y_blocks, tested, strict=True):
         loss += block_loss * (len(y_block) / len(y))
         correct += block_correct
     return loss, correct

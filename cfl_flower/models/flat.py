@@ -279,7 +279,10 @@ class FlatModel:
             for name, tensor in self._statistics.items():
                 if found[name] is not tensor:
                     tensor.copy_(found[name].detach())
-        array: Vector = self.vector.cpu().numpy().copy()
+        host = torch.empty_like(
+            self.vector, device="cpu", pin_memory=self.vector.is_cuda
+        )
+        array: Vector = host.copy_(self.vector).numpy()
         return array
 
 

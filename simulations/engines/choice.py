@@ -17,12 +17,21 @@ AUTO = "auto"
 def engine_of(config: RunConfig) -> str:
     """Return the engine of a run.
 
-    Worker processes of this machine, unless there is a Ray cluster, or GPUs are shared.
+    Where it is left to us: Ray if there is a cluster, else worker processes of this
+    machine. A single worker with a GPU is this process.
     """
     if config.engine != AUTO:
         return config.engine
-    elsewhere = config.gpus_per_worker > 0 or "RAY_ADDRESS" in os.environ
-    return "ray" if elsewhere else "processes"
+    if "RAY_ADDRESS" in os.environ:
+        return "ray"
+    alone = gpus_of(config) and workers_of(config) == 1
+    return "inprocess" if alone else "processes"
+
+
+def gpus_of(config: RunConfig) -> float:
+    """Return the GPUs that a worker has."""
+    gpus = config.gpus_per_worker
+    return 1.0 if isinstance(gpus, str) else gpus
 
 
 def workers_of(config: RunConfig) -> int:
@@ -32,9 +41,8 @@ def workers_of(config: RunConfig) -> int:
     """
     if isinstance(config.workers, int):
         return config.workers
-    if not config.gpus_per_worker:
-        return usable_cores()
-    return max(1, int(len(visible_gpus()) / config.gpus_per_worker))
+    gpus = gpus_of(config)
+    return max(1, int(len(visible_gpus()) / gpus)) if gpus else usable_cores()
 
 
 def visible_gpus() -> list[str]:

@@ -4,7 +4,7 @@
 # MNIST's four idx files and, for pfl's accuracy, cifar10.npz lie in CFL_DATA_DIR.
 #   sh tests/benchmarks/gpu.sh [OUTPUT FOLDER]
 out=${1:-$(mktemp -d)}
-python3 -m pytest -q -m gpu -k "not workers" -p no:cacheprovider tests/cfl_flower/learning tests/simulations/test_gpu.py
+python3 -m pytest -q -m "gpu and not ray" -p no:cacheprovider tests/cfl_flower/learning tests/simulations/test_gpu.py
 python3 -m tests.benchmarks gpu pfl
 for strategy in fedavg ifca fedccfa; do
     python3 -m simulations.run experiment=fedccfa_table1 dataset=mnist model=fedccfa_cnn \

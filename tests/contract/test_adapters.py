@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
-from cfl_flower.learning.cohort_training import can_train_together
+from cfl_flower.learning.cohort_training import why_apart
 from cfl_flower.models import (
     Adapted,
     FlatModel,
@@ -131,7 +131,7 @@ def test_queries_keys_and_values_have_an_adapter():
 
 def test_adapters_of_many_clients_train_together_on_a_gpu():
     model = FlatModel(Adapted(lora=Lora(2), network=Mlp(64)).build((1, 8, 8), 10))
-    assert can_train_together(model, (1, 8, 8))
+    assert not why_apart(model, (1, 8, 8))
 
 
 def test_a_device_reads_no_weights_outside_of_its_folder():

@@ -109,6 +109,8 @@ TOGETHER = [
     ("hydra.run.dir=here", "hydra.run.dir has no effect … output_dir=FOLDER"),
     ("gpus_per_worker=1 engine=inprocess", "gpus_per_worker=1 … no CUDA device"),
     ("gpus_per_worker=0.5", "gpus_per_worker=0.5 … use 0: … no CUDA device"),
+    ("gpus_per_worker=auto", "gpus_per_worker=auto … use 0: … no CUDA device"),
+    ("gpus_per_worker=all", "gpus_per_worker=all … auto"),
 ]
 
 DATA = [

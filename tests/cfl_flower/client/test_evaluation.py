@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from cfl_flower.client.evaluation import BLOCK, Evaluator
+from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.data.worlds.view import View
+from cfl_flower.learning.testing import BLOCK
 from cfl_flower.models import FlatModel, Mclr, initial_vector
 from cfl_flower.types import Vector
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from cfl_flower.learning.by_name import OPTIMIZERS
 from cfl_flower.learning.cohort_training import (
     COHORTS,
-    can_train_together,
     train_cohort,
+    why_apart,
 )
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import WHOLE, TrainingJob, train_alone
@@ -102,7 +102,7 @@ def test_norms_train_together_and_recurrent_cells_one_by_one():
     recurrent = Recurrent().build((5, 8), CLASSES)
     recurrent.extractor.dense[2].p = 0.0
     # cuDNN's cells are nothing that torch maps over clients.
-    assert not can_train_together(FlatModel(recurrent, "cuda"), (5, 8))
+    assert why_apart(FlatModel(recurrent, "cuda"), (5, 8))
 
 
 def test_a_rate_that_changes_needs_no_new_graph():

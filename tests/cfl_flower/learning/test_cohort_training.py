@@ -13,10 +13,10 @@ from cfl_flower.learning import cohort_layers, cohort_training
 from cfl_flower.learning.by_name import OPTIMIZERS
 from cfl_flower.learning.cohort_step import PADDING
 from cfl_flower.learning.cohort_training import (
-    can_train_together,
     cohort_batches,
     train_cohort,
     train_together,
+    why_apart,
 )
 from cfl_flower.learning.decoupling import AlignedLoss, Anchors, contrast, distance
 from cfl_flower.learning.optimizer import LocalTraining
@@ -179,7 +179,7 @@ def test_norms_leave_out_what_fills_a_batch_up(options):
     """Running statistics, too, end where they would have; a batch of 1 is left out."""
     torch.manual_seed(0)
     model = FlatModel(Normed(nn.Linear(144, CLASSES)).double())
-    assert can_train_together(model, SHAPE)
+    assert not why_apart(model, SHAPE)
     local = LocalTraining(**({"learning_rate": 0.05} | options))
     jobs = make_jobs(model, [23, 40, 11, 2], local)
     expected = alone(jobs)
@@ -203,7 +203,7 @@ class Twice(nn.Module):
 def test_a_norm_may_be_called_twice():
     torch.manual_seed(0)
     model = FlatModel(Twice().double())
-    assert can_train_together(model, SHAPE)
+    assert not why_apart(model, SHAPE)
     jobs = make_jobs(model, [23, 40, 11], LocalTraining(epochs=2))
     expected = alone(jobs)
     train_cohort(jobs)
@@ -215,10 +215,10 @@ def test_layers_that_an_author_keeps_in_evaluation_stay_there():
     frozen = Observed(frozenset())
     model = FlatModel(module, observed=frozen)
     # Its norm's buffers do not move, and are put back before each task.
-    assert not can_train_together(model, (64,))
+    assert why_apart(model, (64,))
     module.norm = nn.Identity()
     model = FlatModel(module, observed=frozen)
-    assert can_train_together(model, (64,))
+    assert not why_apart(model, (64,))
     jobs = make_jobs(model, [23, 40, 11], LocalTraining(epochs=2))
     jobs = [replace(job, x=job.x.flatten(1)[:, :64]) for job in jobs]
     expected = alone(jobs)
@@ -248,7 +248,7 @@ def test_clients_draw_the_same_in_every_cohort(layer):
     body = nn.Sequential(nn.Conv2d(1, 8, 9, 9), layer, nn.Flatten())
     module = nn.Sequential(body, nn.Linear(72, CLASSES)).double()
     model = FlatModel(module)
-    assert can_train_together(model, SHAPE)
+    assert not why_apart(model, SHAPE)
     local = LocalTraining(epochs=2, momentum=0.5)
     jobs = make_jobs(model, [23, 40, 11], local)
     jobs = [replace(job, seed=7 * place) for place, job in enumerate(jobs)]
@@ -310,11 +310,11 @@ def test_networks_that_torch_cannot_map_train_one_by_one():
     modules = [flat(FeatureNoise()), flat(cumulative), flat(nn.AlphaDropout())]
     modules += [flat(tracked), flat(Averaging())]
     for module in modules:
-        assert not can_train_together(FlatModel(module), SHAPE)
+        assert why_apart(FlatModel(module), SHAPE)
     shapes = {FlexCflFemnistCnn(): SHAPE, ResNet18(): (3, 32, 32)}
     shapes |= dict.fromkeys((Mclr(), Mlp()), SHAPE)
     for of, shape in shapes.items():
-        assert can_train_together(network(of, shape), shape)
+        assert not why_apart(network(of, shape), shape)
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
@@ -322,7 +322,7 @@ def test_recurrent_clients_train_together(cell):
     shape = (5, 8)
     model = network(Recurrent(cell=cell), shape, torch.float64)
     model.module.extractor.dense[2].p = 0.0
-    assert can_train_together(model, shape)
+    assert not why_apart(model, shape)
     jobs = make_jobs(model, [20, 9], LocalTraining(epochs=1))
     jobs = [replace(job, x=job.x.flatten(1)[:, :40].view(-1, *shape)) for job in jobs]
     expected = alone(jobs)

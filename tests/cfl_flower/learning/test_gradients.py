@@ -131,6 +131,6 @@ def test_the_gradient_in_blocks_equals_that_of_all_samples(monkeypatch):
     model = FlatModel(deep(5))
     expected = by_autograd(model, x, y)
     # The last of 12 samples' three blocks is a smaller one.
-    monkeypatch.setattr("cfl_flower.learning.gradients.BLOCK", 5)
+    monkeypatch.setattr("cfl_flower.learning.testing.BLOCK", 5)
     torch.testing.assert_close(full_gradient(model, x, y), expected)
     assert not full_gradient(model, x[:0], y[:0]).any()
