@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import TypeAlias
 
 from rich.console import Console
@@ -13,7 +15,7 @@ from rich.text import Text
 
 from cfl_flower.errors import printable
 from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.runs.console import Course, Verbosity
+from cfl_flower.runs.console import Verbosity, clock
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Json, Trace
@@ -23,6 +25,9 @@ FAILURES = "failures.log"
 
 LOWER = ("loss", "calibration")
 """Measures of which the lowest value is the best."""
+
+RECENT = 100
+"""Rounds from whose mean time the remaining time is estimated."""
 
 Rows: TypeAlias = Sequence[ClientRow]
 
@@ -106,11 +111,15 @@ class Progress:
         """Begin before the first round."""
         phases = ("query", "train", "evaluate") if self.traced else ()
         self._told = {(phase, "raised") for phase in phases}
-        self._course = Course(self.strategy, self.rounds)
+        self._seconds: deque[float] = deque(maxlen=RECENT)
+        self._begun = False
 
     def __call__(self, record: RoundRecord, rows: Rows, state: ClusteredState) -> None:
         """Show the round."""
-        self._course.add(vars(record))
+        # The first round starts the workers.
+        if self._begun and record.seconds is not None:
+            self._seconds.append(record.seconds)
+        self._begun = True
         if self.verbosity is Verbosity.QUIET:
             return
         for each in record.failures:
@@ -139,8 +148,10 @@ class Progress:
             parts.append(f"failures {len(record.failures)}")
         if record.seconds is not None:
             parts.append(f"{record.seconds:.2f} s")
-        left = self._course.left()
-        return "  ".join([*parts, f"{left} left"] if left else parts)
+        if self._seconds and record.round < self.rounds:
+            left = (self.rounds - record.round) * fmean(self._seconds)
+            parts.append(f"{clock(left)} left")
+        return "  ".join(parts)
 
 
 @dataclass

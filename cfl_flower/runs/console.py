@@ -5,21 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from statistics import fmean
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Column, Table
-from rich.text import Text
 
 from cfl_flower.errors import ERROR_MARK, CflError, one_line
-from cfl_flower.types import Json
 
 CONSOLE = "CFL_FLOWER_CONSOLE"
 """Environment variable: a file that gets the run's lines instead of stdout, which
@@ -33,12 +30,6 @@ VERBOSITY = "CFL_FLOWER_VERBOSITY"
 
 WATCHED = "CFL_FLOWER_WATCHED"
 """Environment variable: a folder that gets a file for each run, with its folder."""
-
-SHOWN = ("round", "accuracy", "num_clusters", "seconds")
-"""Columns that a terminal shows of a round."""
-
-RECENT = 100
-"""Rounds by which the remaining time is estimated."""
 
 
 class Verbosity(StrEnum):
@@ -163,42 +154,3 @@ def clock(seconds: float) -> str:
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
-
-
-@dataclass
-class Course:
-    """How far a run is, in a line of a terminal."""
-
-    label: str
-    rounds: int
-    rows: list[Mapping[str, Json]] = field(default_factory=list)
-    """Rows of the completed rounds, with the keys of `SHOWN` in `rounds.jsonl`."""
-
-    def add(self, row: Mapping[str, Json]) -> None:
-        """Add a round, of whose line no more is kept than is shown."""
-        self.rows.append({key: row[key] for key in SHOWN})
-
-    def left(self) -> str:
-        """Estimate the remaining time; empty if nothing is known or left."""
-        # The first round starts the workers.
-        recent = self.rows[max(1, len(self.rows) - RECENT) :]
-        times = [row["seconds"] for row in recent if row["seconds"] is not None]
-        missing = self.rounds - self.rows[-1]["round"] if times else 0
-        return clock(missing * fmean(times)) if missing else ""
-
-
-def show_courses(courses: Iterable[Course]) -> Table:
-    """Lay out how far runs are, a line for each."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("run", overflow="fold")
-    for heading in ("round", "accuracy", "clusters", "left"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for course in courses:
-        last = course.rows[-1] if course.rows else {"round": 0}
-        accuracy = last.get("accuracy")
-        shown = "" if accuracy is None else f"{accuracy:.1%}"
-        done = f"{last['round']}/{course.rounds}"
-        clusters = str(last.get("num_clusters") or "")
-        name = Text(course.label)
-        table.add_row(name, done, shown, clusters, course.left())
-    return table

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -26,7 +25,7 @@ from rich.progress import (
 from cfl_flower.environment.machine import usable_cores
 from cfl_flower.errors import ERROR_MARK
 from cfl_flower.run_config import RunConfig
-from cfl_flower.runs.console import Course, Verbosity, clock, show_courses
+from cfl_flower.runs.console import Verbosity, clock
 from cfl_flower.runs.directory import FAILURE
 from cfl_flower.runs.reading import finished
 from simulations.batch.processes import end, prepare, start
@@ -95,14 +94,6 @@ class Job:
         return path.read_text(encoding="utf-8").strip() if path.exists() else last_line
 
 
-def follow(course: Course, rounds: Sequence[bytes]) -> None:
-    """Add the rounds of a run that are new to its course."""
-    # A run that goes on drops rounds after its checkpoint.
-    del course.rows[len(rounds) :]
-    for line in rounds[len(course.rows) :]:
-        course.add(json.loads(line))
-
-
 @dataclass
 class Watch:
     """Shows how far all runs are: one display on a terminal, else a line per run."""
@@ -112,65 +103,71 @@ class Watch:
     verbosity: Verbosity
     console: Console = field(default_factory=make_error_console)
     _read: dict[Path, int] = field(default_factory=dict, init=False)
-    _courses: dict[str, Course] = field(default_factory=dict, init=False)
     _reported: list[str] = field(default_factory=list, init=False)
-    _block: Live | None = field(default=None, init=False)
 
-    @contextmanager
-    def open(self) -> Iterator[None]:
-        """Show the display while the runs go on."""
-        if self.verbosity is Verbosity.QUIET or not self.console.is_terminal:
-            yield
-            return
-        self._progress = Progress(
+    def __post_init__(self) -> None:
+        """Lay out a line for all runs, and one for each."""
+        silent = self.verbosity is Verbosity.QUIET or not self.console.is_terminal
+        self.display = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("rounds"),
+            TextColumn("rounds{task.fields[last]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
+            console=self.console,
+            auto_refresh=False,
             speed_estimate_period=600.0,
+            disable=silent,
         )
-        for job in self.jobs:
-            config = job.config
-            course = Course(job.label, config.rounds)
-            follow(course, job.rounds())
-            self._courses[job.label] = course
-        total = sum(job.config.rounds for job in self.jobs)
-        self._bar = self._progress.add_task(self.title, total=total)
-        block = Live(self._progress, console=self.console, auto_refresh=False)
-        with block as self._block:
-            yield
+        add = partial(self.display.add_task, last="")
+        self._all = add(self.title, total=sum(job.config.rounds for job in self.jobs))
+        self._lines = {
+            job.label: add(
+                job.label,
+                start=False,
+                total=job.config.rounds,
+                completed=len(job.rounds()),
+                visible=False,
+            )
+            for job in self.jobs
+        }
 
     def look(self, running: Sequence[Job]) -> None:
         """Read how far runs are, and tell which have ended."""
         ended = []
-        busy = []
         for job in running:
             rounds = job.rounds()
+            self._show(job, rounds)
             if len(rounds) >= job.config.rounds and finished(job.config):
                 ended.append(job)
-            if self._block is not None:
-                follow(self._courses[job.label], rounds)
-                busy += [self._courses[job.label]] if job not in ended else []
-        if self._block is not None:
-            begun = show_courses(course for course in busy if course.rows)
-            done = sum(len(course.rows) for course in self._courses.values())
-            self._progress.update(self._bar, completed=done)
-            below = [begun] if begun.row_count else []
-            self._block.update(Group(self._progress, *below), refresh=True)
+        done = sum(task.completed for task in self.display.tasks[1:])
+        self.display.update(self._all, completed=done, refresh=True)
         if self.verbosity is Verbosity.VERBOSE:
             for job in running:
                 self._relay(job.log)
         for job in ended:  # after its own last line
             self.tell(job)
 
+    def _show(self, job: Job, rounds: Sequence[bytes]) -> None:
+        """Show how far a run is, in a line of its own while it goes on."""
+        line = self._lines[job.label]
+        self.display.update(line, completed=len(rounds))
+        if rounds:
+            row = json.loads(rounds[-1])
+            known = row["accuracy"]
+            words = "" if known is None else f", accuracy {known:.1%}"
+            words += f", {row['num_clusters']} clusters"
+            self.display.start_task(line)
+            self.display.update(line, visible=True, last=words)
+
     def tell(self, job: Job, reason: str = "") -> None:
         """Say once that a run has ended, and why if it failed."""
         if job.label in self._reported:
             return
         self._reported.append(job.label)
+        self.display.update(self._lines[job.label], visible=False)
         if self.verbosity is Verbosity.QUIET:
             return
         end = f"failed: {reason}" if reason else f"done, {job.time()}"
@@ -219,7 +216,7 @@ def carry_out(
     queue = deque(waiting)
     running: dict[BaseProcess, Job] = {}
     reasons = {}
-    with watch.open():
+    with watch.display:
         try:
             while queue or running:
                 while queue and len(running) < at_a_time:
