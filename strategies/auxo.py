@@ -49,10 +49,7 @@ class AuxoSettings(StrategySettings):
     weighting: Weighting = "plain"
     sampling: Sampling = "clusters"
     split_rounds: list[Count] = field(default_factory=lambda: [50, 100])
-    """A cohort's own rounds in which it splits; empty: whenever it has `split_at`
-    members and both sides are large enough."""
-    split_at: Annotated[int, Field(ge=2)] = 100
-    """Members from which a cohort splits, without `split_rounds`."""
+    """A cohort's own rounds in which it splits."""
     smallest: Annotated[int, Field(ge=2)] = 5
     """Participants of a cohort from which anything is learned."""
     reward: Positive = 5.0
@@ -158,23 +155,6 @@ def cohort_rewards(
     return found
 
 
-def may_split(sizes: tuple[int, int], clients: int, cohorts: int) -> bool:
-    """Return whether both sides are large enough; after the first split also alike.
-
-    ``clients`` counts those of all cohorts.
-
-    Examples
-    --------
-    >>> may_split((3, 9), 40, 1), may_split((3, 9), 40, 2), may_split((5, 9), 40, 2)
-    (True, False, True)
-    """
-    # (n // 20) 0.9^(K - 1) members on each side.
-    least = clients // 20 * 0.9 ** (cohorts - 1)
-    # A ratio of the sides between 1/2 and 2, if K > 1.
-    alike = cohorts == 1 or 0.5 < sizes[0] / max(sizes[1], 1) < 2
-    return min(sizes) > least and alike
-
-
 class Auxo(ClusteredStrategy):
     """Rewards clients for cohorts and sides, and splits cohorts."""
 
@@ -269,17 +249,11 @@ class Auxo(ClusteredStrategy):
         self.run.record.reclustered = len(self.state.models) > before
 
     def is_due(self, cohort: int) -> bool:
-        """Return whether a cohort has reached the round or sizes at which it splits."""
+        """Return whether a cohort of two sides is in a round in which it splits."""
         state = self.state
-        settings = self.settings
-        members = np.flatnonzero(state.clusters == cohort)
-        side = known_sides(state.sides[members, cohort])
-        sizes = int((side == 0).sum()), int((side == 1).sum())
-        if settings.split_rounds:
-            due = int(state.learned[cohort]) in settings.split_rounds
-            return due and min(sizes) > 0
-        large = len(members) >= settings.split_at
-        return large and may_split(sizes, len(state.clients), len(state.models))
+        side = known_sides(state.sides[state.clusters == cohort, cohort])
+        due = int(state.learned[cohort]) in self.settings.split_rounds
+        return due and {0, 1} <= set(side.tolist())
 
     def split_cohort(self, cohort: int) -> None:
         """Turn a cohort's sides into cohorts, which start from the same model."""

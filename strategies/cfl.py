@@ -6,14 +6,14 @@ part in every round. Where a cluster's mean update is small while some update is
 its clients are split in two by complete linkage on the cosines of their updates, if the
 parts are far enough apart. Each part goes on with FedAvg from the same model.
 
-Server keeps: a model for each cluster, and those of before each split. Leaves the
-device: the trained model (d floats), of every client in every round.
+Server keeps: a model for each cluster. Leaves the device: the trained model (d floats),
+of every client in every round.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -25,7 +25,7 @@ from cfl_flower.engine.method import ClusteredStrategy, Disclosure, cluster_plan
 from cfl_flower.learning.aggregation import RunningMean
 from cfl_flower.settings import Count, Fraction, Natural, NonNegative, settings
 from cfl_flower.state import ClusteredState, StrategySettings, Weighting
-from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task, Vector
+from cfl_flower.types import FloatArray, IntArray, Plan, Result
 
 BOUNDS = {"absolute": (0.4, 1.6), "relative": (0.2, 0.3)}
 """The defaults of eps1 and eps2: the code's, and ours."""
@@ -35,7 +35,6 @@ BOUNDS = {"absolute": (0.4, 1.6), "relative": (0.2, 0.3)}
 class CFLSettings(StrategySettings):
     """CFL's settings."""
 
-    client: str = "clients.cfl.CFLClient"
     weighting: Weighting = "plain"
     eps1: NonNegative | None = None
     """A cluster is split if its mean update is shorter than this; null: 0.4, or 0.2
@@ -52,8 +51,6 @@ class CFLSettings(StrategySettings):
     """Rounds without any split."""
     smallest: Count = 2
     """Clusters with at most this number of members are not split."""
-    service: Literal["cluster", "best"] = "cluster"
-    """Clients are served their cluster's model, or the best of it and its ancestors."""
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -69,10 +66,6 @@ class CFLSettings(StrategySettings):
 class CFLState(ClusteredState):
     """CFL's state."""
 
-    ancestors: list[Vector] = field(default_factory=list)
-    """The model of each cluster that was split, from before the split."""
-    lineage: list[list[int]] = field(default_factory=lambda: [[]])
-    """The ancestors of each cluster, the oldest first."""
     scale: float | None = None
     """The mean norm of the first round's updates."""
 
@@ -185,22 +178,4 @@ class CFL(ClusteredStrategy):
         """Move some members of a cluster to a new one with the same model."""
         state = self.state
         state.clusters[leaving] = len(state.models)
-        line = [*state.lineage[cluster], len(state.ancestors)]
-        state.ancestors.append(state.models[cluster])
         state.models.append(state.models[cluster])
-        state.lineage[cluster] = line
-        state.lineage.append(line)
-
-    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
-        """Test each cluster's model, or let clients choose from its ancestors, too."""
-        plan = super().plan_evaluate(server_round, test)
-        state = self.state
-        if not test or self.settings.service == "cluster":
-            return plan
-        first = len(state.models)
-        lines = [tuple(first + each for each in line) for line in state.lineage]
-        tasks = [
-            Task(task.client, task.models + lines[task.models[0]])
-            for task in plan.tasks
-        ]
-        return Plan(tasks, [*state.models, *state.ancestors])

@@ -13,7 +13,6 @@ from cfl_flower.learning.testing import evaluate
 from cfl_flower.learning.training import train
 from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
-from clients.cfl import CFLClient
 from clients.ditto import DittoClient
 from clients.flash import FlashClient
 from clients.flexcfl import FlexCFLClient
@@ -22,19 +21,6 @@ from clients.profile import ProfileClient
 from strategies.ditto import DittoSettings
 from strategies.flash import FlashSettings
 from strategies.flexcfl import FlexCFLSettings
-
-
-def test_cfls_client_is_served_the_model_with_the_smallest_training_loss(make_context):
-    client = CFLClient(make_context(1))
-    start = client.context.initial()
-    trained, _ = client.train_from(start)
-    split_off: Vector = np.zeros_like(start)
-    assert client.served([split_off, start, trained]) is trained
-    # On a tie, and without a choice, it stays with its cluster.
-    same = split_off.copy()
-    assert client.served([split_off, same]) is split_off
-    assert client.served([split_off]) is split_off
-
 
 EPOCHS = 4
 

@@ -167,7 +167,7 @@ OPTIONS = [
         )
     ),
     "cfl drift.rounds=[] participants=12 strategy.norms=relative strategy.first=1 "
-    "strategy.eps1=0.5 strategy.eps2=0.75 rounds=6 strategy.service=best",
+    "strategy.eps1=0.5 strategy.eps2=0.75 rounds=6",
     # Another mixture after every upload, with and without an adjustment, which starts
     # at a share of all rounds.
     *(

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cfl_flower.types import Result
 from strategies.auxo import (
@@ -16,7 +14,6 @@ from strategies.auxo import (
     directions,
     first_sides,
     known_sides,
-    may_split,
 )
 from tests.conftest import open_method
 
@@ -135,13 +132,6 @@ def test_a_cohort_rewards_those_who_are_like_its_members():
     assert cohort_rewards(np.zeros((4, 2)), np.ones(4, bool), 5.0).tolist() == [5] * 4
 
 
-@given(st.integers(0, 60), st.integers(0, 60), st.integers(2, 6))
-def test_after_the_first_split_sides_are_alike(one, two, count):
-    if may_split((one, two), 60, count):
-        assert max(one, two) < 2 * min(one, two)
-    assert not may_split((0, two), 60, count)
-
-
 TWO = [
     "strategy=auxo",
     "clients=16",
@@ -165,12 +155,6 @@ def test_cohorts_split_by_the_true_groups(run_small):
     single = run_small(*TWO, "strategy.split_rounds=[20]", folder="single")
     assert single.rounds[-1]["num_clusters"] == 1
     assert run.rounds[-1]["accuracy"] > single.rounds[-1]["accuracy"]
-
-
-def test_without_rounds_a_large_cohort_splits(run_small):
-    often = ["strategy.split_rounds=[]", "strategy.split_at=16"]
-    run = run_small(*TWO, *often, "rounds=3")
-    assert run.rounds[0]["reclustered"]
 
 
 def test_clients_explore_less_from_round_to_round(tmp_path):

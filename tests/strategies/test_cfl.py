@@ -117,23 +117,3 @@ def test_a_missing_update_postpones_a_split(tmp_path):
     assert cfl.state.clusters.tolist() == [0, 0, 0, 0]
     cfl.split_if_due(2, 0, found)
     assert cfl.state.clusters.tolist() == [0, 0, 1, 1]
-
-
-def test_ancestors_are_sent_with_the_test(tmp_path):
-    cfl, found = four_at_odds(tmp_path, "strategy.service=best")
-    before = cfl.state.models[0]
-    cfl.absorb_train(1, list(found.values()))
-    plan = cfl.plan_evaluate(1, test=True)
-    assert [task.models for task in plan.tasks] == [(0, 2)] * 2 + [(1, 2)] * 2
-    assert plan.models[2] is before
-    moved = [float(model[0] - before[0]) for model in plan.models]
-    assert moved == [pytest.approx(1, rel=1e-5), pytest.approx(-1, rel=1e-5), 0]
-
-
-def test_ancestors_sent_with_tests_are_not_counted_as_bytes(run_small):
-    cluster = run_small(*EAGER, "rounds=5", folder="cluster")
-    best = run_small(*EAGER, "rounds=5", "strategy.service=best", folder="best")
-    assert cluster.rounds[-1]["num_clusters"] > 1
-    for one, other in zip(cluster.rounds, best.rounds, strict=True):
-        for key in ("cluster_sizes", "bytes_down", "bytes_up", "mean_norm"):
-            assert one[key] == other[key]

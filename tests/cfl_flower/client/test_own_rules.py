@@ -184,7 +184,6 @@ def test_what_a_test_tells_does_not_depend_on_training_samples(
 
 OTHERS = [
     ["strategy=fedem"],
-    ["strategy=cfl", "strategy.service=best"],
     ["strategy=fedavg", "strategy.fine_tuning=1"],
     ["strategy=fedavg", "strategy.label_shares=true"],
     ["strategy=fielding", "strategy.client=clients.profile.ProfileClient"],
