@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,7 @@ class Study:
         return carry_out(jobs, most, self.options.verbosity, title)
 
 
+@cache
 def has_setting(method: str, override: str) -> bool:
     """Return whether a method has the setting of an override, if it is a method's."""
     (item,) = parse([override])

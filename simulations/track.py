@@ -3,14 +3,15 @@
     python -m simulations.track                          # the table of known rows
     python -m simulations.track ifca fielding            # run two methods
     python -m simulations.track my_method strategy.tau=2 --name my_method_2
+    python -m simulations.track ifca_ls ifca_ft    # with label shares, fine-tuning
     python -m simulations.track --all --streams concept label
-    python -m simulations.track fedavg --first-seed 100 --name fedavg_again
+    python -m simulations.track fedavg --first-seed 3 --name fedavg_again
 
 A method's learning rate is tuned for each stream, on validation samples and one seed,
-then its rate of fine-tuning if the protocol has some; then come the track's seeds. Rows
-are written below `--output`, as JSON with their provenance, and shown beside those that
-come with the project. Runs are kept there as well: the same command resumes what was
-interrupted and repeats nothing that is finished. The streams and the protocol are in
+then its fine-tuning if it has some; then come the track's seeds. Rows are written below
+`--output`, as JSON with their provenance, and shown beside those that come with the
+project. Runs are kept there as well: the same command resumes what was interrupted and
+repeats nothing that is finished. The streams and the protocol are in
 simulations/tracking/protocol.yaml. Exit codes as `simulations.run`; 1 also if a method
 lacks a stream, with the reason.
 """
@@ -21,11 +22,11 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, product
 from pathlib import Path
 from statistics import fmean
 
 from cfl_flower.analysis.saved import SavedRun
-from cfl_flower.config.options import list_options
 from cfl_flower.environment.code_version import commit
 from cfl_flower.errors import ConfigError, one_line
 from cfl_flower.runs.console import make_console
@@ -52,27 +53,29 @@ VALIDATION = "validation_accuracy"
 """Measure of a round by which the learning rate is chosen."""
 
 
+Choice = tuple[float, str]
+"""A learning rate, and a way of fine-tuning, empty without any."""
+
+
 @dataclass
 class Entry:
-    """A method on a stream: its runs so far."""
+    """A row on a stream: its runs so far."""
 
-    method: str
+    row: str
     stream: str
-    tuning: dict[float, Job] = field(default_factory=dict)
-    """Tuning jobs by learning rate."""
+    ways: list[str] = field(default_factory=list)
+    """Of fine-tuning, one that is empty for a method without any."""
+    tuning: dict[Choice, Job] = field(default_factory=dict)
     jobs: list[Job] = field(default_factory=list)
-    """Jobs of the track's seeds, once a rate is chosen."""
-    rate: float | None = None
-    fine_tuning: dict[float, Job] = field(default_factory=dict)
-    """By rate of fine-tuning, with the chosen learning rate."""
-    fine_tuning_rate: float | None = None
+    """Jobs of the track's seeds, once there is a choice."""
+    choice: Choice | None = None
     reason: str = ""
     """Why there is no result."""
 
     @property
     def label(self) -> str:
         """Its name where it is watched."""
-        return f"{self.stream} {self.method}"
+        return f"{self.stream} {self.row}"
 
 
 @dataclass
@@ -81,42 +84,44 @@ class Track(Study):
 
     protocol: Protocol = field(default_factory=load_protocol)
 
-    def job(
-        self, entry: Entry, rate: float, seed: int, fine: float | None = None
-    ) -> Job:
-        """Compose a run, with a rate of fine-tuning if it has one, or raise an error.
-
-        That is a `ConfigError`.
-        """
+    def job(self, entry: Entry, choice: Choice, seed: int) -> Job:
+        """Compose a run, or raise a `ConfigError`."""
+        rate, way = choice
         stream = self.protocol.streams[entry.stream]
-        shared = [*stream.overrides, *self.protocol.overrides]
+        shared = [*self.protocol.overrides, *stream.overrides]
         shared.append(f"strategy.local.learning_rate={rate}")
-        tuned = f"rate{rate:g}"
-        if fine is not None:
-            shared.append(f"strategy.fine_tuning_rate={fine}")
-            tuned += f"-ft{fine:g}"
-        folder = self.folder / entry.stream / self.name(entry.method)
+        method, *settings = self.overrides(entry.row)
+        name = method.removeprefix("strategy=")
         overrides = [
-            f"strategy={entry.method}",
-            *(each for each in shared if has_setting(entry.method, each)),
-            *self.options.settings,
-            f"seed={seed}",
+            method,
+            *(each for each in shared if has_setting(name, each)),
+            *settings,
+            *self.protocol.fine_tunings.get(way, ()),
+            f"seed={stream.seed + seed}",
         ]
-        label = f"{entry.label} {tuned} seed {seed}"
-        return self.add(label, folder / f"{tuned}-s{seed}", overrides)
+        tried = say_choice(choice)
+        folder = self.folder / entry.stream / self.name(entry.row)
+        path = folder / f"{tried.replace(' ', '-')}-s{seed}"
+        return self.add(f"{entry.label} {tried} seed {seed}", path, overrides)
 
     @property
     def folder(self) -> Path:
         """Where runs of this version are kept."""
         return Path(self.options.output, f"v{self.protocol.version}")
 
-    def name(self, method: str) -> str:
-        """Return the name of a method's row."""
-        return str(self.options.name or method)
+    def name(self, row: str) -> str:
+        """Return how a row is called."""
+        return str(self.options.name or row)
 
-    def overrides(self, method: str) -> list[str]:
-        """Return what a method's row changes beyond the protocol."""
-        return [f"strategy={method}", *self.options.settings]
+    def has(self, row: str, stream: str) -> bool:
+        """Return whether a row is asked for on a stream, which may have some alone."""
+        known = chain(*self.protocol.rows(stream).values())
+        alone = self.options.all or self.protocol.streams[stream].methods
+        return not alone or row in known
+
+    def overrides(self, row: str) -> list[str]:
+        """Return what a row changes beyond the protocol, the method first."""
+        return [*self.protocol.method(row), *self.options.settings]
 
     def require_same(self, method: str) -> None:
         """Refuse a row that exists and is of other settings or seeds."""
@@ -132,75 +137,88 @@ class Track(Study):
             )
 
     def compose(self, entry: Entry) -> None:
-        """Compose the runs that tune a method, or note why it has none here."""
+        """Compose the runs that tune the learning rate, or note why it has none."""
+        protocol = self.protocol
+        seed = protocol.tuning_seed
         try:
-            for rate in self.protocol.rates:
-                seed = self.protocol.tuning_seed
-                entry.tuning[rate] = self.job(entry, rate, seed)
+            plain = self.job(entry, (protocol.rates[0], ""), seed)
+            fine = plain.config.strategy.fine_tuning
+            entry.ways = [*protocol.fine_tunings] if fine else []
+            entry.ways = entry.ways or [""]
+            for choice in product(protocol.rates, entry.ways[:1]):
+                entry.tuning[choice] = self.job(entry, choice, seed)
         except ConfigError as error:
             entry.reason = one_line(str(error))
 
-    def choose(self, entry: Entry) -> None:
+    def compose_ways(self, entry: Entry) -> None:
         """Choose the learning rate, and compose the runs that tune fine-tuning."""
-        if entry.reason:
-            return
-        entry.rate = best_of(entry.tuning)
-        if entry.rate is None:
+        if best := best_of(entry.tuning):
+            for way in entry.ways:
+                choice = best[0], way
+                seed = self.protocol.tuning_seed
+                entry.tuning[choice] = self.job(entry, choice, seed)
+        elif not entry.reason:
             entry.reason = "no run finished with any of the learning rates"
-        elif entry.tuning[entry.rate].config.strategy.fine_tuning:
-            for fine in self.protocol.fine_tuning_rates:
-                job = self.job(entry, entry.rate, self.protocol.tuning_seed, fine)
-                entry.fine_tuning[fine] = job
 
     def compose_seeds(self, entry: Entry) -> None:
-        """Choose the rate of fine-tuning, and compose the runs of the track's seeds."""
-        if entry.rate is None:
+        """Choose, and compose the runs of the track's seeds."""
+        entry.choice = best_of(entry.tuning)
+        if entry.choice is None:
             return
-        entry.fine_tuning_rate = best_of(entry.fine_tuning)
         first = self.options.first_seed
         for seed in range(first, first + self.protocol.seeds):
-            job = self.job(entry, entry.rate, seed, entry.fine_tuning_rate)
-            entry.jobs.append(job)
+            entry.jobs.append(self.job(entry, entry.choice, seed))
 
     def result(self, entry: Entry) -> StreamResult | None:
         """Return what a method reached; None, and the reason, if a seed has no run."""
-        if entry.reason or entry.rate is None:
+        if entry.reason or entry.choice is None:
             return None
         runs = read(entry.jobs)
         if len(runs) < len(entry.jobs):
             entry.reason = f"{len(entry.jobs) - len(runs)} of its seeds failed"
             return None
         measure = self.protocol.streams[entry.stream].measure
-        tuning = [*entry.tuning.values(), *entry.fine_tuning.values()]
-        every = [*runs, *read(tuning)]
+        every = [*runs, *read(entry.tuning.values())]
+        tried = validation(entry.tuning)
         return StreamResult(
-            rate=entry.rate,
-            tuning={f"{r:g}": _rounded(s) for r, s in validation(entry.tuning).items()},
-            fine_tuning_rate=entry.fine_tuning_rate,
+            rate=entry.choice[0],
+            tuning={say_choice(each): _rounded(s) for each, s in tried.items()},
+            fine_tuning=entry.choice[1] or None,
             scores=[round(mean_of(run, measure), 5) for run in runs],
             megabytes=[round(_megabytes(run), 3) for run in runs],
             device_hours=[_hours(run) for run in runs],
-            client_epochs=[run.summary.get("client_epochs") for run in runs],
+            client_epochs=[run.summary["client_epochs"] for run in runs],
             seconds=round(sum(run.summary["seconds"] for run in every), 1),
             code=codes_of(runs),
         )
 
 
-def validation(jobs: Mapping[float, Job]) -> dict[float, float | None]:
-    """Return the mean validation accuracy by rate; None for a failed run."""
-    runs = {rate: read([job]) for rate, job in jobs.items()}
-    return {r: mean_of(run[0], VALIDATION) if run else None for r, run in runs.items()}
+def say_choice(choice: Choice) -> str:
+    """Write what is tried, such as ``0.1 short``."""
+    rate, way = choice
+    return f"{rate:g} {way}".strip()
 
 
-def best_of(jobs: Mapping[float, Job]) -> float | None:
-    """Return the rate of the best validation accuracy, of equal ones the smallest."""
-    known = {rate: s for rate, s in validation(jobs).items() if s is not None}
-    return max(sorted(known), key=known.__getitem__, default=None)
+def validation(jobs: Mapping[Choice, Job]) -> dict[Choice, float | None]:
+    """Return the mean validation accuracy by choice; None for a failed run."""
+    runs = {choice: read([job]) for choice, job in jobs.items()}
+    return {c: mean_of(run[0], VALIDATION) if run else None for c, run in runs.items()}
+
+
+def best_of(jobs: Mapping[Choice, Job]) -> Choice | None:
+    """Return the choice of the best validation accuracy, of equal ones the first."""
+    known = {each: s for each, s in validation(jobs).items() if s is not None}
+    return max(known, key=known.__getitem__, default=None)
 
 
 def mean_of(run: SavedRun, key: str) -> float:
-    """Return the mean of a number over the rounds that have it."""
-    return fmean(row[key] for row in run.rounds if row.get(key) is not None)
+    """Return the mean of a number over the rounds that have it.
+
+    Where a method chooses no model without labels, that is the accuracy.
+    """
+    usual = "accuracy" if key == "accuracy_unlabelled" else key
+    tested = (row for row in run.rounds if row.get(usual) is not None)
+    return fmean(row.get(key, row[usual]) for row in tested)
 
 
 def codes_of(runs: Sequence[SavedRun]) -> list[str]:
@@ -228,8 +246,9 @@ def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
     parser = Parser("track", __doc__)
     add = parser.add_argument
     words = "methods, and settings of them such as strategy.threshold=0.3"
+    words = "methods, with _ls or _ft, and settings such as strategy.threshold=0.3"
     add("words", nargs="*", metavar="METHOD", help=words)
-    add("--all", action="store_true", help="all methods that there are")
+    add("--all", action="store_true", help="all rows of the protocol")
     add("--streams", nargs="+", default=list(protocol.streams), metavar="STREAM")
     add("--name", help="of the row, if it is not the method's")
     add("--first-seed", type=int, default=0, metavar="N", help="of the track's seeds")
@@ -239,14 +258,14 @@ def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
     options = parser.parse_intermixed_args(list(arguments))
     options.settings = [word for word in options.words if "=" in word]
     options.methods = [word for word in options.words if "=" not in word]
-    known = list_options("strategy")
     if options.all:
-        options.methods = known
+        every = (protocol.rows(name).values() for name in options.streams)
+        options.methods = [*dict.fromkeys(chain(*chain(*every)))]
     for stream in options.streams:
         names = ", ".join(protocol.streams)
         require(stream in protocol.streams, "--streams", stream, f"one of {names}")
-    for method in options.methods:
-        require(method in known, "METHOD", method, f"one of {', '.join(known)}")
+    for row in options.methods:
+        protocol.method(row)
     alone = len(options.methods) == 1
     require(alone or not options.name, "--name", options.name, "with one method")
     require(alone or not options.settings, "METHOD", options.settings, "one method")
@@ -260,19 +279,20 @@ def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
 def run_track(track: Track) -> list[Entry]:
     """Carry out what is not finished; return each method on each stream."""
     options = track.options
-    for method in options.methods:
-        track.require_same(method)
+    for row in options.methods:
+        track.require_same(row)
     entries = [
-        Entry(method, stream)
-        for method in options.methods
-        for stream in options.streams
+        Entry(row, name)
+        for row in options.methods
+        for name in options.streams
+        if track.has(row, name)
     ]
     for entry in entries:
         track.compose(entry)
     track.carry_out([job for e in entries for job in e.tuning.values()], "tune")
     for entry in entries:
-        track.choose(entry)
-    fine = [job for e in entries for job in e.fine_tuning.values()]
+        track.compose_ways(entry)
+    fine = [job for e in entries for job in e.tuning.values()]
     track.carry_out(fine, "tune fine-tuning")
     for entry in entries:
         track.compose_seeds(entry)
@@ -288,8 +308,8 @@ def make_rows(track: Track, entries: Sequence[Entry]) -> dict[str, TrackRow]:
         result = track.result(entry)
         if result is None:
             continue
-        name = track.name(entry.method)
-        overrides = track.overrides(entry.method)
+        name = track.name(entry.row)
+        overrides = track.overrides(entry.row)
         version = track.protocol.version
         first = track.options.first_seed
         new = TrackRow(name, version, overrides, provenance, first)

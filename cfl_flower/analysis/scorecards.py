@@ -117,9 +117,9 @@ class Table:
     numbers: Mapping[str, Mapping[str, Seeds]] = field(default_factory=dict)
     """The values that a column has means of, by its heading and by method."""
 
-    def markdown(self) -> str:
-        """Write it for a document."""
-        return markdown(self.headings, self.lines, self.headings[:1])
+    def markdown(self, left: Sequence[str] = ()) -> str:
+        """Write it for a document; the first column is left, and those that are."""
+        return markdown(self.headings, self.lines, (self.headings[0], *left))
 
     def draw(self, left: Sequence[str] = ()) -> DrawnTable:
         """Lay it out for the terminal.

@@ -10,22 +10,23 @@ from dataclasses import asdict, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Any, Literal
 
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from cfl_flower.config.options import list_options
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import Count, Fraction, NonNegative, Positive
+from cfl_flower.settings import Count, Fraction, NonNegative, Positive, require
 from simulations.papers.published import KNOWN_KEYS, Overrides
 
 PROTOCOL = Path(__file__).with_name("protocol.yaml")
-SHARED = ("images", "twice", "tables")
+SHARED = ("all_labels", "two_labels", "regroup")
 """Keys of overrides that several streams name."""
 
-Measure = Annotated[str, Field(pattern="^(accuracy|balanced_accuracy)$")]
+Measure = Literal["accuracy", "accuracy_newcomers", "accuracy_unlabelled"]
 
 
 @dataclass(frozen=True, config=KNOWN_KEYS)
@@ -33,13 +34,16 @@ class TrackStream:
     """Data that change, the same for all methods of a seed."""
 
     title: str
+    seed: int
+    """Added to the seeds of all runs, so that streams are independent."""
     overrides: Overrides
     measure: Measure = "accuracy"
-    """Measure whose mean over the tested rounds is a run's score."""
-    needs: str = ""
-    """The package that has its data, if it is not a dataset of torchvision's."""
-    control: bool = False
-    """Whether nothing drifts: it does not count in the ranks."""
+    """Measure whose mean over the rounds that have it is a run's score; the accuracy
+    if none has."""
+    methods: dict[str, Overrides] = field(default_factory=dict)
+    """The only rows that there are, if not those of the protocol."""
+    ranked: bool = True
+    """Whether it counts in the ranks."""
 
 
 @dataclass(frozen=True, config=KNOWN_KEYS)
@@ -53,14 +57,39 @@ class Protocol:
     seeds: Count
     overrides: Overrides
     streams: dict[str, TrackStream] = field(default_factory=dict)
-    fine_tuning_rates: list[Positive] = field(default_factory=list)
-    """Rates of fine-tuning that are tried with the best learning rate, where a method
-    fine-tunes; without any it takes its own."""
+    fine_tunings: dict[str, Overrides] = field(default_factory=dict)
+    """Ways of fine-tuning, where a method has some: each learning rate is tried with
+    the first, and the best with all."""
+    uses: dict[str, Overrides] = field(default_factory=dict)
+    """Overrides of a method by the end of a row's name, such as ``ls``."""
+    methods: dict[str, Overrides] = field(default_factory=dict)
+    """The rows of ``--all``: ``without`` clusters, with ``clusters``, and the
+    ``bound``, with the true ones."""
+    trained: list[str] = field(default_factory=list)
+    """Rows without fine-tuning whose clients must train before they are served well."""
 
     @property
     def ranked(self) -> list[str]:
         """The streams that count in the ranks."""
-        return [name for name, each in self.streams.items() if not each.control]
+        return [name for name, each in self.streams.items() if each.ranked]
+
+    def rows(self, stream: str) -> dict[str, list[str]]:
+        """Return the rows of a stream by kind."""
+        return self.streams[stream].methods or self.methods
+
+    def method(self, row: str) -> list[str]:
+        """Return the overrides of a row by its name.
+
+        That is a method, or one and a use.
+        """
+        known = list_options("strategy")
+        name, _, use = row.rpartition("_")
+        if row not in known and name in known and use in self.uses:
+            return [f"strategy={name}", *self.uses[use]]
+        ends = ", ".join(f"_{each}" for each in self.uses)
+        allowed = f"one of {', '.join(known)}; {ends or 'nothing'} may follow"
+        require(row in known, "METHOD", row, allowed)
+        return [f"strategy={row}"]
 
 
 @cache
@@ -82,7 +111,7 @@ class StreamResult:
     rate: Positive
     """The learning rate that was chosen."""
     tuning: dict[str, Fraction | None]
-    """The validation accuracy by learning rate; None where the run failed."""
+    """The validation accuracy by what was tried; None where the run failed."""
     scores: list[Fraction]
     """The stream's measure, the mean over all tested rounds."""
     megabytes: list[NonNegative]
@@ -93,10 +122,15 @@ class StreamResult:
     """Seconds of all of its runs here, tuning included."""
     code: list[str]
     """Digests of this project's code by which the seeds' runs were made."""
-    client_epochs: list[NonNegative | None] = field(default_factory=list)
-    """What the clients computed; rows of before it was counted have none."""
-    fine_tuning_rate: Positive | None = None
-    """The one that was chosen, if any were tried."""
+    client_epochs: list[NonNegative]
+    """What the clients computed."""
+    fine_tuning: str | None = None
+    """The way that was chosen, if any were tried."""
+
+    @property
+    def validation(self) -> float:
+        """The validation accuracy with what was chosen."""
+        return max(each for each in self.tuning.values() if each is not None)
 
     @property
     def mean(self) -> float:

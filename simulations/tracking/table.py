@@ -8,7 +8,6 @@ from statistics import fmean
 from rich.console import Console
 
 from cfl_flower.analysis.baselines import BOUND
-from cfl_flower.analysis.drift_metrics import mean_of_all
 from cfl_flower.analysis.leads import (
     Lead,
     average_ranks,
@@ -20,19 +19,23 @@ from cfl_flower.analysis.scorecards import Table, new_table
 from simulations.tracking.rows import Protocol, StreamResult, TrackRow
 
 REFERENCES = ("local", "local_async", "local_rounds", BOUND)
-"""Rows that are no rivals: clients alone, by rounds or not, and the true clusters."""
+"""Methods that are no rivals: clients alone, by rounds or not, the true clusters."""
 
 BASELINE = "fedavg"
-"""The row of which the others are ahead or behind."""
+"""The row of which the others are ahead or behind; with its end in their table."""
+
+USES = {
+    "": "Models as they are served",
+    "ls": "With the client's label shares",
+    "ft": "With fine-tuning",
+}
+"""What clients do with a model, by the end of a row's name: a table for each."""
 
 MARKS = (
-    f"▲ marks a row that is ahead of {BASELINE}, ▼ one that is behind it. The test is "
-    "the paired t-test over the seeds (5%), with Holm's correction for the rows of a "
-    "stream."
+    f"▲ marks a row that is ahead of {BASELINE} in its table, ▼ one that is behind it. "
+    "The test is the paired t-test over the seeds (5%), with Holm's correction for the "
+    "rows of a stream."
 )
-
-EPOCHS = "client epochs"
-"""The column of what the clients of a run compute, the mean over streams."""
 
 Rows = Mapping[str, TrackRow]
 
@@ -69,9 +72,30 @@ def leads_on(rows: Rows, stream: str, baseline: str = BASELINE) -> dict[str, Lea
     return leads_over(scores, baseline)
 
 
+def baseline_of(use: str) -> str:
+    """Return the row of which the others of a use are ahead or behind."""
+    return f"{BASELINE}_{use}".rstrip("_")
+
+
+def use_of(row: TrackRow) -> str:
+    """Return what a row's clients do with models, a key of `USES`."""
+    if any(each.fine_tuning for each in row.streams.values()):
+        return "ft"
+    return "ls" if row.name.endswith("_ls") else ""
+
+
+def by_use(rows: Rows) -> dict[str, Rows]:
+    """Return the rows of each use."""
+    return {
+        use: {name: row for name, row in rows.items() if use_of(row) == use}
+        for use in USES
+    }
+
+
 def is_rival(row: TrackRow) -> bool:
     """Return whether a row is ranked: no reference, and no repetition of another."""
-    return row.name not in REFERENCES and not row.first_seed
+    method = row.overrides[0].removeprefix("strategy=")
+    return method not in REFERENCES and not row.first_seed
 
 
 def ranks_of(rows: Rows, protocol: Protocol) -> tuple[dict[str, float], list[str]]:
@@ -95,40 +119,32 @@ def ranks_of(rows: Rows, protocol: Protocol) -> tuple[dict[str, float], list[str
     return average_ranks(scores), begun
 
 
-def score_table(rows: Rows, protocol: Protocol) -> Table:
-    """Return the table of all rows, the best average rank first."""
+def score_table(rows: Rows, protocol: Protocol, use: str = "") -> Table:
+    """Return the table of all rows of a use, the best average rank first."""
     ranks, _ = ranks_of(rows, protocol)
-    columns = [*protocol.streams, "rank", "MB", EPOCHS, "min"]
+    baseline = baseline_of(use)
+    columns = [*protocol.streams, "rank", "MB", "client epochs"]
     ordered = sorted(rows, key=lambda name: (ranks.get(name, 1e9), name))
-    leads = {stream: leads_on(rows, stream) for stream in protocol.streams}
+    leads = {stream: leads_on(rows, stream, baseline) for stream in protocol.streams}
     cells = {}
     for name in ordered:
-        row = rows[name]
-        results = row.streams.values()
+        streams = rows[name].streams
+        counted = [each for key, each in streams.items() if key in protocol.ranked]
         cells[name] = [
-            *(
-                cell(row.streams.get(stream), leads[stream].get(name))
-                for stream in protocol.streams
-            ),
+            *(cell(streams.get(key), leads[key].get(name)) for key in protocol.streams),
             f"{ranks[name]:.1f}" if name in ranks else "-",
-            f"{fmean(fmean(each.megabytes) for each in results):.1f}",
-            say_epochs(results),
-            f"{sum(each.seconds for each in results) / 60:.0f}",
+            say_mean([fmean(each.megabytes) for each in counted], ".1f"),
+            say_mean([fmean(each.client_epochs) for each in counted], ".0f"),
         ]
-    if all(line[-2] == "-" for line in cells.values()):
-        # Rows of before it was counted.
-        columns.remove(EPOCHS)
-        cells = {name: [*line[:-2], line[-1]] for name, line in cells.items()}
-    return new_table(f"the track, version {protocol.version}, in %", columns, cells)
+    return new_table(f"{USES[use]}, in %", columns, cells)
 
 
-def say_epochs(results: Collection[StreamResult]) -> str:
-    """Write the mean client epochs of a run; a dash if a stream does not have them."""
-    mean = mean_of_all(mean_of_all(each.client_epochs) for each in results)
-    return "-" if mean is None else f"{mean:.0f}"
+def say_mean(values: Collection[float], form: str) -> str:
+    """Write a mean; a dash of nothing."""
+    return f"{fmean(values):{form}}" if values else "-"
 
 
-def say_ranks(rows: Rows, protocol: Protocol) -> str:
+def say_ranks(rows: Rows, protocol: Protocol, use: str = "") -> str:
     """Say what the ranks are of, and from which difference on methods differ."""
     ranks, streams = ranks_of(rows, protocol)
     if not ranks:
@@ -140,18 +156,23 @@ def say_ranks(rows: Rows, protocol: Protocol) -> str:
         f"are at least {width:.1f} apart (Nemenyi's test, 5%; Demšar, 2006)."
     )
     first = min(ranks, key=lambda name: ranks[name])
-    if BASELINE in ranks and ranks[BASELINE] - ranks[first] < width:
-        found += f" So they do not tell {first}, the first, from {BASELINE}."
+    baseline = baseline_of(use)
+    if baseline in ranks and ranks[baseline] - ranks[first] < width:
+        found += f" So they do not tell {first}, the first, from {baseline}."
     return found
 
 
 def show(rows: Rows, protocol: Protocol, console: Console, markdown: bool) -> None:
-    """Print the table."""
+    """Print the tables."""
     if not rows:
         console.print("no rows yet; run a method: cfl-flower track ifca")
         return
-    table = score_table(rows, protocol)
-    shown = table.markdown() if markdown else table.draw()
-    console.print(shown, markup=False, soft_wrap=markdown)
-    for line in (MARKS, say_ranks(rows, protocol)):
-        console.print(line, highlight=False, soft_wrap=True)
+    for use, some in by_use(rows).items():
+        if not some:
+            continue
+        table = score_table(some, protocol, use)
+        shown = table.markdown() if markdown else table.draw()
+        console.print(shown, markup=False, soft_wrap=markdown)
+        for line in (say_ranks(some, protocol, use), ""):
+            console.print(line, highlight=False, soft_wrap=True)
+    console.print(MARKS, highlight=False, soft_wrap=True)

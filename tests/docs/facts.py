@@ -25,9 +25,8 @@ from cfl_flower.environment.plugins import CONF
 from simulations.papers.published import load_tables
 from simulations.track import ROWS
 from simulations.tracking.rows import TrackRow, load_protocol, read_rows
-from simulations.tracking.table import leads_on, ranks_of
 from tests.docs.scoreboard import PAPERS, RESULTS, lines
-from tests.docs.track import TUNED, TUNED_BASELINE
+from tests.docs.track import situations
 
 ROOT = CONF.parent
 
@@ -134,35 +133,11 @@ def rows() -> dict[str, TrackRow]:
 
 
 @cache
-def ranks() -> dict[str, float]:
-    """Return the average ranks that the track's page has."""
-    ranked = {
-        name: row
-        for name, row in rows().items()
-        if name == TUNED_BASELINE or not name.endswith(TUNED)
-    }
-    return ranks_of(ranked, load_protocol())[0]
-
-
-def behind(baseline: str) -> list[str]:
-    """Return the ranked streams on which every cluster method is behind a row."""
-    found = []
-    for stream in load_protocol().ranked:
-        leads = leads_on(
-            {n: r for n, r in rows().items() if n == baseline or not n.endswith(TUNED)},
-            stream,
-            baseline,
-        )
-        clusters = [lead for name, lead in leads.items() if name in CLUSTERED]
-        if all(lead.holds and lead.mean < 0 for lead in clusters):
-            found.append(stream)
-    return found
-
-
-def best_clustered() -> str:
-    """Return the method with clusters that has the best rank."""
-    ranked = [name for name in CLUSTERED if name in ranks()]
-    return min(ranked, key=lambda name: ranks()[name])
+def track_map() -> dict[str, dict[str, str]]:
+    """Return the lines of the track's map by stream."""
+    table = situations(rows(), load_protocol())
+    found = (dict(zip(table.headings, line, strict=True)) for line in table.lines)
+    return {line["stream"].strip("`"): line for line in found}
 
 
 def word(number: int) -> str:
@@ -198,11 +173,11 @@ FACTS: dict[str, Callable[..., str]] = {
         len(set(supporting("local")) - set(supporting("central")))
     ),
     "support table": support_table,
-    "drifting": lambda: word(len(load_protocol().ranked)),
-    "rank": lambda name: f"{ranks()[name]:.1f}",
-    "best clustered": best_clustered,
-    "best rank": lambda: f"{ranks()[best_clustered()]:.1f}",
-    "behind": lambda name: word(len(behind(name))),
+    "streams": lambda: word(len(load_protocol().streams)),
+    "take": lambda stream: track_map()[stream]["take"],
+    "without": lambda stream: track_map()[stream]["without clusters"],
+    "adds": lambda stream: track_map()[stream]["a method's add"],
+    "bound": lambda stream: track_map()[stream]["the true ones add"],
 }
 """By name. ``no result`` counts as a state."""
 

@@ -6,65 +6,106 @@ python -m tests.docs.track
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 
+from cfl_flower.analysis.leads import Lead, find_lead
 from cfl_flower.analysis.scorecards import Table, say_lead
 from cfl_flower.config.options import list_options
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import CONF
-from simulations.tracking.rows import ROWS, Protocol, load_protocol, read_rows
+from simulations.tracking.rows import (
+    ROWS,
+    Protocol,
+    TrackRow,
+    load_protocol,
+    read_rows,
+)
 from simulations.tracking.table import (
-    BASELINE,
     MARKS,
+    USES,
     Rows,
-    cell,
-    leads_on,
+    by_use,
     say_ranks,
     score_table,
+    use_of,
 )
 
 FOLDER = CONF.parent / "docs" / "track"
 
-TUNED = "_ft"
-"""How the names of rows end whose clients fine-tune before each test."""
+PAGE = Path(__file__).with_name("track.md")
+"""The template of the page."""
 
-TUNED_BASELINE = BASELINE + TUNED
-"""The row of fine-tuning that is in the ranks. The others have a table of their own: in
-the ranks a method would count twice."""
+LEFT = ("stream", "situation", "take", "without clusters")
+"""Columns of words."""
 
 
-def tuned_table(rows: Rows, protocol: Protocol) -> Table | None:
-    """Return what methods gain over FedAvg where all of them fine-tune, if any do."""
-    tuned = {name: row for name, row in rows.items() if name.endswith(TUNED)}
-    others = sorted(tuned.keys() - {TUNED_BASELINE})
-    if TUNED_BASELINE not in tuned or not others:
-        return None
-    scores = tuned[TUNED_BASELINE].streams
+KINDS = ("without", "clusters", "bound")
+"""The kinds of a protocol's rows: without clusters, with those of a method, and with
+the true ones."""
+
+
+def situations(rows: Rows, protocol: Protocol, untrained: bool = False) -> Table:
+    """Return the map: on each stream the best without clusters, and what these add.
+
+    The best is that of the tuning's validation accuracy, which the seeds of the scores
+    have no part in: a comparison is of two rows, and known before it is made. Where
+    clients are ``untrained``, rows of those who train before a test have no part.
+    """
     lines = []
-    for stream in protocol.streams:
-        leads = leads_on(tuned, stream, TUNED_BASELINE)
-        cells = [say_lead(leads.get(name)) for name in others]
-        lines.append([f"`{stream}`", cell(scores.get(stream)), *cells])
-    return Table("with fine-tuning", ["stream", TUNED_BASELINE, *others], lines)
-
-
-def say_repetitions(rows: Rows) -> str:
-    """Say how far rows of other seeds are from the baseline that they repeat."""
-    lines: list[str] = []
-    for name, row in rows.items():
-        if not row.first_seed or f"strategy={BASELINE}" != " ".join(row.overrides):
-            continue
-        leads = {stream: leads_on(rows, stream).get(name) for stream in row.streams}
-        found = {stream: lead for stream, lead in leads.items() if lead is not None}
-        if not found:
-            continue
-        most = max(found, key=lambda stream: abs(found[stream].mean))
-        held = [stream for stream, lead in found.items() if lead.holds]
-        lines.append(
-            f"`{name}` is {BASELINE} from seed {row.first_seed} on. It is ahead or "
-            f"behind on {', '.join(held) or 'none'} of {len(found)} streams. Its "
-            f"largest difference is {100 * found[most].mean:+.1f} points, on `{most}`."
+    for key, stream in protocol.streams.items():
+        one, found, true = (
+            _best_of(rows, protocol, kind, key, untrained) for kind in KINDS
         )
-    return "\n".join(lines)
+        if one is None:
+            continue
+        leads = [_lead(each, one, key) for each in (found, true)]
+        won = leads[0] is not None and leads[0].holds and leads[0].mean > 0
+        take = found if won and found else one
+        adding = [
+            f"{_told(each, key)}: {say_lead(lead)}" if each else "-"
+            for each, lead in zip((found, true), leads, strict=True)
+        ]
+        costs = [each.streams[key] for each in (one, found) if each]
+        cells = [
+            f"`{key}`",
+            stream.title,
+            take.name,
+            _told(one, key),
+            *adding,
+            " / ".join(f"{fmean(each.megabytes):.0f}" for each in costs),
+            " / ".join(f"{fmean(each.client_epochs):.0f}" for each in costs),
+        ]
+        lines.append(cells)
+    heads = ["stream", "situation", "take", "without clusters", "a method's add"]
+    heads += ["the true ones add", "MB", "client epochs"]
+    return Table("what clusters add, in points", heads, lines)
+
+
+def _best_of(
+    rows: Rows, protocol: Protocol, kind: str, stream: str, untrained: bool
+) -> TrackRow | None:
+    """Return the row of a kind that validation prefers on a stream."""
+    there = [
+        row
+        for name in protocol.rows(stream)[kind]
+        if (row := rows.get(name)) and stream in row.streams
+    ]
+    if untrained:
+        trained = protocol.trained
+        there = [r for r in there if use_of(r) != "ft" and r.name not in trained]
+    return max(there, key=lambda row: row.streams[stream].validation, default=None)
+
+
+def _told(row: TrackRow, stream: str) -> str:
+    return f"{row.name} {100 * row.streams[stream].mean:.1f}"
+
+
+def _lead(row: TrackRow | None, other: TrackRow, stream: str) -> Lead | None:
+    """Return the lead of a row over another, paired by seed."""
+    if row is None:
+        return None
+    both = (each.streams[stream].scores for each in (row, other))
+    return find_lead(zip(*both, strict=True))
 
 
 def say_edges(rows: Rows, protocol: Protocol) -> str:
@@ -85,41 +126,28 @@ def say_edges(rows: Rows, protocol: Protocol) -> str:
     if not found:
         return ""
     return (
-        "Some methods have a rate at the end of the grid on most streams, and might do "
+        "Some rows have a rate at the end of the grid on most streams, and might do "
         f"better beyond it ({'; '.join(found)})."
     )
-
-
-PAGE = Path(__file__).with_name("track.md")
-"""The template of the page."""
-
-
-TUNED_HEAD = """## With fine-tuning
-
-What clusters add when clients fine-tune anyway (`strategy.fine_tuning=5`): the lead, in
-points, of such rows over `fedavg_ft`. ± is half the 95% interval of the differences
-paired by seed. *No lead*: the same test as above, against `fedavg_ft`, shows no
-difference.
-
-"""
 
 
 def describe_protocol(protocol: Protocol) -> str:
     """Return what the protocol is, as Markdown."""
     rates = ", ".join(f"{rate:g}" for rate in protocol.rates)
     lines = [
-        f"* Tuning tries the learning rates {rates} for each method and stream. Each "
-        "rate has one run, with another seed. The rate with the best accuracy on "
-        "validation samples is taken.",
-        f"* Each method then runs with {protocol.seeds} seeds. A cell is the mean over "
-        "all tested rounds and over the seeds, with its 95% interval (Student's t).",
+        f"* Tuning tries the learning rates {rates} for each row and stream. Each rate "
+        "has one run, with another seed. The rate with the best accuracy on validation "
+        "samples is taken."
     ]
-    for name, stream in protocol.streams.items():
-        what = "balanced accuracy" if stream.measure != "accuracy" else "accuracy"
-        control = (
-            "; the control, which has no part in the ranks" if stream.control else ""
+    if protocol.fine_tunings:
+        ways = " or ".join(
+            f"`{' '.join(each)}`" for each in protocol.fine_tunings.values()
         )
-        lines.append(f"* `{name}`: {stream.title} ({what}{control}).")
+        lines.append(f"* Fine-tuning is chosen in the same way: {ways}.")
+    lines.append(
+        f"* Each row then runs with {protocol.seeds} seeds. A cell is the mean over "
+        "all tested rounds and over the seeds, with its 95% interval (Student's t).",
+    )
     return "\n".join(lines)
 
 
@@ -127,33 +155,43 @@ def say_missing(rows: Rows, protocol: Protocol) -> str:
     """Say which streams rows lack, and which methods have no row, as Markdown."""
     lines = []
     for name in sorted(rows):
-        lacking = [each for each in protocol.streams if each not in rows[name].streams]
+        lacking = [
+            each
+            for each in protocol.streams
+            if each not in rows[name].streams and not protocol.streams[each].methods
+        ]
+        if len(lacking) == len(protocol.ranked):
+            continue
         if lacking:
             lines.append(f"* {name}: no result on {', '.join(lacking)}.")
     ran = {row.overrides[0].removeprefix("strategy=") for row in rows.values()}
     if left := [each for each in list_options("strategy") if each not in ran]:
-        lines.append(f"* Not run yet: {', '.join(left)}.")
+        lines.append(f"* Not run in this version: {', '.join(left)}.")
     return "\n".join(lines)
+
+
+def say_rows(rows: Rows, protocol: Protocol) -> str:
+    """Return the tables of all rows, one for each use."""
+    parts = [
+        f"### {USES[use]}\n\n{score_table(some, protocol, use).markdown()}\n\n"
+        f"{say_ranks(some, protocol, use)}"
+        for use, some in by_use(rows).items()
+        if some
+    ]
+    return "\n\n".join(parts)
 
 
 def write_page(rows: Rows, protocol: Protocol, folder: Path) -> Path:
     """Write the page; return its path."""
-    tuned = tuned_table(rows, protocol)
-    rows = {
-        name: row
-        for name, row in rows.items()
-        if name == TUNED_BASELINE or not name.endswith(TUNED)
-    }
     text = PAGE.read_text(encoding="utf-8").format(
         version=protocol.version,
+        map=situations(rows, protocol).markdown(LEFT),
+        untrained=situations(rows, protocol, untrained=True).markdown(LEFT),
         protocol=describe_protocol(protocol),
-        table=score_table(rows, protocol).markdown(),
-        ranks=say_ranks(rows, protocol),
+        rows=say_rows(rows, protocol),
         missing=say_missing(rows, protocol),
         marks=MARKS,
-        repetitions=say_repetitions(rows),
         edges=say_edges(rows, protocol),
-        tuned=TUNED_HEAD + tuned.markdown() if tuned else "",
     )
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "README.md"

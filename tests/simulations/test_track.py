@@ -1,6 +1,7 @@
 """The track: tuned, run, resumed, and its rows read again."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,15 +19,24 @@ from simulations.tracking.rows import (
     read_row,
     read_rows,
 )
-from simulations.tracking.table import ranks_of
-from tests.docs.track import FOLDER, write_page
+from tests.docs.track import FOLDER, situations, write_page
 
 SMALL = """
 version: 7
 rates: [0.1, 0.5, 1.0e+30]
 tuning_seed: 9
 seeds: 3
-fine_tuning_rates: [0.0001, 0.3]
+fine_tunings:
+  short: [strategy.fine_tuning=1, strategy.fine_tuning_rate=0.0001]
+  long: [strategy.fine_tuning=2, strategy.fine_tuning_rate=0.3]
+uses:
+  ls: [strategy.label_shares=true]
+  ft: [strategy.fine_tuning=1]
+methods:
+  without: [fedavg, fedavg_ft, better]
+  clusters: [ifca, ours]
+  bound: [oracle]
+trained: [better]
 overrides:
   - partition.validation=0.2
   - strategy.local.epochs=1
@@ -34,11 +44,20 @@ overrides:
 streams:
   moved:
     title: labels move
+    seed: 30
     overrides: &small [clients=8, participants=4, rounds=3, "drift.rounds=[2]"]
   still:
     title: nothing changes
+    seed: 60
     overrides: [*small, "drift.rounds=[]"]
-    control: true
+    ranked: false
+  unseen:
+    title: no labels
+    seed: 90
+    measure: accuracy_unlabelled
+    methods: {without: [fedavg], clusters: [flux], bound: []}
+    overrides: [*small, "drift.rounds=[]"]
+    ranked: false
 """
 
 
@@ -73,7 +92,7 @@ def test_methods_are_tuned_run_and_ranked(folder, capsys):
     best = max(tuning, key=tuning.__getitem__)
     assert result["rate"] == float(best)
     # A score is the mean accuracy over the rounds of its run.
-    run = folder / "v7" / "moved" / "ifca" / f"rate{best}-s2" / "rounds.jsonl"
+    run = folder / "v7" / "moved" / "ifca" / f"{best}-s2" / "rounds.jsonl"
     lines = [json.loads(line) for line in run.read_text().splitlines()]
     mean = sum(line["accuracy"] for line in lines) / len(lines)
     assert result["scores"][2] == pytest.approx(mean, abs=1e-5)
@@ -88,20 +107,47 @@ def test_methods_are_tuned_run_and_ranked(folder, capsys):
     assert rows_of(folder) == rows
 
 
-def test_the_rate_of_fine_tuning_is_tuned_with_the_best_learning_rate(folder):
-    asked = ["fedavg_ft", "--streams", "still", "--output", str(folder), "-q"]
+def test_fine_tuning_is_tuned_with_the_best_learning_rate(folder):
+    asked = ["ifca_ft", "--streams", "still", "--output", str(folder), "-q"]
     assert track.main(asked) == 0
-    result = rows_of(folder)["fedavg_ft"]["streams"]["still"]
-    method = folder / "v7" / "still" / "fedavg_ft"
-    best = f"rate{result['rate']:g}"
-    tried = {}
-    for fine in (0.0001, 0.3):
-        run = method / f"{best}-ft{fine:g}-s9" / "rounds.jsonl"
-        lines = [json.loads(line) for line in run.read_text().splitlines()]
-        tried[fine] = sum(line["validation_accuracy"] for line in lines)
-    assert result["fine_tuning_rate"] == max(tried, key=tried.__getitem__)
-    seeds = {path.name for path in method.glob("*-s[012]")}
-    assert seeds == {f"{best}-ft{result['fine_tuning_rate']:g}-s{n}" for n in range(3)}
+    row = rows_of(folder)["ifca_ft"]
+    assert row["overrides"] == ["strategy=ifca", "strategy.fine_tuning=1"]
+    result = row["streams"]["still"]
+    best = f"{result['rate']:g}"
+    tried = {way: result["tuning"][f"{best} {way}"] for way in ("short", "long")}
+    assert result["fine_tuning"] == max(tried, key=tried.__getitem__)
+    runs = folder / "v7" / "still" / "ifca_ft"
+    of_seeds = {path.name for path in runs.glob("*-s[012]")}
+    assert of_seeds == {f"{best}-{result['fine_tuning']}-s{n}" for n in range(3)}
+
+
+def test_streams_have_seeds_of_their_own_and_label_shares_are_a_use(folder):
+    asked = ["fedavg_ls", "fedavg", "--output", str(folder), "-q"]
+    assert track.main([*asked, "--streams", "moved", "still"]) == 0
+    found = rows_of(folder)["fedavg_ls"]["streams"]
+    for stream, first in (("moved", 30), ("still", 60)):
+        runs = sorted((folder / "v7" / stream / "fedavg_ls").glob("*-s[012]"))
+        texts = [(run / "config.yaml").read_text() for run in runs]
+        seeds = [int(re.search(r"^seed: (\d+)", text, re.M)[1]) for text in texts]
+        assert seeds == [first, first + 1, first + 2]
+        plain = rows_of(folder)["fedavg"]["streams"][stream]
+        assert found[stream]["scores"] != plain["scores"]
+        assert found[stream]["client_epochs"] == plain["client_epochs"]
+
+
+def test_all_are_those_of_the_protocol_and_of_the_stream(folder, capsys):
+    asked = ["--all", "--streams", "unseen", "--output", str(folder), "-q"]
+    assert track.main(asked) == 0
+    made = rows_of(folder)
+    assert made.keys() == {"fedavg", "flux"}
+    run = next((folder / "v7" / "unseen" / "flux").glob("*-s0"))
+    lines = [json.loads(line) for line in (run / "rounds.jsonl").open()]
+    scores = [line.get("accuracy_unlabelled", line["accuracy"]) for line in lines]
+    mean = sum(scores) / len(scores)
+    assert made["flux"]["streams"]["unseen"]["scores"][0] == pytest.approx(mean, 1e-4)
+    # A method that chooses no model by inputs is not asked.
+    assert track.main(["ifca", *asked[1:]]) == 0
+    assert rows_of(folder).keys() == made.keys()
 
 
 def test_a_row_of_other_settings_needs_a_name_and_keeps_other_streams(folder, capsys):
@@ -122,6 +168,7 @@ def test_a_row_of_other_settings_needs_a_name_and_keeps_other_streams(folder, ca
     ("words", "part"),
     [
         (["nonsense"], "METHOD=nonsense"),
+        (["ifca_xx"], "_ls, _ft may follow"),
         (["fedavg", "--streams", "moon"], "--streams=moon"),
         (["fedavg", "ifca", "--name", "both"], "--name=both"),
         (["fedavg", "--first-seed", "5"], "--name=None"),
@@ -144,6 +191,7 @@ ROW = {
             "scores": [0.5, 0.6, 0.7],
             "megabytes": [1, 1, 1],
             "device_hours": [None, None, None],
+            "client_epochs": [4, 4, 4],
             "seconds": 3,
             "code": ["abc"],
         }
@@ -191,26 +239,40 @@ def test_leads_are_marked_and_a_repetition_has_none_and_no_rank(folder):
     rows = {row.name: row for row in made}
     protocol = load_protocol()
     page = write_page(rows, protocol, folder).read_text()
-    assert "| better | 70.7 ± 26.1 ▲ | - | 1.0 |" in page
-    assert "| worse | 40.0 ± 23.7 ▼ | - | 3.0 |" in page
-    assert "| again | 59.7 ± 17.6 | - | - |" in page
-    assert "from seed 3 on. It is ahead or behind on none of 1 streams" in page
-    assert "difference is -0.7 points, on `moved`" in page
+    assert "| better | 70.7 ± 26.1 ▲ | - | - | 1.0 | 1.0 | 4 |" in page
+    assert "| worse | 40.0 ± 23.7 ▼ | - | - | 3.0 |" in page
+    assert "| again | 59.7 ± 17.6 | - | - | - |" in page
 
 
-def test_rows_with_fine_tuning_are_compared_with_each_other(folder):
+def tuned(row: TrackRow, fine: str | None = None, **tuning: float) -> TrackRow:
+    """Return a row with other figures of its tuning."""
+    result = row.streams["moved"]
+    row.streams["moved"] = replace(result, tuning=tuning, fine_tuning=fine)
+    return row
+
+
+def test_the_map_compares_the_rows_that_validation_prefers(folder):
     made = [
-        make_row("fedavg", [0.50, 0.61, 0.70]),
-        make_row("fedavg_ft", [0.80, 0.71, 0.90]),
-        make_row("better_ft", [0.81, 0.72, 0.91]),
+        tuned(make_row("fedavg", [0.50, 0.61, 0.70]), a=0.6),
+        # The best of the test, which has no part in the choice.
+        tuned(make_row("better", [0.90, 0.90, 0.90]), a=0.5, b=0.4),
+        tuned(make_row("fedavg_ft", [0.52, 0.63, 0.71]), "long", a=0.6, b=0.7),
+        tuned(make_row("ifca", [0.62, 0.72, 0.82]), a=0.8),
+        tuned(make_row("ours", [0.2, 0.2, 0.2]), a=0.7),
+        tuned(make_row("oracle", [0.52, 0.66, 0.71]), a=0.1),
     ]
     protocol = load_protocol()
     rows = {row.name: row for row in made}
-    page = write_page(rows, protocol, folder).read_text()
-    assert "| stream | fedavg_ft | better_ft |" in page
-    assert "| `moved` | 80.3 ± 23.6 | +1.0 ± 0.0 |" in page
-    del rows["better_ft"]
-    assert "## With" not in write_page(rows, protocol, folder).read_text()
+    (line,) = situations(rows, protocol).lines
+    assert line[:4] == ["`moved`", "labels move", "ifca", "fedavg_ft 62.0"]
+    assert line[4:6] == ["ifca 72.0: +10.0 ± 2.5", "oracle 63.0: +1.0 ± 4.3, no lead"]
+    assert line[6:] == ["1 / 1", "4 / 4"]
+    # Who cannot train has neither fine-tuning nor a model of its own.
+    (line,) = situations(rows, protocol, untrained=True).lines
+    assert line[3] == "fedavg 60.3"
+    del rows["ifca"]
+    (line,) = situations(rows, protocol).lines
+    assert line[2] == "fedavg_ft"
 
 
 @pytest.mark.parametrize(("rate", "said"), [(0.1, True), (0.5, False)])
@@ -226,8 +288,6 @@ def test_the_page_in_docs_is_what_the_rows_say(tmp_path):
     rows = read_rows(ROWS, protocol)
     written = write_page(rows, protocol, tmp_path)
     assert written.read_bytes() == (FOLDER / "README.md").read_bytes()
-    ranks, streams = ranks_of(rows, protocol)
-    assert ranks and set(streams) <= set(protocol.ranked)
 
 
 def test_a_method_that_cannot_run_says_why(folder, capsys):
