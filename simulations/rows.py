@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfl_flower.data.datasets.columns import column_names
+from cfl_flower.data.datasets.columns import column_names, numbers_of
 from cfl_flower.data.datasets.missing import NA_VALUES, is_absent
 from cfl_flower.data.datasets.tables import Csv, FileTable, Parquet
 from cfl_flower.data.reading.files import intact
@@ -56,15 +56,22 @@ def to_inputs(card: dict[str, Json], frame: pd.DataFrame) -> tuple[Vector, list[
     places: dict[str, list[int]] = {}
     for number, each in enumerate(inputs):
         places.setdefault(each["column"], []).append(number)
+    notes = []
+    told = card["reading"].get("na_values")
+    signs = NA_VALUES if told is None else told
     x = np.empty((len(frame), len(inputs)))
     for name, own in places.items():
-        x[:, own] = _read_column(card, frame, name, [inputs[each] for each in own])
+        column = _column(frame, name)
+        absent = is_absent(column, signs)
+        x[:, own] = _read_column(column, absent, [inputs[each] for each in own])
+        if absent.all():
+            filled = "the mean of the training fills it"
+            notes.append(f"no row has a value of {name}; {filled}")
     wrong = ~(np.abs(x) <= np.finfo(np.float32).max)
     for place in np.flatnonzero(wrong.any(axis=0)):
         column = frame[inputs[place]["column"]]
         why = "lacks, or is no finite number (float32); fix it"
         _refuse(column, wrong[:, place], why)
-    notes = []
     for name, own in places.items():
         lost = ~x[:, own].any(axis=1)
         if "category" in inputs[own[0]] and lost.any():
@@ -77,23 +84,18 @@ def to_inputs(card: dict[str, Json], frame: pd.DataFrame) -> tuple[Vector, list[
 
 
 def _read_column(
-    card: dict[str, Json], frame: pd.DataFrame, name: str, inputs: list[Input]
+    column: pd.Series, absent: NDArray[np.bool_], inputs: list[Input]
 ) -> FloatArray:
     """Return a column's inputs before they are scaled, (n, k).
 
-    NaN stands for what lacks or is no number.
+    NaN stands for what lacks, if nothing fills it, or is no number.
     """
-    column = _column(frame, name)
-    signs = card["reading"].get("na_values")
-    absent = is_absent(column, NA_VALUES if signs is None else signs)
     if "category" in inputs[0]:
         number = {each["category"]: place for place, each in enumerate(inputs)}
         found = [number.get(normalize("NFC", str(cell)), -1) for cell in column]
         values = np.equal.outer(found, range(len(inputs))).astype(float)
     else:
-        read = pd.to_numeric(column, errors="coerce")
-        values = read.to_numpy(np.float64, na_value=np.nan)
-        values = np.repeat(values[:, None], len(inputs), axis=1)
+        values = np.repeat(numbers_of(column)[:, None], len(inputs), axis=1)
     values[absent] = [each.get("missing", np.nan) for each in inputs]
     return values
 

@@ -25,7 +25,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/clustering": 443,
     "cfl_flower/communication": 1_333,
     "cfl_flower/config": 620,
-    "cfl_flower/data": 3_359,
+    "cfl_flower/data": 3_367,
     "cfl_flower/dropin": 624,
     "cfl_flower/engine": 2_044,
     "cfl_flower/environment": 201,
@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_222,
     "cfl_flower/secure": 658,
     "clients": 1_310,
-    "simulations": 4_832,
+    "simulations": 4_834,
     "strategies": 2_925,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 61
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_840
+TESTS = 39_874
 """Lines of all tests."""
 
 

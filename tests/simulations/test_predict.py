@@ -17,6 +17,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from cfl_flower.analysis.saved import load_run
+from cfl_flower.data.datasets.columns import encode
+from cfl_flower.errors import ConfigError
 from simulations import assign
 from simulations.assignment import open_run, open_served
 from simulations.export import export
@@ -140,6 +142,38 @@ def test_a_column_is_read_once_for_all_of_its_categories():
     assert np.array_equal(x, np.eye(20)[::-1])
     assert not notes
     assert read == names
+
+
+def test_a_duration_is_no_number_and_a_column_that_lacks_is_told(tmp_path):
+    frame = pd.DataFrame({"wait": pd.to_timedelta([1, 2], "s"), "age": [None, np.nan]})
+    frame.index.name = "new.parquet"
+    entries = [{"column": "wait", "missing": 0.0}, {"column": "age", "missing": 5.0}]
+    with pytest.raises(ConfigError, match="row 1 has wait=0 days 00:00:01, which"):
+        to_inputs({"inputs": entries, "reading": {}}, frame)
+    found, notes = to_inputs({"inputs": entries[1:], "reading": {}}, frame)
+    assert found.tolist() == [[5.0], [5.0]]
+    assert notes == ["no row has a value of age; the mean of the training fills it"]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns", "us, Europe/Berlin"])
+def test_dates_are_seconds_whatever_unit_and_zone_a_file_has_them_in(unit, tmp_path):
+    """A library writes microseconds where another, or an older one, wrote others."""
+    dates = pd.Series(pd.to_datetime(["2024-01-01", None, "1900-01-01"]))
+    resolution, _, zone = unit.partition(", ")
+    column = dates.astype(f"datetime64[{resolution}]")
+    if zone:
+        column = column.dt.tz_localize("UTC").dt.tz_convert(zone)
+    frame = pd.DataFrame({"born": column})
+    frame.to_parquet(tmp_path / "new.parquet")
+    entry = {"column": "born", "missing": 0.0}
+    card = {"inputs": [entry], "reading": {}, "shape": [1], "label": "no"}
+    expected = [1704067200.0, np.nan, -2208988800.0]
+    found, _ = to_inputs(card, read_rows(card, tmp_path / "new.parquet"))
+    assert np.array_equal(found[:, 0], np.nan_to_num(expected).astype(np.float32))
+    # As the training reads it.
+    rows = pd.concat([frame], keys=[("train", "old.parquet")])
+    trained = encode(rows, "old.parquet")
+    assert np.array_equal(trained[:, 0], expected, equal_nan=True)
 
 
 @pytest.mark.parametrize(

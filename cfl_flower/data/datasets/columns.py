@@ -117,10 +117,9 @@ def _encoded(column: pd.Series, where: object, commas: bool) -> FloatArray:
             "columns of numbers and texts by dataset.features"
         )
     with intact(f"column {column.name} of {where}"):
-        read = pd.to_numeric(column, errors="coerce")
-        numbers = read.to_numpy(np.float64, na_value=np.nan)
+        numbers = numbers_of(column)
     known = np.abs(numbers) <= np.finfo(np.float32).max
-    wrong = ~known & column.notna()
+    wrong = column.notna() & ~known
     if not wrong.any():
         return numbers[:, None]
     if known.any():
@@ -146,6 +145,21 @@ def _encoded(column: pd.Series, where: object, commas: bool) -> FloatArray:
             "by dataset.features"
         )
     return np.eye(len(texts))[places]
+
+
+def numbers_of(column: pd.Series) -> FloatArray:
+    """Return a column's numbers, float64 (n,): NaN for what is missing or is none.
+
+    Dates are seconds since 1970, whatever unit and zone a file has them in.
+    """
+    if pd.api.types.is_timedelta64_dtype(column):
+        return np.full(len(column), np.nan)
+    if pd.api.types.is_datetime64_any_dtype(column):
+        times = pd.to_datetime(column, utc=True).dt.tz_localize(None)
+        dates = times.to_numpy("datetime64[us]")
+        return np.where(np.isnat(dates), np.nan, dates.astype(np.int64) / 1e6)
+    read = pd.to_numeric(column, errors="coerce")
+    return read.to_numpy(np.float64, na_value=np.nan)
 
 
 def describe(frame: pd.DataFrame) -> list[Input]:
