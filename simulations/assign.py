@@ -37,9 +37,9 @@ from simulations.shell.terminal import Parser, command
 
 def assign_from_served(asked: argparse.Namespace) -> None:
     """Print the cluster and the model of a device, as the command line asks."""
-    remedy = "name the folder or the table of a device's samples"
-    require(asked.data_dir is not None, "--data-dir", None, remedy)
-    data = need(Path(asked.data_dir), remedy)
+    allowed = "the folder or the table of a device's samples"
+    require(asked.data_dir is not None, "--data-dir", None, allowed)
+    data = need(Path(asked.data_dir), f"name {allowed}")
     opened = open_served(asked.source, data, asked.unlabelled)
     found = opened.assign(0, opened.done, asked.unlabelled).found
     folder = one_line(str(folders_of(asked.source)[found.cluster]))

@@ -66,6 +66,8 @@ def export(
     They are those after the last round, or, if so asked, after the ``best`` one. A
     `CflError` says that there is no run, or that it has no models to serve.
     """
+    other = output.resolve() != run.resolve()
+    require(other, "--output", output, "another folder than the run's")
     saved = load_run(run)
     saved.common_models()
     checkpoint = saved.checkpoint
@@ -95,7 +97,9 @@ def export(
 
 def remove_models(output: Path) -> None:
     """Remove what an export wrote before, maybe of other clusters, and nothing else."""
-    (output / PLACES).unlink(missing_ok=True)
+    # First: it says what the models are.
+    for name in (DIRECTORY, PLACES):
+        (output / name).unlink(missing_ok=True)
     for card in output.glob(f"cluster-*/{CARD}"):
         for name in (MODEL, PROGRAM, ONNX, CARD, TEXT):
             (card.parent / name).unlink(missing_ok=True)

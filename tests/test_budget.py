@@ -32,10 +32,10 @@ BUDGET: dict[str, int] = {
     "cfl_flower/learning": 1_315,
     "cfl_flower/models": 852,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_222,
+    "cfl_flower/runs": 1_229,
     "cfl_flower/secure": 658,
     "clients": 1_310,
-    "simulations": 4_834,
+    "simulations": 4_837,
     "strategies": 2_925,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 61
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_874
+TESTS = 39_913
 """Lines of all tests."""
 
 

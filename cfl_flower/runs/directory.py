@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import platform
 import resource
@@ -49,6 +50,8 @@ from cfl_flower.runs.record import (
     device_seconds,
 )
 from cfl_flower.types import ClientId, Json
+
+log = logging.getLogger(__name__)
 
 LOCK_TIMEOUT = 15.0
 """Seconds to wait for a killed run's processes to release the directory."""
@@ -117,13 +120,21 @@ class RunDirectory:
             write_atomically(name, uuid4().hex.encode())
         self.token = name.read_text()
         if watched := os.environ.get(WATCHED):
-            told = str(self.path).encode(errors="replace")
-            write_atomically(Path(watched, self.token), told)
+            self._tell(Path(watched))
         self.write_settings(self._config)
         (self.path / FAILURE).unlink(missing_ok=True)
         if len(read_lines(self.path / "rounds.jsonl")) < self._config.rounds:
             # An existing summary is of fewer rounds.
             (self.path / "summary.json").unlink(missing_ok=True)
+
+    def _tell(self, watched: Path) -> None:
+        """Name the run where who is asked for health looks; it runs without, too."""
+        try:
+            watched.mkdir(exist_ok=True)
+            name = str(self.path).encode(errors="replace")
+            write_atomically(watched / self.token, name)
+        except OSError as error:
+            log.warning("--health has no numbers of this run: %s", error)
 
     def write_settings(self, config: RunConfig) -> None:
         """Write the configuration, of which more may be known than at the start."""

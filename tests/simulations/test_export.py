@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from safetensors.numpy import load_file
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets.own import Folder
+from cfl_flower.errors import ConfigError
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.runs.checkpoint import Checkpoint
 from simulations import assign
 from simulations.export import export, main
+from simulations.served import folders_of
 from tests.cfl_flower.client.test_node_config import add_samples
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve.md"
@@ -89,9 +92,17 @@ def test_a_folder_without_a_run_or_samples_is_named(run_small, tmp_path, capsys)
     assert "holds no run" in capsys.readouterr().err
     run = run_small("strategy=fedavg", "rounds=1")
     assert main([str(run.folder), "--output", str(tmp_path / "served")]) == 0
-    for asked in ([], ["--data-dir", str(tmp_path / "none")]):
+    for asked, words in (
+        ([], "use the folder or the table"),
+        (["--data-dir", str(tmp_path / "none")], "name the folder or the table"),
+    ):
         assert assign.main([str(tmp_path / "served"), *asked]) == 2
-        assert "name the folder or the table" in capsys.readouterr().err
+        assert words in capsys.readouterr().err
+    # Whoever asked the run would be answered by what was served.
+    assert (
+        main([str(run.folder), "--output", f"{run.folder}/../{run.folder.name}"]) == 2
+    )
+    assert "another folder than the run's" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -161,6 +172,19 @@ def test_an_older_export_leaves_no_models(run_small, tmp_path):
     names = {path.name for path in served.iterdir()}
     assert names == {"clusters.json", "cluster-0", "cluster-2"}
     assert [path.name for path in (served / "cluster-2").iterdir()] == ["answers.csv"]
+
+
+def test_an_export_that_ends_early_leaves_none_before_it_either(run_small, tmp_path):
+    """The clients of the old one would find models of the new one."""
+    served = tmp_path / "served"
+    run = run_small("strategy=fielding", "partition.purity=1")
+    export(run.folder, served)
+    shutil.rmtree(served / "cluster-2")
+    (served / "cluster-2").touch()
+    with pytest.raises(ConfigError, match="served cannot be written"):
+        export(run.folder, served)
+    with pytest.raises(ConfigError, match=r"clusters\.json is not there"):
+        folders_of(served)
 
 
 def test_the_best_models_are_those_of_the_best_round(run_small, tmp_path, capsys):

@@ -1,6 +1,7 @@
 import os
 import resource
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ from cfl_flower.errors import ConfigError, RunFailedError
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs import directory as results
 from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.console import WATCHED
 from cfl_flower.runs.directory import FAILURE, RunDirectory, check_output_dir
 from cfl_flower.runs.reading import finished, read_lines, read_settings
 from cfl_flower.runs.record import ClientRow, RoundRecord
@@ -229,6 +231,19 @@ def test_settings_and_token_are_never_of_two_runs(tmp_path, monkeypatch):
             RunDirectory(two).__enter__()
         settings = read_settings(tmp_path / "config.yaml")
         assert settings["seed"] == 1 or (tmp_path / ".token").read_text() != token
+
+
+def test_a_run_goes_on_where_nobody_can_be_told_of_it(config, monkeypatch, caplog):
+    """Somebody may clear the folder of a SuperLink that is asked for health."""
+    watched = Path(config.output_dir).with_name("watched")
+    monkeypatch.setenv(WATCHED, str(watched))
+    with RunDirectory(config) as directory:
+        assert (watched / directory.token).read_text() == config.output_dir
+    shutil.rmtree(watched)
+    watched.touch()
+    with RunDirectory(config):
+        pass
+    assert "--health has no numbers of this run" in caplog.text
 
 
 def test_fewer_rounds_than_a_folder_holds_are_refused(tmp_path):
