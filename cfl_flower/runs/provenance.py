@@ -10,6 +10,7 @@ import json
 import platform
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +32,7 @@ PROVENANCE = "provenance.json"
 LIBRARIES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
 
 
+@cache
 def library_versions() -> dict[str, str]:
     """Return the versions that a run's numbers depend on, this project's first."""
     ours = {"cfl-flower": VERSION, "python": platform.python_version()}
