@@ -183,18 +183,6 @@ def test_what_stands_for_no_value_is_none(reader, role, sign, tmp_path):
     assert all(value == pytest.approx(np.mean(others), rel=0.1) for value in filled)
 
 
-def test_the_mean_is_that_of_the_training_rows(tmp_path):
-    (tmp_path / "train.csv").write_text("a,b,label\n1,5,x\n,5,y\n3,NA,x\n")
-    (tmp_path / "test.csv").write_text("a,b,label\n?,7,x\n100,7,y\n")
-    own: dict[str, Any] = {"test_file": "test.csv", "standardise": False}
-    dataset = Csv(file="train.csv", **own, missing="mean")
-    known, train, test = loaded(dataset, tmp_path)
-    assert train.x.tolist() == [[1, 5], [2, 5], [3, 5]]
-    assert test.x.tolist() == [[2, 7], [100, 7]]
-    (note,) = known.notes(str(tmp_path))
-    assert "a in 2 of 5 rows, first in train.csv: row 2" in note
-
-
 @pytest.mark.parametrize("missing", ["refuse", "drop", "mean"])
 def test_a_column_without_any_value_is_told(missing, tmp_path):
     frame = table(b=["NA"] * ROWS)

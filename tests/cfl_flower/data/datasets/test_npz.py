@@ -28,18 +28,6 @@ def load(folder: str, shape: tuple[int, ...] = (3, 6, 5), classes: int = 3) -> A
     return Npz(file="some.npz", shape=shape, classes=classes).load(folder)
 
 
-def test_images_are_read_with_channels_first(tmp_path):
-    folder = write(tmp_path)
-    train, test = load(folder)
-    with np.load(tmp_path / "some.npz") as stored:
-        assert (
-            train.x[2, 1].numpy().tolist()
-            == stored["train_images"][2, :, :, 1].tolist()
-        )
-    assert train.labels.tolist() == [0, 1, 2, 1]
-    assert test.x.shape == (2, 3, 6, 5)
-
-
 def test_float_images_may_have_their_channels_at_either_end(tmp_path):
     last = np.arange(4 * 6 * 5 * 3, dtype=np.float32).reshape(4, 6, 5, 3)
     first = last.transpose(0, 3, 1, 2)

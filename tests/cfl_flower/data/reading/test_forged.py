@@ -73,18 +73,6 @@ def test_an_npz_of_an_absurd_shape_is_one_line(shape, tmp_path):
     refused(Npz().load, tmp_path, r"npz")
 
 
-@pytest.mark.parametrize("dtype", ["|O", "|V0", "<M8[s]", "<c8", "<U4", "nonsense"])
-@pytest.mark.parametrize("name", ["x", "y"])
-def test_an_npz_of_another_kind_of_values_is_one_line(name, dtype, tmp_path):
-    shape = {"x": "(20, 4)", "y": "(20,)"}[name]
-    given = {
-        "x": saved(np.ones((20, 4))),
-        name: npy(described(shape, dtype), b"0" * 16),
-    }
-    forge_npz(tmp_path / "data.npz", **given)
-    refused(Npz().load, tmp_path, r"npz")
-
-
 class Harm:
     """Writes a file when it is unpickled."""
 
