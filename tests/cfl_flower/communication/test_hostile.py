@@ -3,7 +3,7 @@
 import io
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -182,34 +182,16 @@ def is_first_hello(asked: Message) -> bool:
     return (asked.metadata.message_type, asked.metadata.group_id) == ("query", "1")
 
 
-def spoil(
-    reply: Message, asked: Message, tried: Attacks, old: dict[str, RecordDict]
-) -> Message:
-    """Return what a hostile device sends in place of its answer.
-
-    Another attack in every round; after the last one, its first answer once more, which
-    `old` keeps by the phase.
-    """
-    round, phase = int(asked.metadata.group_id or 0), asked.metadata.message_type
-    if is_first_hello(asked):
-        return reply
-    if round > len(tried):
-        return Message(old[phase], reply_to=asked)
-    old.setdefault(phase, RecordDict(dict(reply.content)))
-    _, attack = tried[round - 1]
-    return Message(attack(reply.content), reply_to=asked)
-
-
 Spoil = Callable[[Message, Message], Message]
 """What a hostile device sends in place of its reply, by what it was asked."""
 
 
-def hostile_app(spoil: Spoil, villain: Any = VILLAIN) -> ClientApp:
+def hostile_app(spoil: Spoil) -> ClientApp:
     """Return a client app of which one device spoils its replies."""
 
     def answer(message: Message, context: Any) -> Message:
         reply: Message = app(message, context)
-        hostile = context.node_config["client-id"] == villain
+        hostile = context.node_config["client-id"] == VILLAIN
         return spoil(reply, message) if hostile else reply
 
     return app_of(answer)
@@ -218,22 +200,23 @@ def hostile_app(spoil: Spoil, villain: Any = VILLAIN) -> ClientApp:
 class HostileGrid(InProcessGrid):
     """Devices of which one is hostile, or without `tried` just fails in every round."""
 
-    def __init__(
-        self,
-        tried: Attacks,
-        devices: Sequence[dict[str, Any]] = DEVICES,
-        villain: Any = VILLAIN,
-    ) -> None:
+    def __init__(self, tried: Attacks) -> None:
         self._tried = tried
         self._old: dict[str, RecordDict] = {}
-        super().__init__(devices, hostile_app(self._spoil, villain))
+        super().__init__(DEVICES, hostile_app(self._spoil))
 
     def _spoil(self, reply: Message, asked: Message) -> Message:
-        if asked.metadata.message_type == "query.identify":
+        """Try another attack in every round; at last send the first answer again."""
+        round, phase = int(asked.metadata.group_id or 0), asked.metadata.message_type
+        if phase == "query.identify" or is_first_hello(asked):
             return reply
-        if not self._tried and not is_first_hello(asked):
+        if not self._tried:
             raise RuntimeError("nothing comes of it")
-        return spoil(reply, asked, self._tried, self._old)
+        if round > len(self._tried):
+            return Message(self._old[phase], reply_to=asked)
+        self._old.setdefault(phase, RecordDict(dict(reply.content)))
+        _, attack = self._tried[round - 1]
+        return Message(attack(reply.content), reply_to=asked)
 
 
 def without_failures(run: Any) -> list[dict[str, Any]]:

@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.devices]
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "tutorials" / "field.md"
-SERVING = ROOT / "docs" / "how-to" / "serve.md"
 PORTS = ("9092", "9101", "9102", "9103", "9104")
 LIMIT = 1800
 
