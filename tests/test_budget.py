@@ -32,7 +32,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/learning": 1_315,
     "cfl_flower/models": 852,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_229,
+    "cfl_flower/runs": 1_230,
     "cfl_flower/secure": 658,
     "clients": 1_310,
     "simulations": 4_837,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 61
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_913
+TESTS = 39_578
 """Lines of all tests."""
 
 
