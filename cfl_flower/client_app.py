@@ -30,7 +30,7 @@ from cfl_flower.communication.identity import (
 from cfl_flower.communication.partial_sums import PartialSumBuilder
 from cfl_flower.communication.records import mark, unpack_tasks
 from cfl_flower.data.reading.files import nothing_fetched
-from cfl_flower.errors import ConfigError, DeviceFailedError
+from cfl_flower.errors import CflError, ConfigError, DeviceFailedError, one_line
 from cfl_flower.secure.device import DeviceRunner
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,10 @@ def keep_words(answer: Answerer) -> Answerer:
         try:
             with nothing_fetched():
                 return answer(message, context)
+        except CflError as error:
+            # What is wrong with the owner's files or settings.
+            log.error("a message could not be answered: %s", one_line(str(error)))
+            kind = type(error).__name__
         except Exception as error:
             log.error("a message could not be answered", exc_info=error)
             kind = type(error).__name__

@@ -19,15 +19,15 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_097,
+    "cfl_flower": 1_100,
     "cfl_flower/analysis": 949,
     "cfl_flower/client": 1_067,
     "cfl_flower/clustering": 443,
     "cfl_flower/communication": 1_333,
     "cfl_flower/config": 620,
-    "cfl_flower/data": 3_367,
+    "cfl_flower/data": 3_379,
     "cfl_flower/dropin": 624,
-    "cfl_flower/engine": 2_044,
+    "cfl_flower/engine": 2_048,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_315,
     "cfl_flower/models": 852,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 61
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_578
+TESTS = 39_613
 """Lines of all tests."""
 
 

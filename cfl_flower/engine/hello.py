@@ -28,7 +28,7 @@ from cfl_flower.data.reading.agreement import (
     from_digits,
     with_sums,
 )
-from cfl_flower.data.reading.words import Words, agree, parse_words
+from cfl_flower.data.reading.words import Words, agree, parse_words, strangers
 from cfl_flower.errors import ConfigError, printable
 from cfl_flower.run_config import RunConfig
 from cfl_flower.secure.server import open_sums, with_keys
@@ -74,7 +74,11 @@ def ask_for_words(grid: Grid, settings: Mapping[str, Any]) -> dict[str, Any]:
             "of those whose owners let names leave, or give the server a file with the "
             "same columns, categories and classes in data_dir"
         )
-    return agree({client: found[client] for client in nodes.clients if client in found})
+    words = {client: found[client] for client in nodes.clients if client in found}
+    agreed = agree(words)
+    for line in strangers(words):
+        log.warning("%s", printable(line))
+    return agreed
 
 
 def with_scale(config: RunConfig, fleet: Fleet) -> RunConfig:

@@ -5,6 +5,7 @@ The columns of a table and their categories, and the names of classes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, TypeAlias
@@ -13,7 +14,7 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from cfl_flower.data.reading.names import numbered_names
+from cfl_flower.data.reading.names import numbered_names, spelling
 from cfl_flower.data.reading.scaling import Input
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import ClientId
@@ -26,6 +27,9 @@ MOST_NAMES = 10_000
 
 LONGEST_NAME = 1_000
 """Characters of a name."""
+
+SHOWN = 5
+"""Classes that a line names."""
 
 Name: TypeAlias = Annotated[str, Field(max_length=LONGEST_NAME)]
 
@@ -87,6 +91,23 @@ def agree(words: Mapping[ClientId, Words]) -> dict[str, Any]:
     names = numbered_names(classes, "the classes")[0].tolist()
     shape = [len(agreed)] if agreed else ours["shape"]
     return {"shape": shape, "classes": len(names), "names": names, "agreed": agreed}
+
+
+def strangers(words: Mapping[ClientId, Words]) -> list[str]:
+    """Return a line for each of several clients whose classes no other one has.
+
+    Nobody can tell at a distance whether they mean the same in other words.
+    """
+    spelt = {who: {*map(spelling, of["classes"])} for who, of in words.items()}
+    counts = Counter(chain.from_iterable(spelt.values()))
+    alone = [who for who, own in spelt.items() if all(counts[of] == 1 for of in own)]
+    told = "has classes that no other client has"
+    return [
+        f"client {who} {told}: {', '.join(sorted(spelt[who])[:SHOWN])}; write them "
+        "alike if they mean the same"
+        for who in alone
+        if len(words) > 1
+    ]
 
 
 def pairs_of(inputs: Sequence[Input]) -> list[tuple[str, str | None]]:

@@ -218,6 +218,22 @@ def test_a_site_whose_table_differs_is_one_line(change, line, tmp_path):
         run(grid, tmp_path / "run")
 
 
+def test_an_owner_reads_in_one_line_what_is_wrong_with_a_table(tmp_path, caplog):
+    grid = Tables(tmp_path)
+    (tmp_path / "site-c" / "data.csv").write_text("age;city\n1;Ulm\n")
+    frame_of("site-b").replace({"yes": "ja", "no": "nein"}).to_csv(
+        tmp_path / "site-b" / "data.csv", index=False
+    )
+    run(grid, tmp_path / "run")
+    own = [record for record in caplog.records if record.name.endswith("client_app")]
+    assert own
+    for record in own:
+        assert "dataset.label=outcome is no column of data.csv" in record.getMessage()
+        assert record.exc_info is None
+    told = "client site-b has classes that no other client has: ja, nein"
+    assert told in caplog.text
+
+
 def test_names_leave_by_their_owners_word_alone(tmp_path, caplog):
     with pytest.raises(ConfigError, match="set tell-names=true in the node configs"):
         run(Tables(tmp_path, **{"tell-names": False}), tmp_path / "run")

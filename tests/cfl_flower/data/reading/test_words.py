@@ -1,6 +1,7 @@
 """What devices say of their data, and what they agree on by it."""
 
 import json
+import re
 
 import pytest
 
@@ -11,6 +12,7 @@ from cfl_flower.data.reading.words import (
     Words,
     agree,
     parse_words,
+    strangers,
 )
 from cfl_flower.errors import ConfigError
 
@@ -47,6 +49,23 @@ def test_what_sites_do_not_have_alike_is_one_line(columns, classes, line):
     with pytest.raises(ConfigError, match=line) as error:
         agree({"a": one, "b": words(columns, *classes)})
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("classes", "lines"),
+    [
+        ([["no", "yes"], ["yes"], ["0", "1"]], ["client 2 has .* no other .*: 0, 1"]),
+        ([["no", "yes"], ["ja", "nein"]], ["client 0 .*: no, yes", "client 1 .*: ja"]),
+        ([["1", "2"], ["1.0", "3"]], []),
+        ([["no", "yes"]], []),
+    ],
+)
+def test_who_shares_no_class_with_anybody_is_told(classes, lines):
+    said = {client: words({"age": []}, *own) for client, own in enumerate(classes)}
+    found = strangers(said)
+    assert len(found) == len(lines)
+    for line, told in zip(lines, found, strict=True):
+        assert re.search(line, told)
 
 
 def test_arrays_must_have_one_shape():
