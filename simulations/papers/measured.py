@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ from cfl_flower.analysis.baselines import REFERENCE_METHOD
 from cfl_flower.analysis.drift_metrics import score
 from cfl_flower.analysis.leads import half_width, leads_over
 from cfl_flower.runs.provenance import read_provenance
-from cfl_flower.runs.reading import broken
+from cfl_flower.runs.reading import MAY_DIFFER, broken
 from cfl_flower.types import Json
 from simulations.batch.jobs import Job
 from simulations.papers.published import Cell, PublishedTable
@@ -54,6 +56,7 @@ class Outcome:
             found["/".join(run.folder.parts[-3:])] = {
                 "commits": list(dict.fromkeys(str(each["commit"]) for each in entries)),
                 "torch": list(dict.fromkeys(versions)),
+                "settings": digest_of(run.resolved),
                 "rounds": len(run.rounds),
                 "seconds": run.summary["seconds"],
                 "accuracy": run.summary["final"]["accuracy"],
@@ -121,6 +124,13 @@ class Outcome:
         """Say whether all runs diverged, where a paper may print chance, or failed."""
         diverged = ["finite" in reason for reason in self.reasons]
         return "collapsed" if diverged and all(diverged) else "failed"
+
+
+def digest_of(resolved: Mapping[str, Json]) -> str:
+    """Return 8 bytes, in hexadecimal, that name the settings behind a run's numbers."""
+    settings = {key: resolved[key] for key in sorted({*resolved} - MAY_DIFFER)}
+    text = json.dumps([resolved["rounds"], settings], sort_keys=True)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def mean_and_interval(values: Sequence[float], form: str) -> str:

@@ -391,6 +391,15 @@ def test_figures_are_kept_by_seed_and_written_into_pages_as_they_were(
     assert len(kept["runs"]) == 4
     run = kept["runs"]["gain/digits/local-s0-x0.5"]
     assert run["rounds"] == 2
+    # Folders, workers and engines do not tell; seeds, methods and rounds do.
+    digests = [each["settings"] for each in kept["runs"].values()]
+    assert len({*digests}) == 4
+    asked = command[:1] + ["--output", str(tmp_path / "others"), *command[3:]]
+    assert main([*asked, "--scale", "0.5", "--jobs", "1", "--record"]) == 0
+    again = recorded.load()["runs"]
+    assert [each["settings"] for each in again.values()] == digests
+    assert main([*asked, "--scale", "0.75", "--record"]) == 0
+    assert len({each["settings"] for each in recorded.load()["runs"].values()}) == 6
 
 
 @pytest.mark.usefixtures("small")
