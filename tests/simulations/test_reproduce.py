@@ -394,7 +394,7 @@ def test_figures_are_kept_by_seed_and_written_into_pages_as_they_were(
     # Folders, workers and engines do not tell; seeds, methods and rounds do.
     digests = [each["settings"] for each in kept["runs"].values()]
     assert len({*digests}) == 4
-    asked = command[:1] + ["--output", str(tmp_path / "others"), *command[3:]]
+    asked = ["gain", "--output", str(tmp_path / "others"), *command[3:]]
     assert main([*asked, "--scale", "0.5", "--jobs", "1", "--record"]) == 0
     again = recorded.load()["runs"]
     assert [each["settings"] for each in again.values()] == digests
