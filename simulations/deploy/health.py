@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import socket
+import sqlite3
 import ssl
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -100,7 +101,8 @@ def answer(
     healthy: Sample = ("healthy", {}, float(not wrong))
     try:
         return 200, exposition([healthy, *samples()])
-    except ConfigError as error:
+    except (ConfigError, OSError, sqlite3.Error) as error:
+        # The database and the folders of runs are others', and may go meanwhile.
         return 500, str(error)
 
 
