@@ -38,8 +38,9 @@ def read_rows(card: dict[str, Json], path: Path) -> pd.DataFrame:
     told = card["reading"].items()
     reading = {key: value for key, value in told if hasattr(kind, key)}
     table: FileTable = kind(file=str(path), label=card["label"], **reading)
+    texts = {each["column"] for each in card["inputs"] if "category" in each}
     with intact(path, table.advice):
-        frame = table.frame(path).reset_index(drop=True)
+        frame = table.frame(path, texts).reset_index(drop=True)
         frame.columns = pd.Index(column_names(frame.columns))
     require(len(frame) > 0, "FILE", path, "a file with rows")
     # Every column of it says where it is from.

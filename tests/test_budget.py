@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_230,
     "cfl_flower/secure": 658,
     "clients": 1_310,
-    "simulations": 4_842,
+    "simulations": 4_843,
     "strategies": 2_925,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 61
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_624
+TESTS = 39_635
 """Lines of all tests."""
 
 

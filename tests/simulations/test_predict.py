@@ -144,6 +144,17 @@ def test_a_column_is_read_once_for_all_of_its_categories():
     assert read == names
 
 
+@pytest.mark.parametrize("text", ["TRUE", "True", "true"])
+def test_a_category_that_looks_like_a_truth_is_the_text_of_the_file(text, tmp_path):
+    """A reader that saw no other text in the column would make numbers of it."""
+    (tmp_path / "new.csv").write_text(f"old,label\n{text},no\n{text},no\n")
+    entries = [{"column": "old", "category": each} for each in (text, "unsure")]
+    card = {"inputs": entries, "reading": {}, "shape": [2], "label": "label"}
+    found, notes = to_inputs(card, read_rows(card, tmp_path / "new.csv"))
+    assert found.tolist() == [[1, 0], [1, 0]]
+    assert notes == []
+
+
 def test_a_duration_is_no_number_and_a_column_that_lacks_is_told(tmp_path):
     frame = pd.DataFrame({"wait": pd.to_timedelta([1, 2], "s"), "age": [None, np.nan]})
     frame.index.name = "new.parquet"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from abc import abstractmethod
+from collections.abc import Collection
 from os.path import isfile
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -267,8 +268,8 @@ class FileTable(TableDataset):
         return f"{self.name} {self.file}"
 
     @abstractmethod
-    def frame(self, path: Path) -> pd.DataFrame:
-        """Read one file."""
+    def frame(self, path: Path, texts: Collection[str] = ()) -> pd.DataFrame:
+        """Read one file; cells of the columns ``texts`` are texts as they stand."""
 
     def frames(self, data_dir: str) -> Frames:
         """Read the files of each part."""
@@ -327,7 +328,7 @@ class Csv(FileTable):
         allowed = r"one character, tab, semicolon, or \s+ for any number of blanks"
         require(ok, "dataset.separator", repr(self.separator), allowed)
 
-    def frame(self, path: Path) -> pd.DataFrame:
+    def frame(self, path: Path, texts: Collection[str] = ()) -> pd.DataFrame:
         """Read one file, whose columns must have different names."""
         form: dict[str, Any] = {
             "filepath_or_buffer": path,
@@ -346,7 +347,7 @@ class Csv(FileTable):
         form |= {
             "header": 0 if self.header else None,
             "decimal": WORDS[self.decimal],
-            "dtype": dict.fromkeys([self.label, self.owner, self.time], str),
+            "dtype": dict.fromkeys([self.label, self.owner, self.time, *texts], str),
             # Missing values must not turn a column of numbers into texts.
             "na_values": dict.fromkeys(names, self.signs),
             "low_memory": False,
@@ -380,6 +381,6 @@ class Parquet(FileTable):
         super().__post_init__()
         require_package("pyarrow", "dataset", "parquet")
 
-    def frame(self, path: Path) -> pd.DataFrame:
-        """Read one file."""
+    def frame(self, path: Path, texts: Collection[str] = ()) -> pd.DataFrame:
+        """Read one file, whose cells have types."""
         return pd.read_parquet(path)
