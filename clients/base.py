@@ -23,7 +23,7 @@ from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.errors import SavedStateError
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.learning.testing import evaluate, sample_losses
+from cfl_flower.learning.testing import evaluate, information, sample_losses
 from cfl_flower.learning.training import train
 from cfl_flower.types import START_LOSS, START_RMS, FloatArray, Vector
 from clients.tested import (
@@ -60,7 +60,7 @@ class Found(NamedTuple):
     fit: float
     """How well it fits, in the unit of ``by``."""
     by: str
-    """What is compared: loss, distance, angle or cosine."""
+    """What is compared: loss, information, distance, angle or cosine."""
     joins: bool = True
     """False if the method would give the client a cluster of its own."""
 
@@ -89,7 +89,7 @@ class ClusteredClient(TestedClient):
     to true."""
 
     finds_unlabelled: ClassVar[bool] = False
-    """Whether `find_cluster` can do without labels."""
+    """Whether it can compare itself with the places of clusters without labels."""
 
     directions: ClassVar[tuple[str, ...]] = ()
     """Keys of queries that are answered with a representation of data, not a model."""
@@ -237,7 +237,8 @@ class ClusteredClient(TestedClient):
         """Return the cluster of this client, by its data of the round.
 
         That is the cluster whose model has the smallest mean loss on its training
-        samples, as in IFCA. Methods that compare something else override it.
+        samples, as in IFCA; without labels the one whose predictions tell most of
+        these. Methods that compare something else override it.
 
         Parameters
         ----------
@@ -252,8 +253,12 @@ class ClusteredClient(TestedClient):
             The cluster, and how well it fits.
         """
         models = [*among.models.values()]
-        losses = self.losses(models, self.samples(self.context.round))
-        return Found.nearest(among.models, losses, "loss")
+        samples = self.samples(self.context.round)
+        if unlabelled:
+            told = np.array([information(self.load(m), samples[0]) for m in models])
+            place = int(told.argmax())
+            return Found([*among.models][place], float(told[place]), "information")
+        return Found.nearest(among.models, self.losses(models, samples), "loss")
 
     def saved_model(self, before: int, part: str = "") -> Vector | None:
         """Return the model that this client saved before a round, if it did.

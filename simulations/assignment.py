@@ -5,7 +5,8 @@ takes the direction of its loss at the run's anchor and goes to the nearest clus
 below tau the server would give it one of its own, which starts from that one's model
 (section 4.4). Other clients compare their label histograms or embeddings (Fielding),
 their inputs (FLUX, FEROMA), their principal vectors (PACFL), or, in any other method,
-the losses of the models on their training samples.
+the losses of the models on their training samples. Without labels, StoCFL, FLUX and
+FEROMA compare the same, and others what each model's predictions tell of the samples.
 """
 
 from __future__ import annotations
@@ -98,11 +99,8 @@ class Opened:
         )
         device = resources.client_class(context)
         assert isinstance(device, ClusteredClient)
-        placed = bool(self.among.places)
-        able = device.finds_unlabelled and placed
-        allowed = "false: stocfl, flux and feroma alone compare no labels"
-        require(able or not unlabelled, "unlabelled", unlabelled, allowed)
-        finder = device if placed else ClusteredClient(context)
+        able = device.finds_unlabelled or not unlabelled
+        finder = device if self.among.places and able else ClusteredClient(context)
         found = finder.find_cluster(self.among, unlabelled)
         accuracy = None
         if count := len(view.test_indices):

@@ -29,13 +29,13 @@ BUDGET: dict[str, int] = {
     "cfl_flower/dropin": 624,
     "cfl_flower/engine": 2_048,
     "cfl_flower/environment": 201,
-    "cfl_flower/learning": 1_315,
+    "cfl_flower/learning": 1_322,
     "cfl_flower/models": 852,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_230,
     "cfl_flower/secure": 658,
-    "clients": 1_310,
-    "simulations": 4_843,
+    "clients": 1_314,
+    "simulations": 4_840,
     "strategies": 2_925,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 61
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_635
+TESTS = 39_663
 """Lines of all tests."""
 
 

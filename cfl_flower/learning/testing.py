@@ -216,6 +216,20 @@ def logits(model: FlatModel, x: Tensor) -> Tensor:
     return torch.cat([model.module(block) for block in blocks_of(x)])
 
 
+@torch.no_grad()
+def information(model: FlatModel, x: Tensor) -> float:
+    """Return what predictions tell of their inputs, (n, ...), in nats; no labels.
+
+    The entropy of the mean prediction less the mean entropy of predictions (Bridle et
+    al., NIPS 1991): a model that fits is sure of each sample, but not of one label.
+    """
+    shares = logits(model, x).double().softmax(1)
+    mean = shares.mean(0)
+    return float(
+        torch.special.entr(mean).sum() - torch.special.entr(shares).sum(1).mean()
+    )
+
+
 def evaluate(
     model: FlatModel,
     x: Tensor,

@@ -93,8 +93,17 @@ def test_a_device_is_told_by_its_whole_folder(run_small, tmp_path, capsys):
     assert main([*asked, "--data-dir", where]) == 0
 
 
+def test_without_labels_a_client_goes_where_its_samples_are_told_apart(run_small):
+    run = run_small("strategy=ifca", "drift=none", "rounds=6", "participants=12")
+    opened = open_run(run.folder)
+    found = [opened.assign(each, 6, unlabelled=True).found for each in range(12)]
+    assert {each.by for each in found} == {"information"}
+    with_labels = [opened.assign(each, 6).found.cluster for each in range(12)]
+    same = sum(one.cluster == two for one, two in zip(found, with_labels, strict=True))
+    assert same >= 9
+
+
 def test_bad_input_is_one_line(run, run_small, tmp_path, capsys):
-    other = run_small("strategy=fedavg", "rounds=1", folder="other")
     local = run_small("strategy=local", "rounds=1", folder="local")
     for arguments, words in (
         ([str(run.folder), "--client", "12"], "a client from 0 to 11"),
@@ -103,7 +112,6 @@ def test_bad_input_is_one_line(run, run_small, tmp_path, capsys):
             [str(tmp_path / "none"), "--client", "0"],
             "is not allowed; use the folder of a run",
         ),
-        ([str(other.folder), "--client", "0", "--unlabelled"], "unlabelled=True"),
         # Nobody trained what its server keeps.
         ([str(local.folder), "--client", "0"], "no common model"),
         ([str(run.folder)], "--client=none is not allowed"),

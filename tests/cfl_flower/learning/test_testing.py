@@ -5,7 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from cfl_flower.learning.testing import evaluate, predictions, sample_losses
+from cfl_flower.learning.testing import (
+    evaluate,
+    information,
+    predictions,
+    sample_losses,
+)
 from cfl_flower.models import FlatModel, Mclr
 
 
@@ -25,6 +30,21 @@ def test_evaluation_equals_the_values_computed_by_hand(block, monkeypatch):
     assert losses.numpy() == pytest.approx(np.log1p(np.exp([-2, 2, -3])))
     # Forward passes, once for each of the three.
     assert model.passes == 9
+
+
+@pytest.mark.parametrize(
+    ("slope", "bias", "told"),
+    [(100, 0, np.log(2)), (0, 0, 0), (0, 100, 0), (1, 0, None)],
+)
+def test_predictions_tell_most_if_they_are_sure_and_differ(slope, bias, told):
+    # Logits (slope x + bias, 0) of -2 and 2: sure of both labels, unsure, of one label.
+    model = FlatModel(nn.Linear(1, 2))
+    model.load(np.float32([slope, 0, bias, 0]))
+    if told is None:
+        share = 1 / (1 + np.exp(-2))
+        told = np.log(2) + share * np.log(share) + (1 - share) * np.log(1 - share)
+    found = information(model, torch.tensor([[-2.0], [2.0]]))
+    assert found == pytest.approx(told, abs=1e-6)
 
 
 def test_testing_without_samples_is_an_error():
