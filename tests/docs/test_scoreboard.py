@@ -6,7 +6,15 @@ import pytest
 
 from simulations.papers.published import load_elsewhere, load_tables
 from simulations.papers.recorded import figure_name, load
-from tests.docs.scoreboard import PAGE, PAPERS, lines, page, read_outcome, with_recorded
+from tests.docs.scoreboard import (
+    PAGE,
+    PAPERS,
+    STATES,
+    lines,
+    page,
+    read_outcome,
+    with_recorded,
+)
 
 
 def test_scoreboard_page_is_up_to_date():
@@ -21,7 +29,9 @@ def test_tables_of_a_papers_page_are_what_its_runs_gave(paper):
 
 
 def test_every_table_and_figure_has_a_line_with_evidence():
-    found = {name: evidence for name, _, _, evidence in lines(load_tables())}
+    every = lines(load_tables())
+    assert {line.state for line in every} <= STATES.keys()
+    found = {line.name: line.evidence for line in every}
     text = page()
     assert found.keys() == load_tables().keys() | load_elsewhere().keys()
     for name, evidence in found.items():
