@@ -7,9 +7,9 @@ a large array's file is the digest of its content: what has not changed since th
 checkpoint is there already, and what several places of a state share is one file.
 
 A state is a dataclass of plain values, arrays, bytes, lists, mappings and further
-dataclasses. Each is saved with the name of its class, and restored as the class of that
-name in the annotation of its field. A field that was added since, with a default, may
-be missing; one that means something else now needs another name, or `FORMAT`.
+dataclasses, which are restored by the annotations of their fields. A field that was
+added since, with a default, may be missing; one that means something else now needs
+another name, or `FORMAT`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import hashlib
 import json
 import types
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -44,8 +45,11 @@ SUFFIX = ".array"
 State = TypeVar("State")
 
 
-class OtherVersionError(Exception):
-    """A saved dataclass is not the one that this code declares."""
+TYPES = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+"""How a state's fields are checked: arrays by their class, and no other fields."""
+
+OTHER_FIELDS = ("missing", "unexpected_keyword_argument")
+"""What is wrong with a dataclass of another version of this code."""
 
 
 def pack(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Json:
@@ -61,13 +65,9 @@ def pack(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Json:
         arrays[path] = np.frombuffer(value, np.uint8)
         return {"bytes": path}
     if is_dataclass(value):
-        names = [field.name for field in fields(value)]
-        return {
-            "class": type(value).__name__,
-            "fields": {
-                n: pack(getattr(value, n), arrays, f"{path}.{n}") for n in names
-            },
-        }
+        own = {each.name: getattr(value, each.name) for each in fields(value)}
+        packed = {n: pack(v, arrays, f"{path}.{n}") for n, v in own.items()}
+        return {"class": type(value).__name__, "fields": packed}
     if isinstance(value, Mapping):
         # A client can choose a key: keys name no arrays.
         items = enumerate(value.items())
@@ -83,77 +83,18 @@ def pack(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Json:
     return plain
 
 
-def unpack(node: Json, arrays: Mapping[str, np.ndarray], annotation: Any = Any) -> Any:
-    """Rebuild what `pack` made.
-
-    The annotation is what is expected; a dataclass is found in it by its name, in
-    unions, lists and mappings, too: ``dict[ClientId, Result | Failure]``. Raises
-    `OtherVersionError` if it has no such dataclass, or one with other fields, and
-    TypeError for any other value that is not of the annotation.
-    """
-    value = _unpack(node, arrays, annotation)
-    if not any(_is_a(value, each) for each in _alternatives(annotation)):
-        raise TypeError(f"{value!r:.40} is no {annotation}")
-    return value
-
-
-def _unpack(node: Json, arrays: Mapping[str, np.ndarray], annotation: Any) -> Any:
+def unpack(node: Json, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Return what was packed; a dataclass is a mapping of its fields' names."""
     if isinstance(node, list):
-        inner = _element_type(annotation, Sequence)
-        return [unpack(item, arrays, inner) for item in node]
+        return [unpack(item, arrays) for item in node]
     if not isinstance(node, dict):
         return node
     if "bytes" in node:
         return arrays[node["bytes"]].tobytes()
     if "array" in node:
         return arrays[node["array"]]
-    if "fields" in node:
-        return _restore_dataclass(node, arrays, annotation)
-    inner = _element_type(annotation, Mapping)
-    return {key: unpack(value, arrays, inner) for key, value in node["pairs"]}
-
-
-def _restore_dataclass(
-    node: Mapping[str, Json], arrays: Mapping[str, np.ndarray], annotation: Any
-) -> Any:
-    members: list[Any] = [m for m in _alternatives(annotation) if is_dataclass(m)]
-    found = next((each for each in members if each.__name__ == node["class"]), None)
-    known = {field.name for field in fields(found)} if found is not None else set()
-    if found is None or not node["fields"].keys() <= known:
-        raise OtherVersionError(node["class"])
-    hints = get_type_hints(found)
-    items = node["fields"].items()
-    values = {name: unpack(item, arrays, hints[name]) for name, item in items}
-    try:
-        # An older checkpoint lacks fields that were added since, which have defaults.
-        return found(**values)
-    except TypeError as error:
-        raise OtherVersionError(node["class"]) from error
-
-
-def _is_a(value: Any, annotation: Any) -> bool:
-    """Return whether a value is of an annotation; what it holds was looked at."""
-    kind = get_origin(annotation) or annotation
-    if kind is Any or not isinstance(kind, type):
-        return True  # A Literal, say.
-    # Types that JSON does not tell apart.
-    others = {float: int, tuple: list}
-    return isinstance(value, (kind, others.get(kind, kind)))
-
-
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    """Return the members of a union; of any other type, itself."""
-    union = get_origin(annotation) in (Union, types.UnionType)
-    return get_args(annotation) if union else (annotation,)
-
-
-def _element_type(annotation: Any, container: type) -> Any:
-    """Return the annotation of a sequence's items, or of a mapping's values."""
-    for each in _alternatives(annotation):
-        origin = get_origin(each)
-        if isinstance(origin, type) and issubclass(origin, container):
-            return get_args(each)[-1 if container is Mapping else 0]
-    return Any
+    pairs = node["fields"].items() if "fields" in node else node["pairs"]
+    return {key: unpack(value, arrays) for key, value in pairs}
 
 
 def _digest(packed: Json) -> str:
@@ -288,13 +229,25 @@ class Checkpoint:
         arrays: Mapping[str, np.ndarray],
         state_class: type[State],
     ) -> State:
-        try:
-            with self._whole():
-                state: State = unpack(header["state"], arrays, state_class)
-                if header["state_sha256"] != _digest(header["state"]):
-                    raise ValueError("the state is not that which was saved")
-        except OtherVersionError as error:
-            self._refuse_version(f"another version of cfl-flower's {error}")
+        with self._whole():
+            values = unpack(header["state"], arrays)
+            name = header["state"]["class"]
+        if name != state_class.__name__:
+            self._refuse_version(f"another version of cfl-flower's {name}")
+        # Within a tuple the dataclass, which has none, follows these rules of types.
+        only: Any = types.GenericAlias(tuple, (state_class,))
+        adapter: TypeAdapter[tuple[State]] = TypeAdapter(only, config=TYPES)
+        with self._whole():
+            try:
+                (state,) = adapter.validate_python((values,))
+            except ValidationError as error:
+                problem = error.errors()[0]
+                place = ".".join(map(str, problem["loc"][1:]))
+                if problem["type"] in OTHER_FIELDS:
+                    self._refuse_version(f"another version of cfl-flower's {place}")
+                raise ValueError(f"{place}: {problem['msg']}") from error
+            if header["state_sha256"] != _digest(header["state"]):
+                raise ValueError("the state is not that which was saved")
         return state
 
     def _read_arrays(self, header: Mapping[str, Json]) -> dict[str, np.ndarray]:

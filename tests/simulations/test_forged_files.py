@@ -119,8 +119,8 @@ FORGED = [
     *(("clients", each) for each in (None, 3, "abc", {"pairs": []})),
     *(("clusters", each) for each in ([0, 1], None, {"bytes": ".clusters"})),
     *(("models", each) for each in (7, {"array": ".clusters"}, ["abc"], [None])),
-    *(("typical_count", each) for each in ("9", None, [1])),
-    *(("typical_report", each) for each in ("nan", None)),
+    *(("typical_count", each) for each in ("many", None, [1])),
+    *(("typical_report", each) for each in ("far", None)),
     *(("history", each) for each in (3, [], "abc")),
     *(("empty", each) for each in (None, 5)),
 ]
