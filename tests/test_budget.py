@@ -23,7 +23,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/analysis": 949,
     "cfl_flower/client": 1_067,
     "cfl_flower/clustering": 443,
-    "cfl_flower/communication": 1_333,
+    "cfl_flower/communication": 1_329,
     "cfl_flower/config": 620,
     "cfl_flower/data": 3_379,
     "cfl_flower/dropin": 624,
@@ -32,7 +32,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/learning": 1_322,
     "cfl_flower/models": 852,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_230,
+    "cfl_flower/runs": 1_191,
     "cfl_flower/secure": 658,
     "clients": 1_314,
     "simulations": 4_840,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 61
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_673
+TESTS = 39_676
 """Lines of all tests."""
 
 

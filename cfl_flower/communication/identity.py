@@ -20,9 +20,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from cfl_flower.data.reading.files import intact
 from cfl_flower.environment.code_version import code_digest
 from cfl_flower.environment.files import write_atomically
-from cfl_flower.errors import ConfigError, InvalidResultError
+from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import ClientId, is_client_id
 
 IDENTITY = "identity"
@@ -188,14 +189,10 @@ class FirstKeys:
         self._keys: dict[ClientId, bytes] = {}
         if not self._path.exists():
             return
-        try:
+        remedy = "remove it, and each device's next key is taken for its first"
+        with intact(self._path, remedy):
             known, rows = json.loads(self._path.read_text())
             keys = {client: bytes.fromhex(key) for client, key in rows}
-        except (ValueError, TypeError) as error:
-            raise ConfigError(
-                f"{self._path} is damaged; remove it, and each device's next key is "
-                "taken for its first"
-            ) from error
         if known == run:
             self._keys = keys
 

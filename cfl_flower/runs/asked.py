@@ -6,12 +6,15 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from cfl_flower.data.reading.files import intact
 from cfl_flower.environment.files import write_atomically
-from cfl_flower.errors import ConfigError
 from cfl_flower.types import ClientId
 
 ASKED = ".asked.json"
 """The file in a run's folder."""
+
+
+REMEDY = "without it no account of privacy can go on: begin a run in another output_dir"
 
 
 class Asked:
@@ -25,18 +28,12 @@ class Asked:
         self._path = folder / ASKED
         self._rows: list[tuple[str, int, str, list[ClientId]]] = []
         if resume and self._path.exists():
-            try:
+            with intact(self._path, REMEDY):
+                rows = json.loads(self._path.read_text())
                 self._rows = [
-                    (str(phase), int(server_round), str(key), list(clients))
-                    for phase, server_round, key, clients in json.loads(
-                        self._path.read_text()
-                    )
+                    (str(phase), int(server_round), str(key), [*clients])
+                    for phase, server_round, key, clients in rows
                 ]
-            except (ValueError, TypeError) as error:
-                raise ConfigError(
-                    f"{self._path} is damaged; without it no account of privacy can go "
-                    "on: begin a run in another output_dir"
-                ) from error
         self._before = self._rows
 
     def note(

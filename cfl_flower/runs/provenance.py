@@ -15,6 +15,7 @@ from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
+from cfl_flower.data.reading.files import intact
 from cfl_flower.environment.code_version import (
     VERSION,
     code_digest,
@@ -23,7 +24,6 @@ from cfl_flower.environment.code_version import (
 )
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import PACKAGES, targets
-from cfl_flower.errors import ConfigError
 from cfl_flower.types import Json
 
 PROVENANCE = "provenance.json"
@@ -76,14 +76,10 @@ def read_provenance(folder: Path) -> list[dict[str, Json]]:
     path = folder / PROVENANCE
     if not path.exists():
         return []
-    try:
+    remedy = "delete it to continue; the run then forgets which code it began with"
+    with intact(path, remedy):
         entries = json.loads(path.read_text())
         return [{**each, "after_round": int(each["after_round"])} for each in entries]
-    except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(
-            f"{path} cannot be read; delete it to continue the run, which then no "
-            "longer says which code it began with"
-        ) from error
 
 
 def record_provenance(
