@@ -6,7 +6,6 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from rich.console import Console
 
-from cfl_flower.analysis.comparison import compare
 from cfl_flower.client_app import app as app_of_devices
 from cfl_flower.config.compose import compose_sweep
 from cfl_flower.errors import (
@@ -21,34 +20,6 @@ from simulations.engines.inprocess import InProcessGrid
 from simulations.preview import main as preview
 
 SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
-
-
-@pytest.mark.parametrize(
-    ("sweep", "names"),
-    [
-        ("strategy=fedavg,static", ["fedavg", "static"]),
-        (
-            "strategy=fedavg participants=2,3 seed=0,1",
-            ["fedavg participants=2", "fedavg participants=3"],
-        ),
-    ],
-)
-def test_comparison_has_a_row_for_what_differs_but_the_seed(sweep, names, tmp_path):
-    configs = compose_sweep(f"{SMALL} {sweep} output_dir={tmp_path}")
-    for config in configs:
-        execute(InProcessGrid(), config, Console(file=io.StringIO()))
-    text = io.StringIO()
-    compare(configs, Console(file=text, width=160))
-    rows = [line for line in text.getvalue().splitlines() if "│" in line]
-    # Four tables of the same rows; with several seeds, after the first one the leads
-    # over fedavg; and two by the values of what is swept beside
-    # methods and seeds. With seeds there is a deviation.
-    led = [name for name in names if "fedavg" not in name]
-    leads = led if "seed" in sweep else []
-    swept = ["fedavg"] * 2 if "participants" in sweep else []
-    found = [row.split("│")[0].strip() for row in rows]
-    assert found == names + leads + names * 3 + swept
-    assert all(("±" in row) is ("seed" in sweep) for row in rows)
 
 
 def test_failed_run_does_not_hide_the_others(tmp_path):

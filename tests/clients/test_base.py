@@ -28,13 +28,6 @@ def histogram(stream: Stream, round: int) -> np.ndarray:
     return label_histogram(stream.view(2, round).labels, 10)
 
 
-def test_hello_brings_sizes_and_the_first_representation(stream, make_context):
-    _, count, found = ClusteredClient(make_context(0)).answer([], ASK)
-    assert count == len(stream.view(2, 1).labels)
-    assert found["representation"] == histogram(stream, 1).tobytes()
-    assert ClusteredClient(make_context(0)).answer([], {}) == ([], count, {})
-
-
 def test_training_leaves_the_received_model_alone(stream, make_context):
     received = INITIAL.copy()
     (trained,), count, metrics = ClusteredClient(make_context(1)).fit([received], {})

@@ -82,13 +82,6 @@ def test_apfl_by_the_equations(stream, make_context):
     assert served.dtype == np.float32
 
 
-def test_alpha_stays_if_it_does_not_adapt(make_context):
-    for round, received in ((1, W0), (2, W1)):
-        context = apfl(make_context, round, adaptive=False, alpha=0.25)
-        APFLClient(context).fit([received], {})
-    assert context.state.load(3)["alpha"].tolist() == [0.25]
-
-
 def test_who_has_not_trained_is_served_the_global_model(make_context):
     served = APFLClient(apfl(make_context, 1)).served([W1])
     assert served == pytest.approx(W1, abs=1e-7)

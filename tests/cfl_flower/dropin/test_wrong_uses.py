@@ -82,13 +82,6 @@ def labels_of_half(context: Context) -> list[int]:
     return [first, first + 1] * 20
 
 
-def test_both_imports_are_one():
-    import strategies
-
-    assert plain.Fielding is strategies.Fielding
-    assert plain.Fielding.method.__module__ == "strategies.fielding.method"
-
-
 def test_arrays_keep_their_names_types_and_counters():
     found = start(make_app(), rounds=1)
     arrays = found.cluster_arrays[0]
@@ -101,45 +94,33 @@ def test_arrays_keep_their_names_types_and_counters():
 
 
 def test_metrics_are_by_round_and_cluster():
-    means: list[int] = []
+    seen: list[tuple[int, bool]] = []
+    first = record()
 
     def evaluate(number: int, cluster: int, arrays: ArrayRecord) -> MetricRecord:
-        means.append(number)
+        seen.append((number, arrays == first))
         return MetricRecord({"cluster": float(cluster)})
 
     grid = InProcessGrid(
         [{"partition-id": n} for n in range(4)], make_app(labels_of_half)
     )
     strategy = plain.Fielding(significance=0.0)
-    found = strategy.start(grid, record(), 2, evaluate_fn=evaluate)
+    found = strategy.start(grid, first, 2, evaluate_fn=evaluate)
     assert found.clusters == {1000: 0, 1001: 1, 1002: 0, 1003: 1}
     assert found.cluster_history == {1: found.clusters, 2: found.clusters}
     assert found.cluster_evaluate_metrics_serverapp[2] == {
         k: MetricRecord({"cluster": float(k)}) for k in (0, 1)
     }
     assert found.evaluate_metrics_serverapp[2] == MetricRecord({"cluster": 0.5})
-    assert means == [0, 1, 1, 2, 2]
+    assert seen == [(n, n == 0) for n in (0, 1, 1, 2, 2)]
     assert found.failures == {1: [], 2: []}
 
 
-def test_flowers_evaluate_function_tests_each_cluster():
-    seen: list[tuple[int, bool]] = []
-    first = record()
-
-    def evaluate(
-        server_round: int, arrays: ArrayRecord, device: str = "cpu"
-    ) -> MetricRecord:
-        seen.append((server_round, arrays == first))
-        return MetricRecord({"number": float(len(seen)), "on": len(device)})
-
-    grid = InProcessGrid(
-        [{"partition-id": n} for n in range(4)], make_app(labels_of_half)
-    )
-    strategy = plain.Fielding(significance=0.0)
-    found = strategy.start(grid, first, 1, evaluate_fn=evaluate)
-    assert seen == [(0, True), (1, False), (1, False)]
-    of_clusters = found.cluster_evaluate_metrics_serverapp[1]
-    assert [of_clusters[k]["number"] for k in (0, 1)] == [2.0, 3.0]
+def test_flowers_evaluate_function_is_called_as_flower_does():
+    seen: list[int] = []
+    grid = InProcessGrid([{"partition-id": n} for n in range(4)], make_app())
+    plain.FedAvg().start(grid, record(), 1, evaluate_fn=lambda n, _: seen.append(n))
+    assert seen == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from cfl_flower.config.compose import compose_config
 from cfl_flower.runs.measures import adjusted_rand_index, class_scores, note_tests
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Result
@@ -43,20 +42,6 @@ def test_a_round_without_tests_has_no_accuracy():
     record = RoundRecord(1)
     assert note_tests(record, [], np.zeros(0, np.int64), malicious={1}) == []
     assert record == RoundRecord(1)
-
-
-def test_a_class_has_as_many_meanings_as_clients_give_it():
-    sudden = ["drift=sudden", "drift.rounds=[5]", "clients=20"]
-    world = compose_config(sudden).timeline.world
-    assert not world(4).meanings.any()
-    found = world(5).meanings
-    assert (found.max(axis=0) + 1).tolist() == [1, 2, 2, 2, 2, 2, 2, 1, 1, 1]
-    named = world(5).relabel
-    for label in (1, 4, 6):
-        same = (named == label)[:, None] == (named == label)[None]
-        assert np.array_equal(
-            same.all(axis=2), found[:, label, None] == found[None, :, label]
-        )
 
 
 LABELS = st.integers(-1, 8)

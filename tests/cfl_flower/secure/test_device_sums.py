@@ -246,7 +246,6 @@ def test_no_order_of_questions_leads_back_to_an_old_round(rounds):
         ("train", {"round": 3}, "several tasks or rounds"),
         ("train", {"twice": True}, "several tasks or rounds"),
         ("train", {"at": -1}, "for round -1"),
-        ("train", {"at": -1}, "for round -1"),
     ],
 )
 def test_masks_are_for_one_result_of_training(site, phase, more, why):

@@ -1,12 +1,10 @@
 """StoCFL against its paper, step by step and as a whole."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from cfl_flower.client.resources import open_resources
 from cfl_flower.clustering.similarity import normalise
@@ -121,38 +119,6 @@ def test_stocfls_single_cluster_has_fedavgs_model_under_sampling(weighting, run_
     fedavg = run_small("strategy=fedavg", *options, folder="fedavg")
     (model,) = fedavg.state.models
     assert np.array_equal(sto.state.models[1], model)
-
-
-def test_stocfl_with_tau_minus_1_equals_fedprox_around_fedavg(run_small):
-    options = ["participants=12", "strategy.weighting=plain", "drift.rounds=[]"]
-    one = ["strategy.threshold=-1", "strategy.regularisation=2"]
-    sto = run_small("strategy=stocfl", *one, *options, folder="sto")
-    # In the first round the anchor is what was received.
-    fedprox = ["strategy=fedprox", "strategy.local.mu=2", *options]
-    prox = run_small(*fedprox, "rounds=1", folder="prox")
-    assert outcomes(sto)[:12] == outcomes(prox)
-    # Then it is omega, trained beside: two plain loops.
-    config = sto.config
-    resources = open_resources(json.dumps(config.resolved))
-    plain, near = config.strategy.local, replace(config.strategy.local, mu=2.0)
-
-    def trained(start: Vector, client: int, round: int, purpose: str) -> Vector:
-        local = near if purpose == "batches" else plain
-        samples = resources.stream.view(client, round).train()
-        rng, model = generator(0, purpose, round, client), resources.model.load(start)
-        train(model, *samples, local, rng, anchor=torch.from_numpy(omega))
-        return model.to_vector()
-
-    theta = omega = resources.initial
-    for round in range(1, 5):
-        pairs = [
-            [trained(start, client, round, purpose) for client in range(12)]
-            for start, purpose in ((theta, "batches"), (omega, "global"))
-        ]
-        theta, omega = map(mean_model, pairs)
-    state = sto.state
-    assert state.models[0].tolist() == omega.tolist()
-    assert state.models[1].tolist() == theta.tolist()
 
 
 def test_sequential_omega_goes_further_and_costs_one_exchange_per_client(run_small):
