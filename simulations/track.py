@@ -52,6 +52,8 @@ from simulations.tracking.table import show
 VALIDATION = "validation_accuracy"
 """Measure of a round by which the learning rate is chosen."""
 
+UNLABELLED = "accuracy_unlabelled"
+
 
 Choice = tuple[float, str]
 """A learning rate, and a way of fine-tuning, empty without any."""
@@ -114,10 +116,13 @@ class Track(Study):
         return str(self.options.name or row)
 
     def has(self, row: str, stream: str) -> bool:
-        """Return whether a row is asked for on a stream, which may have some alone."""
+        """Return whether a row is asked for on a stream.
+
+        Without labels only those are that choose a model by inputs, or have one.
+        """
         known = chain(*self.protocol.rows(stream).values())
-        alone = self.options.all or self.protocol.streams[stream].methods
-        return not alone or row in known
+        unlabelled = self.protocol.streams[stream].measure == UNLABELLED
+        return row in known or not (self.options.all or unlabelled)
 
     def overrides(self, row: str) -> list[str]:
         """Return what a row changes beyond the protocol, the method first."""
@@ -179,15 +184,18 @@ class Track(Study):
             return None
         measure = self.protocol.streams[entry.stream].measure
         every = [*runs, *read(entry.tuning.values())]
+        (best,) = read([entry.tuning[entry.choice]])
         tried = validation(entry.tuning)
         return StreamResult(
             rate=entry.choice[0],
             tuning={say_choice(each): _rounded(s) for each, s in tried.items()},
             fine_tuning=entry.choice[1] or None,
             scores=[round(mean_of(run, measure), 5) for run in runs],
+            last=[round(measured(run, measure)[-1], 5) for run in runs],
             megabytes=[round(_megabytes(run), 3) for run in runs],
             device_hours=[_hours(run) for run in runs],
             client_epochs=[run.summary["client_epochs"] for run in runs],
+            tuned=round(mean_of(best, measure), 5),
             seconds=round(sum(run.summary["seconds"] for run in every), 1),
             code=codes_of(runs),
         )
@@ -212,13 +220,18 @@ def best_of(jobs: Mapping[Choice, Job]) -> Choice | None:
 
 
 def mean_of(run: SavedRun, key: str) -> float:
-    """Return the mean of a number over the rounds that have it.
+    """Return the mean of a number over the rounds that have it."""
+    return fmean(measured(run, key))
+
+
+def measured(run: SavedRun, key: str) -> list[float]:
+    """Return a number of the rounds that have it.
 
     Where a method chooses no model without labels, that is the accuracy.
     """
-    usual = "accuracy" if key == "accuracy_unlabelled" else key
+    usual = "accuracy" if key == UNLABELLED else key
     tested = (row for row in run.rounds if row.get(usual) is not None)
-    return fmean(row.get(key, row[usual]) for row in tested)
+    return [row.get(key, row[usual]) for row in tested]
 
 
 def codes_of(runs: Sequence[SavedRun]) -> list[str]:

@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_191,
     "cfl_flower/secure": 658,
     "clients": 1_314,
-    "simulations": 4_840,
+    "simulations": 4_845,
     "strategies": 2_925,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 61
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_479
+TESTS = 39_494
 """Lines of all tests."""
 
 

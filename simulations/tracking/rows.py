@@ -23,7 +23,7 @@ from cfl_flower.settings import Count, Fraction, NonNegative, Positive, require
 from simulations.papers.published import KNOWN_KEYS, Overrides
 
 PROTOCOL = Path(__file__).with_name("protocol.yaml")
-SHARED = ("all_labels", "two_labels", "regroup")
+SHARED = ("all_labels", "two_labels", "regroup", "even")
 """Keys of overrides that several streams name."""
 
 Measure = Literal["accuracy", "accuracy_newcomers", "accuracy_unlabelled"]
@@ -41,7 +41,7 @@ class TrackStream:
     """Measure whose mean over the rounds that have it is a run's score; the accuracy
     if none has."""
     methods: dict[str, Overrides] = field(default_factory=dict)
-    """The only rows that there are, if not those of the protocol."""
+    """The rows of ``--all`` by kind, if they are not those of the protocol."""
     ranked: bool = True
     """Whether it counts in the ranks."""
 
@@ -124,13 +124,12 @@ class StreamResult:
     """Digests of this project's code by which the seeds' runs were made."""
     client_epochs: list[NonNegative]
     """What the clients computed."""
+    last: list[Fraction]
+    """The stream's measure in the last test."""
+    tuned: Fraction
+    """The stream's measure in the tuning's run with what was chosen."""
     fine_tuning: str | None = None
     """The way that was chosen, if any were tried."""
-
-    @property
-    def validation(self) -> float:
-        """The validation accuracy with what was chosen."""
-        return max(each for each in self.tuning.values() if each is not None)
 
     @property
     def mean(self) -> float:

@@ -140,6 +140,13 @@ def track_map() -> dict[str, dict[str, str]]:
     return {line["stream"].strip("`"): line for line in found}
 
 
+def gain(column: str, stream: str, when: str = "") -> str:
+    """Return what clusters add on a stream in all tests, or at the ``end``."""
+    found = track_map()[stream][column].partition(": ")[2]
+    mean, _, end = found.partition("; at the end ")
+    return end if when else mean
+
+
 def word(number: int) -> str:
     """Return a small number as a word."""
     return WORDS[number] if number < len(WORDS) else str(number)
@@ -175,9 +182,8 @@ FACTS: dict[str, Callable[..., str]] = {
     "support table": support_table,
     "streams": lambda: word(len(load_protocol().streams)),
     "take": lambda stream: track_map()[stream]["take"],
-    "without": lambda stream: track_map()[stream]["without clusters"],
-    "adds": lambda stream: track_map()[stream]["a method's add"],
-    "bound": lambda stream: track_map()[stream]["the true ones add"],
+    "gain": lambda *words: gain("a method's add", *words),
+    "bound": lambda *words: gain("the true ones add", *words),
 }
 """By name. ``no result`` counts as a state."""
 

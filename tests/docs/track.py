@@ -5,6 +5,7 @@ python -m tests.docs.track
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
@@ -47,9 +48,9 @@ the true ones."""
 def situations(rows: Rows, protocol: Protocol, untrained: bool = False) -> Table:
     """Return the map: on each stream the best without clusters, and what these add.
 
-    The best is that of the tuning's validation accuracy, which the seeds of the scores
-    have no part in: a comparison is of two rows, and known before it is made. Where
-    clients are ``untrained``, rows of those who train before a test have no part.
+    The best is that of the tuning's seed, which is none of those of the scores: a
+    comparison is of two rows, and known before it is made. Where clients are
+    ``untrained``, rows of those who train before a test have no part.
     """
     lines = []
     for key, stream in protocol.streams.items():
@@ -58,11 +59,14 @@ def situations(rows: Rows, protocol: Protocol, untrained: bool = False) -> Table
         )
         if one is None:
             continue
-        leads = [_lead(each, one, key) for each in (found, true)]
+        leads = [_lead(each, one, key, "scores") for each in (found, true)]
         won = leads[0] is not None and leads[0].holds and leads[0].mean > 0
         take = found if won and found else one
         adding = [
-            f"{_told(each, key)}: {say_lead(lead)}" if each else "-"
+            f"{_told(each, key)}: {say_lead(lead)}; at the end "
+            f"{say_lead(_lead(each, one, key, 'last'))}"
+            if each
+            else "-"
             for each, lead in zip((found, true), leads, strict=True)
         ]
         costs = [each.streams[key] for each in (one, found) if each]
@@ -84,7 +88,7 @@ def situations(rows: Rows, protocol: Protocol, untrained: bool = False) -> Table
 def _best_of(
     rows: Rows, protocol: Protocol, kind: str, stream: str, untrained: bool
 ) -> TrackRow | None:
-    """Return the row of a kind that validation prefers on a stream."""
+    """Return the row of a kind that is the best with the tuning's seed on a stream."""
     there = [
         row
         for name in protocol.rows(stream)[kind]
@@ -93,18 +97,18 @@ def _best_of(
     if untrained:
         trained = protocol.trained
         there = [r for r in there if use_of(r) != "ft" and r.name not in trained]
-    return max(there, key=lambda row: row.streams[stream].validation, default=None)
+    return max(there, key=lambda row: row.streams[stream].tuned, default=None)
 
 
 def _told(row: TrackRow, stream: str) -> str:
     return f"{row.name} {100 * row.streams[stream].mean:.1f}"
 
 
-def _lead(row: TrackRow | None, other: TrackRow, stream: str) -> Lead | None:
-    """Return the lead of a row over another, paired by seed."""
+def _lead(row: TrackRow | None, other: TrackRow, stream: str, what: str) -> Lead | None:
+    """Return the lead of a row over another in some scores, paired by seed."""
     if row is None:
         return None
-    both = (each.streams[stream].scores for each in (row, other))
+    both = (getattr(each.streams[stream], what) for each in (row, other))
     return find_lead(zip(*both, strict=True))
 
 
@@ -156,12 +160,11 @@ def say_missing(rows: Rows, protocol: Protocol) -> str:
     lines = []
     for name in sorted(rows):
         lacking = [
-            each
-            for each in protocol.streams
-            if each not in rows[name].streams and not protocol.streams[each].methods
+            stream
+            for stream in protocol.streams
+            if name in chain(*protocol.rows(stream).values())
+            and stream not in rows[name].streams
         ]
-        if len(lacking) == len(protocol.ranked):
-            continue
         if lacking:
             lines.append(f"* {name}: no result on {', '.join(lacking)}.")
     ran = {row.overrides[0].removeprefix("strategy=") for row in rows.values()}
