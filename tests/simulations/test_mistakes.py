@@ -11,7 +11,7 @@ from simulations.preview import main as preview
 from simulations.run import main as run
 
 FILES = {
-    "raising.py": "raise RuntimeError('no licence')",
+    "raising.py": "raise RuntimeError('no licence\\nhere')",
     "lacking.py": "import not_installed",
     "plain.py": "class Net: ...",
     "gap.csv": "a,b,label\n1,2,x\n3,,y\n4,5,x\n",
@@ -126,7 +126,10 @@ DATA = [
 ]
 
 OWN_PARTS = [
-    ("model._target_=raising.Net", "'raising.Net' … no licence … fix the module"),
+    (
+        "model._target_=raising.Net",
+        "'raising.Net' … no licence); … fix the module",
+    ),
     ("model._target_=lacking.Net", "'lacking.Net' … No module named 'not_installed'"),
     ("model._target_=nowhere.Net", "'nowhere.Net' … correct the path, install its"),
     ("model._target_=plain.Net", "'plain.Net' has no settings; … a dataclass"),

@@ -110,14 +110,6 @@ def test_other_processes_find_the_same_parts(own, monkeypatch):
     assert plugins.environment()["PYTHONPATH"] == f"/a{os.pathsep}{own}"
 
 
-def test_a_module_that_raises_is_one_line(own):
-    (own / "broken.py").write_text("raise RuntimeError('half\\nwritten')\n")
-    with pytest.raises(ConfigError) as caught:
-        compose_config(["model._target_=broken.Net"])
-    assert "broken.Net' cannot be imported (RuntimeError: half)" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_file_that_is_no_yaml_is_one_line(own):
     (own / "conf" / "model" / "torn.yaml").write_text("_target_: [\n")
     with pytest.raises(ConfigError, match=r"is no yaml: .*torn\.yaml") as caught:
