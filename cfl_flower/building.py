@@ -6,8 +6,8 @@ the class, so that a device needs neither Hydra nor OmegaConf.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import is_dataclass, replace
 from inspect import isabstract, isfunction
 from typing import Any
@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from cfl_flower.environment.machine import import_module
 from cfl_flower.environment.plugins import ALLOWED, PACKAGES, allowed_packages
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, refused
 from cfl_flower.own_settings import settings_of
 from cfl_flower.settings import located
 
@@ -45,16 +45,9 @@ def locate(path: str, key: str = "_target_") -> Any:
             f"{package or 'its package'} where this runs, or install a package with an "
             f"entry point; it is outside of {', '.join(known)}"
         )
-    try:
+    remedy = "correct the path, install its package, or fix the module"
+    with refused(f"{key}: {path!r} cannot be imported", remedy):
         found = import_module(module)
-    except ConfigError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ConfigError(
-            f"{key}: {path!r} cannot be imported ({reason}); correct the path, "
-            "install its package, or fix the module"
-        ) from error
     if not hasattr(found, name):
         place = getattr(found, "__file__", None) or "a part of Python"
         raise ConfigError(
@@ -119,19 +112,10 @@ def build(node: Any, place: str = "") -> Any:
     return built if adapted == type(adapted)() else replace(adapted, network=built)
 
 
-@contextmanager
-def _failing(place: str, cls: type) -> Iterator[None]:
+def _failing(place: str, cls: type) -> AbstractContextManager[None]:
     """Say in one line which part raises anything else than a `ConfigError`."""
-    try:
-        yield
-    except ConfigError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ConfigError(
-            f"{place}: {cls.__module__}.{cls.__qualname__} fails ({reason}); correct "
-            "its settings, or its __post_init__"
-        ) from error
+    fault = f"{place}: {cls.__module__}.{cls.__qualname__} fails"
+    return refused(fault, "correct its settings, or its __post_init__")
 
 
 def _of_every_network(cls: Any) -> dict[str, FieldInfo]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 ERROR_MARK = "cfl-flower error: "
 """Starts the line that says why a run ended, on every way to the user."""
 
@@ -119,3 +122,24 @@ class InvalidResultError(ValueError):
         self.reason = printable(reason)
         self.detail = printable(detail)
         super().__init__(self.detail)
+
+
+def named(error: Exception) -> str:
+    """Return the first line of an error, after the name of its class."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+@contextmanager
+def refused(
+    fault: str,
+    remedy: str,
+    kind: type[Exception] = Exception,
+    reason: Callable[[Exception], str] = named,
+) -> Iterator[None]:
+    """Turn what others' code raises into a `ConfigError`: fault, reason and remedy."""
+    try:
+        yield
+    except (ConfigError, TaskTimeoutError):
+        raise
+    except kind as error:
+        raise ConfigError(f"{fault} ({reason(error)}); {remedy}") from error

@@ -21,7 +21,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from cfl_flower.environment.plugins import CONF, conf_folders
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, refused
 
 FOLDER = "output_dir"
 """The setting of a run's folder."""
@@ -51,12 +51,8 @@ def hydra_here() -> Iterator[None]:
 
 def split(text: str) -> list[str]:
     """Split a line as a shell would, or raise `ConfigError`."""
-    try:
+    with refused(f"overrides {text!r} cannot be read", "close the quotation"):
         return shlex.split(text)
-    except ValueError as error:
-        raise ConfigError(
-            f"overrides {text!r} cannot be read ({error}); close the quotation"
-        ) from error
 
 
 def parse(overrides: Iterable[str]) -> list[Override]:

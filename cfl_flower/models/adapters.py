@@ -22,7 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils import parametrize
 
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import refused
 from cfl_flower.settings import Natural, Positive, require, settings
 
 SHOWN = 12
@@ -137,18 +137,13 @@ def load_weights(network: nn.Module, path: Path) -> None:
     as IFCA tell apart by their losses, would else start as one. Raises `ConfigError`.
     """
     require(path.is_file(), "model.weights", path, "a file that is there")
-    try:
+    remedy = "save a state_dict again, as .safetensors or by torch.save"
+    with refused(f"model.weights={path} cannot be read", remedy):
         if path.suffix == ".safetensors":
             given = load_file(path)
         else:
             given = torch.load(path, map_location="cpu", weights_only=True)
         shapes = {name: tensor.shape for name, tensor in given.items()}
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ConfigError(
-            f"model.weights={path} cannot be read ({reason}); save a state_dict again, "
-            "as .safetensors or by torch.save"
-        ) from error
     for name, tensor in network.state_dict().items():
         if name.startswith("classifier.") or not tensor.is_floating_point():
             continue

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, refused
 from cfl_flower.models.flat import FlatModel, trainable
 from cfl_flower.models.outside import outside
 from cfl_flower.models.own_state import (
@@ -245,21 +244,15 @@ def lacks_statistics(
     return not same(trained, tested)
 
 
-@contextmanager
-def _refusing(settings: ModelSettings, shape: tuple[int, ...]) -> Iterator[None]:
+def _refusing(
+    settings: ModelSettings, shape: tuple[int, ...]
+) -> AbstractContextManager[None]:
     """Say in one line that a network fails, whatever it raises."""
-    try:
-        yield
-    except ConfigError:
-        raise
-    except Exception as error:
-        own = getattr(settings, "network", None) or settings
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise ConfigError(
-            f"model: the network of {type(own).__name__} fails on inputs of shape "
-            f"{shape} ({reason}); take a smaller one, or fix its build(shape, classes) "
-            "or its forward"
-        ) from error
+    own = type(getattr(settings, "network", None) or settings).__name__
+    return refused(
+        f"model: the network of {own} fails on inputs of shape {shape}",
+        "take a smaller one, or fix its build(shape, classes) or its forward",
+    )
 
 
 def _require(holds: bool, fault: str) -> None:

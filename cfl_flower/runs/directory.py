@@ -32,7 +32,7 @@ from cfl_flower.environment.files import (
     remove_leftovers,
     write_atomically,
 )
-from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line
+from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line, refused
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import WATCHED
@@ -286,17 +286,12 @@ def told_if_full(folder: Path) -> Iterator[None]:
 def check_output_dir(config: RunConfig) -> None:
     """Create the output folder, or raise a `ConfigError` if it cannot be used."""
     path = Path(config.output_dir)
-    try:
+    with refused(f"output_dir={path} cannot be written", "use a folder of your own"):
         path.mkdir(parents=True, exist_ok=True)
         refuse_links_out(path)
         probe = path / ".probe"
         probe.touch()
         probe.unlink()
-    except OSError as error:
-        raise ConfigError(
-            f"output_dir={path} cannot be written ({error.strerror}); use a folder of "
-            "your own"
-        ) from error
     if not config.resume and read_lines(path / "rounds.jsonl"):
         raise ConfigError(
             f"output_dir={path} already holds a run; add resume=true to continue it, "

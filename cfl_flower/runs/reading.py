@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import yaml
 
 from cfl_flower.building import with_defaults
 from cfl_flower.environment.files import link_out
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, refused
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.lines import check_client, check_round
 from cfl_flower.settings import show_value
@@ -144,13 +145,6 @@ def refuse_links_out(folder: Path) -> None:
         )
 
 
-def _read(path: Path, parse: Callable[[str], Json]) -> Json:
-    try:
-        return parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise broken(path, error) from error
-
-
 class _PlainLoader(yaml.SafeLoader):
     """Reads YAML without references: with these, ten lines can be a billion values."""
 
@@ -162,30 +156,32 @@ class _PlainLoader(yaml.SafeLoader):
 
 def read_settings(path: Path) -> dict[str, Json]:
     """Read a `config.yaml`, or raise a `ConfigError`."""
-    settings = _read(path, lambda text: yaml.load(text, _PlainLoader)) or {}
-    if not isinstance(settings, dict):
-        raise broken(path, "no settings")
-    for group in CHOSEN:
-        node = settings.get(group)
-        node = node if isinstance(node, dict) else {}
-        if not all(isinstance(node.get(key), str) for key in ("name", "_target_")):
-            raise broken(path, f"{group} is no choice")
-    for key in ("clients", "rounds", "seed"):
-        if type(settings.get(key)) is not int:
-            raise broken(path, f"{key} is no whole number")
-    if not isinstance(settings.get("metrics"), list):
-        raise broken(path, "metrics is no list")
+    with unbroken(path):
+        settings = yaml.load(path.read_text(encoding="utf-8"), _PlainLoader) or {}
+        if not isinstance(settings, dict):
+            raise ValueError("no settings")
+        for group in CHOSEN:
+            node = settings.get(group)
+            node = node if isinstance(node, dict) else {}
+            if not all(isinstance(node.get(key), str) for key in ("name", "_target_")):
+                raise ValueError(f"{group} is no choice")
+        for key in ("clients", "rounds", "seed"):
+            if type(settings.get(key)) is not int:
+                raise ValueError(f"{key} is no whole number")
+        if not isinstance(settings.get("metrics"), list):
+            raise ValueError("metrics is no list")
     return settings
 
 
 def read_summary(folder: Path) -> dict[str, Json]:
     """Read the `summary.json` of a run, or raise a `ConfigError`."""
     path = folder / "summary.json"
-    summary = _read(path, json.loads)
-    if not isinstance(summary, dict) or not {"rounds", "seconds"} <= summary.keys():
-        raise broken(path, "no summary of a run")
-    if not isinstance(summary.get("data"), str | None):
-        raise broken(path, "data is no text")
+    with unbroken(path):
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(summary, dict) or not {"rounds", "seconds"} <= summary.keys():
+            raise ValueError("no summary of a run")
+        if not isinstance(summary.get("data"), str | None):
+            raise ValueError("data is no text")
     return summary
 
 
@@ -193,9 +189,10 @@ def read_rounds(folder: Path) -> list[dict[str, Json]]:
     """Read the `rounds.jsonl` of a run, as `read_lines` does; a line for each."""
     path = folder / "rounds.jsonl"
     rows = read_lines(path, check_round)
-    for number, row in enumerate(rows, 1):
-        if row["round"] != number:
-            raise broken(path, f"line {number} is of round {row['round']}")
+    with unbroken(path):
+        for number, row in enumerate(rows, 1):
+            if row["round"] != number:
+                raise ValueError(f"line {number} is of round {row['round']}")
     return rows
 
 
@@ -215,25 +212,28 @@ def read_lines(
     if not path.exists():
         return []
     rows = []
-    for number, line in enumerate(_read(path, str).splitlines(keepends=True), 1):
-        if not line.endswith("\n"):
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise broken(path, f"line {number} is torn") from error
-        if not isinstance(row, dict):
-            raise broken(path, f"line {number} is no JSON object")
-        if fault := check(row):
-            raise broken(path, f"line {number} has {fault}")
-        rows.append(row)
+    with unbroken(path):
+        text = path.read_text(encoding="utf-8")
+        for number, line in enumerate(text.splitlines(keepends=True), 1):
+            if not line.endswith("\n"):
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"line {number} is torn") from error
+            if not isinstance(row, dict):
+                raise ValueError(f"line {number} is no JSON object")
+            if fault := check(row):
+                raise ValueError(f"line {number} has {fault}")
+            rows.append(row)
     return rows
 
 
-def broken(path: Path, why: object) -> ConfigError:
-    """Return the one-line error of a damaged file of a run."""
-    reason = " ".join(str(why).split())
-    return ConfigError(
-        f"{path} cannot be read ({reason}); repair it, or delete {path.parent} and "
-        "repeat the run"
-    )
+def unbroken(path: Path) -> AbstractContextManager[None]:
+    """Turn what a damaged file of a run makes its reader raise into a `ConfigError`."""
+    remedy = f"repair it, or delete {path.parent} and repeat the run"
+    return refused(f"{path} cannot be read", remedy, reason=_whole)
+
+
+def _whole(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -19,7 +19,7 @@ from pathlib import Path
 import tomli_w
 
 from cfl_flower.environment.files import write_atomically
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, refused
 from simulations.deploy.addresses import read_address, write_address
 from simulations.engines.flower_cli import environment, flwr, need, one_line
 from simulations.shell.terminal import Parser, command
@@ -35,10 +35,8 @@ def add_connection(name: str, address: str, authority: Path) -> None:
     """
     path = Path(os.environ.get("FLWR_HOME", "~/.flwr"), "config.toml").expanduser()
     trusted = need(authority, "copy ca.pem from the machine that made it")
-    try:
+    with refused(f"{path} cannot be read", "fix it"):
         config = tomllib.loads(path.read_text()) if path.exists() else {}
-    except ValueError as error:
-        raise ConfigError(f"{path} cannot be read ({error}); fix it") from error
     links = config.setdefault("superlink", {})
     links[name] = {"address": address, "root-certificates": str(trusted)}
     path.parent.mkdir(parents=True, exist_ok=True)

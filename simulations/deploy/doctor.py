@@ -32,7 +32,7 @@ from cfl_flower.client.node_config import read_settings
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.reading.pool import PARTS
-from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.errors import CflError, ConfigError, refused
 from cfl_flower.settings import require
 from simulations.deploy.addresses import read_address, write_address
 from simulations.deploy.keys import AUTHORITY, SERVER, alternative_name, load
@@ -65,14 +65,10 @@ def call(host: str, port: int) -> tuple[x509.Certificate, str | None]:
     Nothing is verified yet, as a wrong clock makes every certificate invalid.
     """
     url = f"https://{write_address(host, port)}/health"
-    try:
+    fault = f"no SuperLink answers at {host} port {port}"
+    with refused(fault, "start it there, or open the firewall"):
         shown = ssl.get_server_certificate((host, port), timeout=TIMEOUT)
         page = httpx.get(url, verify=False, trust_env=False, timeout=TIMEOUT)
-    except (OSError, httpx.HTTPError) as error:
-        raise ConfigError(
-            f"no SuperLink answers at {host} port {port} ({error}); start it there, or "
-            "open the firewall"
-        ) from error
     certificate = x509.load_pem_x509_certificate(shown.encode())
     return certificate, page.headers.get("date")
 
@@ -102,10 +98,8 @@ def verify(certificate: x509.Certificate, authority: Path, host: str) -> str:
 
 def check_server(keys: Path, host: str) -> str:
     """Read the SuperLink's own certificate and key."""
-    try:
+    with refused(f"no certificate and key in {keys}", "make both, or copy them"):
         certificate, key = load(keys / SERVER)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"no certificate and key in {keys} ({error})") from error
     if key.public_key() != certificate.public_key():
         raise ConfigError("server.key is not the key of server.pem; make both anew")
     return verify(certificate, keys / f"{AUTHORITY}.pem", host)
@@ -161,13 +155,11 @@ def check_table(folder: Path, settings: Path) -> str:
 
 def check_folder(folder: Path) -> str:
     """Write into a folder."""
-    try:
+    with refused(f"{folder} cannot be written", "name a folder of your own"):
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".probe"
         probe.touch()
         probe.unlink()
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be written ({error.strerror})") from error
     return f"{folder} can be written"
 
 

@@ -13,7 +13,7 @@ from cfl_flower.analysis.baselines import REFERENCE_METHOD
 from cfl_flower.analysis.drift_metrics import score
 from cfl_flower.analysis.leads import half_width, leads_over
 from cfl_flower.runs.provenance import read_provenance
-from cfl_flower.runs.reading import MAY_DIFFER, broken
+from cfl_flower.runs.reading import MAY_DIFFER, unbroken
 from cfl_flower.types import Json
 from simulations.batch.jobs import Job
 from simulations.papers.published import Cell, PublishedTable
@@ -82,11 +82,9 @@ class Outcome:
         runs = read(jobs)
         if len(runs) < len(jobs):
             return
-        try:
+        with unbroken(jobs[0].folder / "rounds.jsonl"):
             value = table.value(*runs)
             tail = score(runs[0].rounds, ())["last_ten"]
-        except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise broken(jobs[0].folder / "rounds.jsonl", error) from error
         self.saved += runs
         self.values[seed] = value
         shown = value is not None and table.is_share and table.against is None

@@ -7,8 +7,8 @@ import atexit
 import gc
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,6 +22,7 @@ from cfl_flower.errors import (
     ConfigError,
     InterruptedRunError,
     one_line,
+    refused,
 )
 from cfl_flower.runs.console import Verbosity
 
@@ -134,15 +135,9 @@ def count(text: str) -> int:
     return number
 
 
-@contextmanager
-def writable(option: str, path: Path, remedy: str) -> Iterator[None]:
+def writable(option: str, path: Path, remedy: str) -> AbstractContextManager[None]:
     """Turn a failure to write a file that an option names into a `ConfigError`."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(
-            f"{option}={path} cannot be written ({error.strerror}); {remedy}"
-        ) from error
+    return refused(f"{option}={path} cannot be written", remedy, OSError)
 
 
 def make_error_console() -> Console:

@@ -6,7 +6,7 @@ import csv
 import gzip
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path, PurePath
 from tempfile import TemporaryFile
@@ -25,7 +25,7 @@ from cfl_flower.data.reading.pool import (
     cached_arrays,
     pools,
 )
-from cfl_flower.errors import ConfigError, TaskTimeoutError, printable
+from cfl_flower.errors import ConfigError, printable, refused
 from cfl_flower.settings import require
 from cfl_flower.types import IntArray
 
@@ -55,20 +55,14 @@ FETCH = "fetch it again, or fix it if it is your own"
 """Remedy for a damaged file."""
 
 
-@contextmanager
-def intact(what: object, remedy: str = FETCH, action: str = "read") -> Iterator[None]:
+def intact(
+    what: object, remedy: str = FETCH, action: str = "read"
+) -> AbstractContextManager[None]:
     """Turn whatever a damaged file makes a reader raise into one `ConfigError`.
 
     Readers of json, csv, npz, pickles and images raise anything on forged ones.
     """
-    try:
-        yield
-    except (ConfigError, TaskTimeoutError):
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"{what} cannot be {action} ({reason_of(error)}); {remedy}"
-        ) from error
+    return refused(f"{what} cannot be {action}", remedy, reason=reason_of)
 
 
 def reason_of(error: Exception) -> str:
