@@ -157,7 +157,7 @@ def say_ranks(rows: Rows, protocol: Protocol, use: str = "") -> str:
     )
     first = min(ranks, key=lambda name: ranks[name])
     baseline = baseline_of(use)
-    if baseline in ranks and ranks[baseline] - ranks[first] < width:
+    if 0 < ranks.get(baseline, 0) - ranks[first] < width:
         found += f" So they do not tell {first}, the first, from {baseline}."
     return found
 

@@ -133,18 +133,18 @@ def rows() -> dict[str, TrackRow]:
 
 
 @cache
-def track_map() -> dict[str, dict[str, str]]:
+def track_map(untrained: bool = False) -> dict[str, dict[str, str]]:
     """Return the lines of the track's map by stream."""
-    table = situations(rows(), load_protocol())
+    table = situations(rows(), load_protocol(), untrained)
     found = (dict(zip(table.headings, line, strict=True)) for line in table.lines)
     return {line["stream"].strip("`"): line for line in found}
 
 
 def gain(column: str, stream: str, when: str = "") -> str:
-    """Return what clusters add on a stream in all tests, or at the ``end``."""
-    found = track_map()[stream][column].partition(": ")[2]
+    """Return what clusters add: in all tests, at the ``end``, or ``untrained``."""
+    found = track_map(when == "untrained")[stream][column].partition(": ")[2]
     mean, _, end = found.partition("; at the end ")
-    return end if when else mean
+    return end if when == "end" else mean
 
 
 def word(number: int) -> str:
