@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 ERROR_MARK = "cfl-flower error: "
 """Starts the line that says why a run ended, on every way to the user."""
@@ -143,3 +143,28 @@ def refused(
         raise
     except kind as error:
         raise ConfigError(f"{fault} ({reason(error)}); {remedy}") from error
+
+
+FETCH = "fetch it again, or fix it if it is your own"
+"""Remedy for a damaged file."""
+
+
+def intact(
+    what: object, remedy: str = FETCH, action: str = "read"
+) -> AbstractContextManager[None]:
+    """Turn whatever a damaged file makes a reader raise into one `ConfigError`.
+
+    Readers of json, csv, npz, pickles and images raise anything on forged ones.
+    """
+    return refused(f"{what} cannot be {action}", remedy, reason=reason_of)
+
+
+def reason_of(error: Exception) -> str:
+    """Return what was wrong with a file, as one line."""
+    text = str(error).strip()
+    if isinstance(error, KeyError):
+        text = f"it lacks {text}"
+    elif isinstance(error, TypeError | AttributeError | IndexError):
+        text = f"not the expected structure: {text}"
+    # It may quote the file.
+    return printable(text.splitlines()[0]) if text else type(error).__name__

@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.resources import WorkerResources, open_resources
-from cfl_flower.data.reading.files import intact
+from cfl_flower.errors import intact
 from cfl_flower.runs.reading import read_settings
 from cfl_flower.settings import require
 from clients.base import ClusteredClient, Clusters, Found

@@ -13,8 +13,7 @@ import numpy as np
 from jinja2 import Environment
 
 from cfl_flower.analysis.saved import SavedRun
-from cfl_flower.data.reading.files import intact
-from cfl_flower.errors import one_line
+from cfl_flower.errors import intact, one_line
 from cfl_flower.models import Adapted
 from cfl_flower.privacy.accounting import epsilon_of, require_accountant
 from cfl_flower.runs.directory import PREPROCESSING

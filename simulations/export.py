@@ -33,9 +33,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from cfl_flower.analysis.saved import SavedRun, load_run
-from cfl_flower.data.reading.files import intact
 from cfl_flower.environment.files import write_atomically
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, intact
 from cfl_flower.models import Adapted, FlatModel, build_model, merged
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import BEST

@@ -18,8 +18,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from cfl_flower.data.reading.files import intact
-from cfl_flower.errors import one_line
+from cfl_flower.errors import intact, one_line
 from cfl_flower.learning.testing import BLOCK
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, IntArray, Vector

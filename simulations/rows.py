@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from cfl_flower.data.datasets.columns import column_names, numbers_of
 from cfl_flower.data.datasets.missing import NA_VALUES, is_absent
 from cfl_flower.data.datasets.tables import Csv, FileTable, Parquet
-from cfl_flower.data.reading.files import intact
 from cfl_flower.data.reading.inferred import SHOWN
 from cfl_flower.data.reading.names import spelling
 from cfl_flower.data.reading.scaling import Input
-from cfl_flower.errors import ConfigError, one_line, printable
+from cfl_flower.errors import ConfigError, intact, one_line, printable
 from cfl_flower.settings import known_names, require
 from cfl_flower.types import FloatArray, IntArray, Json, Vector
 

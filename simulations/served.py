@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from cfl_flower.building import build
-from cfl_flower.data.reading.files import inside, intact
-from cfl_flower.errors import ConfigError
+from cfl_flower.data.reading.files import inside
+from cfl_flower.errors import ConfigError, intact
 from cfl_flower.models import build_network
 from cfl_flower.runs.reading import refuse_links_out
 from cfl_flower.types import Json

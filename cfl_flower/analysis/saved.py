@@ -15,9 +15,8 @@ import numpy as np
 
 from cfl_flower.building import build, locate
 from cfl_flower.config.overrides import first_line, quoted
-from cfl_flower.data.reading.files import intact
 from cfl_flower.engine.method import ClusteredStrategy
-from cfl_flower.errors import CflError, ConfigError, one_line, printable
+from cfl_flower.errors import CflError, ConfigError, intact, one_line, printable
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import CONCEPTS, FAILURE, RUN, repeat_command

@@ -20,10 +20,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from cfl_flower.data.reading.files import intact
 from cfl_flower.environment.code_version import code_digest
 from cfl_flower.environment.files import write_atomically
-from cfl_flower.errors import InvalidResultError
+from cfl_flower.errors import InvalidResultError, intact
 from cfl_flower.types import ClientId, is_client_id
 
 IDENTITY = "identity"

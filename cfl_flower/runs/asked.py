@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from cfl_flower.data.reading.files import intact
 from cfl_flower.environment.files import write_atomically
+from cfl_flower.errors import intact
 from cfl_flower.types import ClientId
 
 ASKED = ".asked.json"

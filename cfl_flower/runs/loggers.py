@@ -16,7 +16,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from cfl_flower.data.reading.files import intact
+from cfl_flower.errors import intact
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback, Rows
 from cfl_flower.runs.record import RoundRecord

@@ -15,7 +15,6 @@ from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
-from cfl_flower.data.reading.files import intact
 from cfl_flower.environment.code_version import (
     VERSION,
     code_digest,
@@ -24,6 +23,7 @@ from cfl_flower.environment.code_version import (
 )
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import PACKAGES, targets
+from cfl_flower.errors import intact
 from cfl_flower.types import Json
 
 PROVENANCE = "provenance.json"

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from cfl_flower.clustering.representations import Distance, distances, unit
 from cfl_flower.clustering.similarity import sketch
-from cfl_flower.data.reading.files import intact
+from cfl_flower.errors import intact
 from cfl_flower.learning.decoupling import balanced_batch, represent
 from cfl_flower.learning.gradients import full_gradient
 from cfl_flower.learning.optimizer import LocalTraining

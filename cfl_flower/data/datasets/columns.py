@@ -12,10 +12,9 @@ import numpy as np
 import pandas as pd
 
 from cfl_flower.data.datasets.missing import place
-from cfl_flower.data.reading.files import intact
 from cfl_flower.data.reading.names import numbered_names
 from cfl_flower.data.reading.scaling import Input
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, intact
 from cfl_flower.settings import known_names
 from cfl_flower.types import FloatArray, IntArray
 

@@ -11,9 +11,10 @@ import pandas as pd
 
 from cfl_flower.data.datasets.columns import column_names
 from cfl_flower.data.datasets.tables import Frames, TableDataset
-from cfl_flower.data.reading.files import intact, may_fetch
+from cfl_flower.data.reading.files import may_fetch
 from cfl_flower.data.reading.pictures import Crop
 from cfl_flower.data.reading.pool import cache_dir
+from cfl_flower.errors import intact
 from cfl_flower.settings import require, require_package, settings
 
 

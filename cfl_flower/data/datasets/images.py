@@ -16,7 +16,6 @@ from cfl_flower.data.reading.files import (
     TestFraction,
     channels_first,
     held_out,
-    intact,
     may_fetch,
     unpack_gz,
 )
@@ -27,6 +26,7 @@ from cfl_flower.data.reading.scaling import (
     normalised,
     standardised,
 )
+from cfl_flower.errors import intact
 from cfl_flower.settings import settings
 
 

@@ -17,9 +17,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfl_flower.data.reading.files import blank, find, intact
+from cfl_flower.data.reading.files import blank, find
 from cfl_flower.data.reading.pool import PARTS
 from cfl_flower.data.reading.samples import SampleTable
+from cfl_flower.errors import intact
 from cfl_flower.settings import settings
 
 LETTERS = range(36, 46)

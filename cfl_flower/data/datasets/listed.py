@@ -9,9 +9,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import pandas as pd
 
-from cfl_flower.data.reading.files import TestFraction, find, intact, table
+from cfl_flower.data.reading.files import TestFraction, find, table
 from cfl_flower.data.reading.pool import PARTS
 from cfl_flower.data.reading.samples import BOX, ImageTable
+from cfl_flower.errors import intact
 from cfl_flower.settings import Count, settings
 
 FMOW_CLASSES = """

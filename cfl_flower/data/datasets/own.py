@@ -17,14 +17,13 @@ from cfl_flower.data.datasets.folders import SUFFIXES, class_folders, image_file
 from cfl_flower.data.reading.files import (
     TestFraction,
     as_float32,
-    intact,
     of_one_type,
     open_npz,
 )
 from cfl_flower.data.reading.pictures import pixels
 from cfl_flower.data.reading.pool import PARTS, Pool, divide, pools
 from cfl_flower.data.reading.scaling import refuse_two_scales
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, intact
 from cfl_flower.seeding import key
 from cfl_flower.settings import Count, require, settings
 from cfl_flower.types import IntArray

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from cfl_flower.data.datasets.tables import Frames, TableDataset
-from cfl_flower.data.reading.files import intact
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, intact
 from cfl_flower.settings import Count, require_package, settings
 
 

@@ -28,12 +28,12 @@ from cfl_flower.data.datasets.missing import (
     choose_rows,
     is_absent,
 )
-from cfl_flower.data.reading.files import find, inside, intact
+from cfl_flower.data.reading.files import find, inside
 from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
 from cfl_flower.data.reading.pictures import Crop, images
 from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.data.reading.scaling import filled, standardised_by_training
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, intact
 from cfl_flower.settings import Count, require, require_package, settings
 
 Frames: TypeAlias = list[tuple[str, str, pd.DataFrame]]

@@ -6,7 +6,7 @@ import csv
 import gzip
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path, PurePath
 from tempfile import TemporaryFile
@@ -25,7 +25,7 @@ from cfl_flower.data.reading.pool import (
     cached_arrays,
     pools,
 )
-from cfl_flower.errors import ConfigError, printable, refused
+from cfl_flower.errors import ConfigError, intact
 from cfl_flower.settings import require
 from cfl_flower.types import IntArray
 
@@ -49,31 +49,6 @@ def nothing_fetched() -> Iterator[None]:
 def may_fetch() -> bool:
     """Return whether files that settings name may be fetched from elsewhere."""
     return not _forbidden
-
-
-FETCH = "fetch it again, or fix it if it is your own"
-"""Remedy for a damaged file."""
-
-
-def intact(
-    what: object, remedy: str = FETCH, action: str = "read"
-) -> AbstractContextManager[None]:
-    """Turn whatever a damaged file makes a reader raise into one `ConfigError`.
-
-    Readers of json, csv, npz, pickles and images raise anything on forged ones.
-    """
-    return refused(f"{what} cannot be {action}", remedy, reason=reason_of)
-
-
-def reason_of(error: Exception) -> str:
-    """Return what was wrong with a file, as one line."""
-    text = str(error).strip()
-    if isinstance(error, KeyError):
-        text = f"it lacks {text}"
-    elif isinstance(error, TypeError | AttributeError | IndexError):
-        text = f"not the expected structure: {text}"
-    # It may quote the file.
-    return printable(text.splitlines()[0]) if text else type(error).__name__
 
 
 FREELY = 2**30

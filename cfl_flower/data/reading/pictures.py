@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from cfl_flower.data.reading.files import blank, intact
+from cfl_flower.data.reading.files import blank
+from cfl_flower.errors import intact
 
 TAKEN_AT_ONCE = 1024
 """Images decoded before they are written: bounds the memory a large set takes."""

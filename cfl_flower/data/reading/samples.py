@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfl_flower.data.reading.files import FileDataset, held_out, inside, intact
+from cfl_flower.data.reading.files import FileDataset, held_out, inside
 from cfl_flower.data.reading.pictures import Crop, images
 from cfl_flower.data.reading.pool import Parts, divide
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, intact
 from cfl_flower.settings import Count, settings
 
 BOX = ["x0", "y0", "x1", "y1"]

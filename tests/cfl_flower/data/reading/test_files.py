@@ -8,9 +8,9 @@ import yaml
 
 import conf
 from cfl_flower.building import build
-from cfl_flower.data.reading.files import FileDataset, held_out, intact, table
+from cfl_flower.data.reading.files import FileDataset, held_out, table
 from cfl_flower.data.reading.pool import Arrays, Parts, Pool
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, intact
 from tests.cfl_flower.data.pools import owners
 
 
