@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.special import entr
 
 from cfl_flower.models import FlatModel
 from cfl_flower.types import Counted, FloatArray
@@ -224,10 +225,9 @@ def information(model: FlatModel, x: Tensor) -> float:
     al., NIPS 1991): a model that fits is sure of each sample, but not of one label.
     """
     shares = logits(model, x).double().softmax(1)
-    mean = shares.mean(0)
-    return float(
-        torch.special.entr(mean).sum() - torch.special.entr(shares).sum(1).mean()
-    )
+    of_mean = entr(shares.mean(0)).sum()
+    mean = entr(shares).sum(1).mean()
+    return float(of_mean - mean)
 
 
 def evaluate(
