@@ -258,7 +258,6 @@ def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
     """Read the command line, or raise a `ConfigError`."""
     parser = Parser("track", __doc__)
     add = parser.add_argument
-    words = "methods, and settings of them such as strategy.threshold=0.3"
     words = "methods, with _ls or _ft, and settings such as strategy.threshold=0.3"
     add("words", nargs="*", metavar="METHOD", help=words)
     add("--all", action="store_true", help="all rows of the protocol")
