@@ -30,7 +30,14 @@ from cfl_flower.communication.identity import (
 from cfl_flower.communication.partial_sums import PartialSumBuilder
 from cfl_flower.communication.records import mark, unpack_tasks
 from cfl_flower.data.reading.files import nothing_fetched
-from cfl_flower.errors import CflError, ConfigError, DeviceFailedError, one_line
+from cfl_flower.data.reading.inferred import InferredDataset
+from cfl_flower.errors import (
+    CflError,
+    ConfigError,
+    DeviceFailedError,
+    one_line,
+    printable,
+)
 from cfl_flower.secure.device import DeviceRunner
 
 log = logging.getLogger(__name__)
@@ -108,6 +115,10 @@ def work(message: Message, context: Context) -> Message:
     if node is not None:
         node.require_settings(json.loads(batch.settings))
     resources = open_resources(batch.settings, own)
+    dataset = resources.settings["dataset"]
+    if own and batch.phase == "query" and isinstance(dataset, InferredDataset):
+        for note in dataset.notes(own.data_dir):
+            log.warning("%s", printable(note))
     runner = (
         TaskRunner(resources, batch)
         if node is None

@@ -19,13 +19,13 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_111,
+    "cfl_flower": 1_115,
     "cfl_flower/analysis": 949,
     "cfl_flower/client": 1_067,
     "cfl_flower/clustering": 443,
     "cfl_flower/communication": 1_329,
     "cfl_flower/config": 616,
-    "cfl_flower/data": 3_361,
+    "cfl_flower/data": 3_385,
     "cfl_flower/dropin": 624,
     "cfl_flower/engine": 2_048,
     "cfl_flower/environment": 201,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 61
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_481
+TESTS = 39_537
 """Lines of all tests."""
 
 

@@ -104,7 +104,7 @@ class NodeConfig(NamedTuple):
         allowed = "a number from 0, or up to 64 of A-Z a-z 0-9 . _ -"
         require(is_client_id(client), CLIENT_ID, client, allowed)
         data = str(node_config.get(DATA_DIR, ""))
-        state = str(node_config.get(STATE_DIR, DEFAULT_STATE_DIR))
+        state = Path(str(node_config.get(STATE_DIR, DEFAULT_STATE_DIR))).expanduser()
         path = Path(data).expanduser()
         own = bool(data) or isinstance(client, int)
         require(own, DATA_DIR, data, f"the folder with the data of {client}")
@@ -119,14 +119,14 @@ class NodeConfig(NamedTuple):
         least = node_config.get(LEAST_MEMBERS, 3 if secure else 2)
         whole = isinstance(least, int) and not isinstance(least, bool)
         require(whole and least >= 2, LEAST_MEMBERS, least, "a whole number from 2")
-        folder = str(Path(state).expanduser())
         word = str(node_config.get(SETTINGS, ""))
         settings = read_settings(Path(word).expanduser()) if word else "{}"
         data = str(path) if data else ""
         kept = str(node_config.get(PREDICTIONS, ""))
-        there = not kept or Path(kept).is_dir()
-        require(there, PREDICTIONS, kept, "an existing folder, or leave it out")
-        return cls(client, data, folder, days, secure, least, settings, tells, kept)
+        kept = str(Path(kept).expanduser()) if kept else ""
+        free = not kept or (Path(kept).is_dir() and os.access(kept, os.W_OK))
+        require(free, PREDICTIONS, kept, "a folder it may write in, or leave it out")
+        return cls(client, data, str(state), days, secure, least, settings, tells, kept)
 
     def require_settings(self, sent: Mapping[str, Any]) -> None:
         """Raise `ConfigError` if a run has other settings than the owner lets it have.

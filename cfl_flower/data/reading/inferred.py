@@ -20,6 +20,7 @@ from cfl_flower.data.reading.scaling import (
     Scaling,
     check_scaling,
     described,
+    far_off,
     normalised,
     refuse_two_scales,
     standardised_by_training,
@@ -157,8 +158,10 @@ class InferredDataset(FileDataset):
 
     def notes(self, data_dir: str) -> list[str]:
         """Return what the files hold that is not read as it is, a line each."""
-        parts = self.stored(data_dir).values()
-        found = (note for arrays in parts for note in arrays.get("notes", np.array([])))
+        parts = self.stored(data_dir)
+        found = [note for of in parts.values() for note in of.get("notes", [])]
+        if self.standardise == "clients":
+            found += [f"{self.called}: {each}" for each in far_off(parts)]
         return list(dict.fromkeys(map(str, found)))
 
     def preprocessing(self, data_dir: str) -> dict[str, Any] | None:

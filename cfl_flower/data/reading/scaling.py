@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +17,11 @@ from cfl_flower.settings import require
 
 Scaling: TypeAlias = list[float] | list[list[float]]
 """A mean and a deviation: two numbers, or two lists with a number for each channel."""
+
+
+FAR = 50
+"""A number this many times as far from the median as three quarters of its input's sets
+the scale by itself: a missing value written as -9999, or a slip of the keyboard."""
 
 
 class Input(TypedDict, total=False):
@@ -50,6 +56,30 @@ def noted(parts: Parts, **numbers: NDArray[np.float64]) -> Parts:
                 each[name] = value
     beside = {"inputs": np.asarray(list(map(json.dumps, inputs)))} if inputs else {}
     return {part: {**of, **beside} for part, of in parts.items()}
+
+
+def far_off(parts: Parts) -> list[str]:
+    """Return what training inputs set the scale by themselves, a line for each.
+
+    Inputs with the same number in three quarters of the samples have none to compare.
+    """
+    x = parts["train"]["x"]
+    columns = x.reshape(len(x), -1).T
+    found = []
+    for place, (column, known) in enumerate(zip_longest(columns, described(parts))):
+        values = column[np.isfinite(column)].astype(np.float64)
+        distances = np.abs(values - np.median(values)) if values.size else np.zeros(1)
+        usual = np.quantile(distances, 0.75, method="lower")
+        if distances.max() > FAR * usual > 0:
+            value = values[distances.argmax()]
+            name = known["column"] if known else place
+            found.append(
+                f"input {name} has {value:g} in {(values == value).sum()} of "
+                f"{values.size} samples, {distances.max() / usual:.3g} times as far "
+                "from the median as three quarters of them, and it sets the scale; "
+                "correct it, or mark it as missing if it stands for nothing"
+            )
+    return found
 
 
 def check_scaling(

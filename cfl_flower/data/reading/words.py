@@ -127,5 +127,8 @@ def require_alike(
     if differ := sorted(name for name, _ in ours.items() ^ theirs.items()):
         kinds = [of.get(differ[0], "no such column") for of in (ours, theirs)]
         told = f"column {differ[0]}: {one} has {kinds[0]}, {other} has {kinds[1]}"
-        remedy = "write them alike, or name others in dataset.features"
+        remedy = (
+            "write them alike, or name others in dataset.features; a column without "
+            "any value counts as numbers"
+        )
         raise ConfigError(f"{told}; {remedy}")

@@ -202,6 +202,10 @@ def test_a_device_restarted_as_another_client_is_queried_again(run_small, tmp_pa
         ({"client-id": 3, "state-days": 0}, "state-days=0"),
         ({"client-id": 3, "state-days": "a"}, "state-days=a"),
         ({"client-id": 3, PREDICTIONS: "/nowhere"}, f"{PREDICTIONS}=/nowhere"),
+        (
+            {"client-id": 3, PREDICTIONS: "~/no"},
+            rf"{PREDICTIONS}={Path('~/no').expanduser()}",
+        ),
         ({"client-id": 0, SECURE_SUMS: "yes"}, f"{SECURE_SUMS}=yes"),
         ({"client-id": 0, LEAST_MEMBERS: 1}, f"{LEAST_MEMBERS}=1"),
         ({"client-id": 0, LEAST_MEMBERS: True}, f"{LEAST_MEMBERS}=True"),

@@ -225,7 +225,7 @@ def test_an_owner_reads_in_one_line_what_is_wrong_with_a_table(tmp_path, caplog)
         tmp_path / "site-b" / "data.csv", index=False
     )
     run(grid, tmp_path / "run")
-    own = [record for record in caplog.records if record.name.endswith("client_app")]
+    own = [record for record in caplog.records if record.levelname == "ERROR"]
     assert own
     for record in own:
         assert "dataset.label=outcome is no column of data.csv" in record.getMessage()
@@ -325,3 +325,16 @@ def test_what_a_site_says_forges_no_line_of_the_log(tmp_path, caplog):
 def test_what_a_federation_cannot_have_is_refused(settings, line, tmp_path):
     with pytest.raises(CflError, match=line):
         run(Tables(tmp_path), tmp_path / "run", *settings)
+
+
+def test_a_device_says_what_of_its_own_files_is_not_read_as_it_is(tmp_path, caplog):
+    grid = Tables(tmp_path)
+    frame = frame_of("site-b")
+    frame.loc[[3, 4, 5, 6, 7], "age"] = -9999
+    frame.to_csv(tmp_path / "site-b" / "data.csv", index=False)
+    run(grid, tmp_path / "run", "dataset.missing=drop")
+    told = [each for each in caplog.messages if "data.csv" in each]
+    lost = [each for each in told if each.endswith("rows left out: 1")]
+    far = [each for each in told if "input age has -9999 in" in each]
+    assert len(lost) == 3
+    assert len(far) == 1

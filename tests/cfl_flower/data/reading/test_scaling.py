@@ -1,18 +1,22 @@
-"""Inputs of one scale are read as they are; bytes beside other numbers are refused."""
+"""Inputs of one scale are read as they are; what is far off that scale is told."""
 
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cfl_flower.data.datasets.npz import Npz
 from cfl_flower.data.datasets.own import Folder
+from cfl_flower.data.datasets.tables import Csv
 from cfl_flower.errors import ConfigError
 
 PIXELS = np.linspace(0, 255, 20 * 1 * 8 * 6).reshape(20, 1, 8, 6)
 LABELS = np.arange(20) % 2
+
+FEW: dict[str, Any] = {"x_test": np.zeros((2, 2)), "y_test": [0, 1]}
 
 FORMS: dict[str, Any] = {
     "bytes": PIXELS.astype(np.uint8),
@@ -79,3 +83,38 @@ def test_numbers_beyond_float32_are_named(top, dataset, tmp_path, recwarn):
     with pytest.raises(ConfigError, match=re.escape(f"{top:g} are too large")):
         dataset.load(str(tmp_path))
     assert not recwarn
+
+
+@pytest.mark.parametrize(
+    ("value", "count", "told"),
+    [
+        (1e30, 1, "has 1e+30 in 1 of 200 samples"),
+        (-9999.0, 20, "has -9999 in 20 of 200 samples"),
+        (-9999.0, 49, "in 49 of"),
+        (999.0, 3, "in 3 of"),
+        (100.0, 3, ""),
+        (np.nan, 3, ""),
+    ],
+)
+@pytest.mark.parametrize("standardise", ["clients", "pooled", False])
+@pytest.mark.parametrize("kind", ["table", "arrays"])
+def test_a_number_that_sets_the_scale_by_itself_is_told(
+    kind, standardise, value, count, told, tmp_path
+):
+    rng = np.random.default_rng(0)
+    rows = {"age": rng.normal(40, 8, 200), "flag": np.arange(200.0) % 50 == 0}
+    ages = np.where(np.arange(200) < count, value, rows["age"])
+    labels = np.arange(200) % 2
+    dataset: Any = Npz(standardise=standardise)
+    if kind == "arrays":
+        x = np.stack([np.nan_to_num(ages, nan=40, posinf=40), rows["flag"]], axis=1)
+        np.savez(tmp_path / "data.npz", x_train=x, y_train=labels, **FEW)
+    else:
+        frame = pd.DataFrame({"age": ages, "flag": rows["flag"], "label": labels})
+        frame.to_csv(tmp_path / "data.csv", index=False)
+        frame[-2:].to_csv(tmp_path / "test.csv", index=False)
+        dataset = Csv(test_file="test.csv", standardise=standardise, missing="drop")
+    notes = [each for each in dataset.notes(str(tmp_path)) if "sets the scale" in each]
+    assert len(notes) == bool(told and standardise == "clients")
+    name = "age" if kind == "table" else "0"
+    assert all(f": input {name} has" in each and told in each for each in notes)
