@@ -13,7 +13,7 @@ FLWR ?= 1.42.0
 # The head of hashes.txt.
 HASHES := make lock, for installs of the wheel with --require-hashes (CONTRIBUTING.md); make installs by constraints.txt
 
-.PHONY: run test test-fast test-devices test-gpu test-flwr test-python check docs site mutate audit benchmark wheel lock clean help
+.PHONY: run test test-fast test-devices test-gpu test-flwr test-python check docs site mutate audit reproduce-one benchmark wheel lock clean help
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -95,6 +95,9 @@ mutate: $(TOOLS)  ## Wrong lines, and whether tests notice them: TURN=1/30, or t
 audit: $(TOOLS)  ## Known vulnerabilities of constraints.txt; needs the network (seconds)
 	$(BIN)/python -m pip install --quiet 'pip-audit>=2.7'
 	$(BIN)/python -m pip_audit --strict --requirement constraints.txt --no-deps --disable-pip
+
+reproduce-one: $(READY)  ## A run of a published table, whole, and whether it gives what was recorded (minutes)
+	$(BIN)/cfl-flower reproduce flexcfl_table3 --rows synthetic_mclr --methods flexcfl --check
 
 benchmark: $(READY)  ## What the framework costs, against a plain loop
 	$(BIN)/python -m tests.benchmarks

@@ -91,6 +91,19 @@ def test_what_changes_for_all_is_seen_in_time(drift, changed, tmp_path, capsys):
     assert all(changed in each if changed else not each for each in words)
 
 
+@pytest.mark.parametrize("kind", ["nothing", *NAMES, "other labels"])
+def test_a_site_sees_alone_what_of_its_own_changes(kind, tmp_path, capsys):
+    sites(tmp_path / "data.csv", kind)
+    own = ["dataset=csv", f"data_dir={tmp_path}", "dataset.label=kind"]
+    asked = ["dataset.features=[a,b,c]", "dataset.time=row", "drift=timestamps"]
+    asked += ["drift.periods=3", "drift.every=1", "drift.window=1", "rounds=3"]
+    lines = said(capsys, *own, *asked, "clients=1", "participants=1", "partition=iid")
+    heading = "client samples labels inputs relation changed"
+    places = [place for place, line in enumerate(lines) if line == heading]
+    changed = lines[places[-1] + 1].split()[5:]
+    assert changed == {"nothing": [], "other labels": ["labels"]}.get(kind, [kind])
+
+
 @pytest.mark.parametrize(
     "asked",
     [

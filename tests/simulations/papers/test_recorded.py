@@ -2,12 +2,21 @@
 
 import re
 
+import pytest
+
+from simulations import reproduce
 from simulations.papers.published import Cell, load_tables, suffix
 from simulations.papers.recorded import load
-from tests.docs.scoreboard import read_outcome
+from tests.docs.scoreboard import SHOWN, read_outcome
 
 KNOWN = load()
 TABLES = load_tables()
+SHORT = {
+    name.partition("_")[0]: name
+    for name, figure in KNOWN["figures"].items()
+    if figure["scale"] < SHOWN
+}
+"""A figure of each paper that one round gives."""
 
 
 def cell_of(name: str) -> Cell:
@@ -32,3 +41,20 @@ def test_a_seed_that_never_got_there_is_no_value():
     figure = {"values": {"0": None, "1": 1.5}, "last_ten": {}}
     outcome = read_outcome(figure)
     assert (outcome.values, outcome.known) == ({0: None, 1: 1.5}, {1: 1.5})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", ["fielding", "flexcfl", "ccfl", "stocfl", "fedccfa"])
+def test_a_round_of_each_paper_gives_what_was_recorded(paper, capsys):
+    figure = KNOWN["figures"][SHORT[paper]]
+    cell = cell_of(SHORT[paper])
+    command = [SHORT[paper].partition("/")[0], "--check", "-q", "--jobs", "1"]
+    command += ["--rows", cell.row, "--methods", cell.method]
+    code = reproduce.main([*command, "--scale", str(figure["scale"])])
+    told = capsys.readouterr()
+    if "is not in data_dir" in told.err:
+        pytest.skip(told.err)
+    # Another processor adds up in another order.
+    ours = re.findall(r"seed 0: ([\d.]+), recorded", told.out)
+    assert code == len(ours)
+    assert [*map(float, ours)] == pytest.approx([figure["values"]["0"]] * code, abs=1)
