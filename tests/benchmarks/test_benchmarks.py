@@ -15,7 +15,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from cfl_flower.config.compose import compose_config
 from simulations.engines.inprocess import InProcessGrid
 from tests.benchmarks.__main__ import PARTS
-from tests.benchmarks.measure import compare, measure, within
 from tests.benchmarks.peers import table
 from tests.benchmarks.peers.scripts import job as scripts
 
@@ -27,21 +26,6 @@ def test_every_run_of_the_benchmark_composes(part: str) -> None:
         if name.isupper() and "strategy=" in str(line):
             config = compose_config(split(line))
             assert config.participants <= config.clients
-
-
-def test_steps_take_turns_and_are_measured_as_often_as_asked() -> None:
-    done: list[str] = []
-    laps = measure(lambda: done.append("ours"), lambda: done.append("plain"), count=3)
-    assert done == ["ours", "plain"] * 3
-    assert laps.shape == (2, 2)
-    assert (laps >= 0).all()
-
-
-def test_a_ratio_is_ours_by_the_references_wall_time() -> None:
-    row = compare("a round", np.array([3.0, 2.0]), np.array([2.0, np.nan]), 1.3)
-    assert (row.figure, row.limit, row.holds) == ("1.5 x", "1.3 x", False)
-    assert row.seconds == "3 / 2 against 2 / -"
-    assert within("memory", 1.3, 1.5, "GB").holds
 
 
 SMALL = (
@@ -85,16 +69,3 @@ def test_the_others_networks_are_ours(work: str, tmp_path: Path) -> None:
     ours = prepared.model.load(prepared.start[0]).module
     x = torch.rand(3, 1, 28, 28)
     assert torch.allclose(network(x), ours(x), atol=1e-5)
-
-
-def test_a_client_is_tested_with_the_model_that_fits_its_samples() -> None:
-    prepared = table.Prepared(SMALL)
-    # Each tells all samples of one label right, and its client all others wrong.
-    models = [np.zeros_like(prepared.start[0]) for _ in range(2)]
-    for label, model in enumerate(models):
-        model[-10 + label] = 5.0  # the biases are last
-    for labels in (prepared.y, prepared.y_test):
-        labels[:6] = 0
-        labels[6:] = 1
-    assert prepared.accuracy(models) == 1.0
-    assert prepared.accuracy(models[:1]) == 0.5

@@ -156,10 +156,15 @@ def test_attributes_may_refer_to_parts_of_their_network(kind, run_small):
     assert run_small(*RUN, named(kind), folder="listed").numbers == plain.numbers
 
 
-def test_an_average_of_weights_that_is_saved_travels(run_small):
+@pytest.mark.parametrize(
+    ("kind", "travels"), [(odd_networks.SavedAverage, True), (odd_networks.Mask, False)]
+)
+def test_averages_that_are_saved_travel_and_constants_do_not(kind, travels, run_small):
     plain = run_small(*RUN, named(odd_networks.Net), folder="plain")
-    averaged = run_small(*RUN, named(odd_networks.SavedAverage), folder="averaged")
-    assert averaged.rounds[0]["bytes_up"] > plain.rounds[0]["bytes_up"]
+    other = run_small(*RUN, named(kind), folder="other")
+    sent = [[row["bytes_up"] for row in run.rounds] for run in (plain, other)]
+    assert (sent[1] > sent[0]) == travels
+    assert (sent[1] == sent[0]) != travels
 
 
 def test_a_copy_of_a_network_refers_to_its_own_parts():
@@ -168,14 +173,6 @@ def test_a_copy_of_a_network_refers_to_its_own_parts():
     assert [layer for layer, _ in copy.layers] == [copy.body]
     copy(torch.ones(2, 64))
     assert [layer for layer, _ in copy.layers] == [copy.body] * 2
-
-
-def test_constants_do_not_travel(run_small):
-    plain = run_small(*RUN, named(odd_networks.Net), folder="plain")
-    masked = run_small(*RUN, named(odd_networks.Mask), folder="masked")
-    assert [row["bytes_up"] for row in masked.rounds] == [
-        row["bytes_up"] for row in plain.rounds
-    ]
 
 
 @pytest.mark.parametrize(

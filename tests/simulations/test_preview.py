@@ -56,22 +56,6 @@ def test_a_preset_is_printed(overrides, capsys):
     assert "█" in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["drift=suden"], ["drift=suden", "sudden"]),
-        (["--size", "3"], ["--size"]),
-        (["partition=natural", "drift=none"], ["use another partition"]),
-    ],
-)
-def test_bad_input_is_one_line(arguments, words, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    complaint = capsys.readouterr().err
-    assert complaint.count("\n") == 1
-    assert all(word in complaint for word in words), complaint
-
-
 def test_mixtures_are_counted_by_distribution():
     partition = Mixtures(clusters=3, sizes=[50, 90])
     stream = Stream(Digits(), partition, Regroup([3]), 8, seed=0, rounds=9)

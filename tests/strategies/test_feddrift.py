@@ -157,12 +157,3 @@ def test_senseless_reports_are_refused(server, told):
     assert server.read_result("train", sound).report.step == 3
     with pytest.raises(InvalidResultError):
         server.read_result("train", replace(sound, metrics={**sound.metrics, **told}))
-
-
-def test_without_drift_there_is_one_model(run_small):
-    run = run_small(*DRIFT, "drift.rounds=[]", "rounds=4", "participants=5")
-    assert {row["num_clusters"] for row in run.rounds} == {1}
-    assert {row["drifted"] for row in run.rounds} == {0}
-    model = 650 * 4
-    assert {row["bytes_down"] for row in run.rounds} == {5 * model}
-    assert {row["bytes_up"] for row in run.rounds} == {5 * (model + 4 + 4)}

@@ -165,17 +165,6 @@ def test_a_server_pretrains_as_a_client_trains_and_refuses_to_diverge(data):
         pretrain(model, start, huge, data[1], wild, rng(), "shared")
 
 
-def test_every_round_starts_without_the_momentum_of_the_last(data):
-    # After one step from rest, the velocity is the gradient: w - eta g.
-    settings = LocalTraining(epochs=1, batch_size=100, learning_rate=0.3, momentum=0.9)
-    model = fresh()
-    train(model, *data, settings, rng())
-    compute_gradient(model, *data)
-    expected = model.vector - 0.3 * model.gradient
-    train(model, *data, settings, rng())
-    torch.testing.assert_close(model.vector, expected)
-
-
 # The last batch of a pass
 
 

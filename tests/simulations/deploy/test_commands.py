@@ -108,10 +108,7 @@ def test_the_doctor_finds_nothing_wrong_with_a_healthy_device(
         str(data),
         "--home",
         str(tmp_path),
-        "--shape",
-        "1",
-        "8",
-        "8",
+        *["--shape", "1", "8", "8"],
     ]
     assert doctor.main(asked) == 0
     said = capsys.readouterr().out
@@ -341,7 +338,7 @@ def test_files_of_the_guide_get_into_no_image():
 
 
 def test_the_key_of_a_device_is_the_one_of_its_name_as_typed(
-    made, tmp_path, monkeypatch
+    made, tmp_path, monkeypatch, capsys
 ):
     folder = tmp_path / "keys"
     assert keys.main([str(folder), "--device", "007"]) == 0
@@ -355,6 +352,10 @@ def test_the_key_of_a_device_is_the_one_of_its_name_as_typed(
     assert key == str(folder / "007")
     assert line[-1].startswith("client-id=7 ")
     assert supernode.main(["h:1", str(folder), "--client", "../keys/007", *home]) == 2
+    assert doctor.main(["127.0.0.1:1", str(folder), "--client", "007", *home]) == 1
+    said = capsys.readouterr().out
+    assert "ok    key         007" in said
+    assert "ok    identity    client-id 7," in said
 
 
 @pytest.mark.parametrize("module", [superlink, supernode])
@@ -368,15 +369,6 @@ def test_options_after_two_dashes_are_flowers(module, made, tmp_path, monkeypatc
     (line,) = started
     assert line[-4:] == flowers
     assert module.main([*own, *flowers]) == 2
-
-
-def test_the_doctor_looks_for_the_key_by_its_name_as_typed(tmp_path, capsys):
-    assert keys.main([str(tmp_path), "--device", "007"]) == 0
-    asked = ["127.0.0.1:1", str(tmp_path), "--client", "007", "--home", str(tmp_path)]
-    assert doctor.main(asked) == 1
-    said = capsys.readouterr().out
-    assert "ok    key         007" in said
-    assert "ok    identity    client-id 7," in said
 
 
 def test_units_and_containers_start_what_there_is(capsys):

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.config.compose import compose_config
-from cfl_flower.config.composition import compose_plain
 from cfl_flower.data.worlds.drift import (
     Change,
     Exchange,
@@ -257,32 +255,6 @@ def test_time_passes_by_periods_and_is_forgotten():
     ]
 
 
-# Who and when
-
-
-# The papers' presets
-
-
-def preset(name: str, *overrides: str) -> Timeline:
-    return compose_config([f"drift={name}", "rounds=200", *overrides]).timeline
-
-
-GROUPS = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 2])[np.arange(40) % 10]
-SWAPS = np.array([[1, 2], [3, 4], [5, 6]])
-
-
-def swapped(line: Timeline, round: int) -> np.ndarray:
-    """Return which clients have swapped the labels of their group, and check it."""
-    relabel = line.world(round).relabel
-    names = np.tile(np.arange(10), (40, 1))
-    changed = (relabel != names).any(axis=1)
-    for client in np.flatnonzero(changed):
-        one, two = SWAPS[GROUPS[client]]
-        names[client, [one, two]] = two, one
-    assert np.array_equal(relabel, names)
-    return changed
-
-
 @pytest.mark.parametrize("classes", [3, 4, 5])
 def test_a_presets_swaps_fit_datasets_with_fewer_labels(classes):
     swap = Relabel([2], swaps=[[5, 6]], wrap=True)
@@ -301,31 +273,6 @@ def test_two_labels_are_too_few_for_groups_that_swap_others():
         timeline(Relabel([2], swaps=[[5, 6]], wrap=True), **few).world(2)
 
 
-def test_fedccfas_sudden_drift_swaps_three_groups_at_once():
-    line = preset("sudden", "partition=dirichlet")
-    assert line.rounds == [19]
-    assert not swapped(line, 18).any()
-    assert swapped(line, 19).all()
-    assert len(set(line.concepts(18))) == 1
-    assert adjusted_rand_score(line.concepts(19), GROUPS) == 1
-
-
-def test_fedccfas_staggered_drift_comes_group_by_group():
-    line = preset("staggered", "partition=dirichlet")
-    assert line.rounds == [13, 19, 25]
-    for round, groups in ((13, 1), (19, 2), (25, 3)):
-        assert np.array_equal(swapped(line, round), groups > GROUPS)
-
-
-def test_flexcfls_presets_are_the_papers():
-    assert preset("incremental", "drift.every=50").rounds == [1, 51, 101, 151]
-    for name in ("swap_all", "swap_part"):
-        line = preset(name, "clients=400", "partition=few_classes")
-        assert line.rounds == list(range(2, 201))
-        changed = (line.world(2).source != np.arange(400)[:, None]).any(axis=1)
-        assert changed.sum() == pytest.approx(20, abs=12)
-
-
 def test_exchanged_mixtures_go_with_the_samples():
     line = timeline(Exchange([2]), Restore([3]), partition=Mixtures(), clients=10)
     one, two, three = worlds(line)
@@ -334,23 +281,6 @@ def test_exchanged_mixtures_go_with_the_samples():
     assert np.array_equal(line.concepts(2), line.concepts(1)[owner])
     assert same(one, three)
     assert Partition().begin(5, 10, 0).mixture.tolist() == [[1.0]] * 5
-
-
-def test_the_presets_of_streams_are_the_papers():
-    line = preset("mixture_redraw", "partition=mixtures", "drift.every=5")
-    assert line.rounds == [11, *range(16, 201, 5)]
-    line = preset("label_buckets", "partition=iid")
-    assert line.world(1).visible.sum(axis=1).tolist() == [2] * 40
-    found = compose_plain(["experiment=fielding_fmow"])[0]["drift"]
-    del found["_target_"]
-    fmow = {key: found[key] for key in ("every", "first", "periods", "order", "window")}
-    line = timeline(Release(**fmow), clients=40, total=2000)
-    assert line.rounds == list(range(1, 2001, 2))
-    # At first, and then always, what 100 rounds bring: 50 days of 1,050.
-    for round, first in ((1, 0), (3, 1), (1999, 999)):
-        world = line.world(round)
-        assert (world.since * 1050).round().tolist() == [first] * 40
-        assert (world.until * 1050).round().tolist() == [first + 50] * 40
 
 
 def test_a_change_cannot_write_into_the_world_before():

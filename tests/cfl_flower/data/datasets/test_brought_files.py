@@ -1,0 +1,120 @@
+"""What is wrong with files that people bring is told with the file and the row."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from cfl_flower.data.datasets.npz import Npz
+from cfl_flower.data.datasets.tables import Csv, Parquet
+from tests.cfl_flower.data.datasets.brought import (
+    ROWS,
+    as_csv,
+    as_files,
+    as_hugging_face,
+    as_parquet,
+    as_test_file,
+    loaded,
+    refusal,
+    table,
+)
+
+
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("extra", [",", ",9", ",9,9"])
+@pytest.mark.parametrize("order", ["label,a,b", "a,label,b", "id,a,label"])
+def test_rows_with_more_values_than_names_are_told(order, extra, place, tmp_path):
+    cells = {"label": "xy", "a": "01", "b": "23", "id": "45"}
+    rows = [
+        ",".join(cells[name][row % 2] for name in order.split(",")) for row in range(9)
+    ]
+    longer = [
+        row + extra if place in (0, each) else row for each, row in enumerate(rows)
+    ]
+    (tmp_path / "data.csv").write_text("\n".join([order, *longer]))
+    line = refusal(Csv(), tmp_path)
+    assert "data.csv cannot be read" in line
+    assert re.search("more values|Expected . fields|Length of header", line)
+
+
+@pytest.mark.parametrize("name", ["data[1]", "a*b", "what?", "[ab]", "**"])
+def test_a_file_that_exists_is_no_pattern(name, tmp_path):
+    plain = name.replace("[1]", "1").replace("*", "x").replace("?", "y")
+    plain = plain.replace("[ab]", "a")
+    for stem, classes in ((name, 3), (plain, 2)):
+        label = [f"c{row % classes}" for row in range(ROWS)]
+        table(label=label).to_csv(tmp_path / f"{stem}.csv", index=False)
+        y = np.arange(ROWS) % classes
+        np.savez(tmp_path / f"{stem}.npz", x=np.ones((ROWS, 1)), y=y)
+    for dataset in (Csv(file=f"{name}.csv"), Npz(file=f"{name}.npz")):
+        assert loaded(dataset, tmp_path)[0].classes == 3
+    np.savez(tmp_path / f"{name}.npz", x=np.ones((ROWS, 1)), y=np.arange(ROWS) % 4)
+    assert loaded(Npz(file=f"{name}.npz"), tmp_path)[0].classes == 4
+
+
+@pytest.mark.parametrize("bad", ["?", "z"])
+@pytest.mark.parametrize(
+    ("reader", "row", "where"),
+    [
+        (as_csv, 4, "data.csv: row 5"),
+        (as_files, 9, "part1.csv: row 5"),
+        (as_test_file, 9, "test.csv: row 5"),
+        (as_test_file, 8, "train.csv: row 5"),
+        (as_parquet, 4, "data.parquet: row 5"),
+        (as_hugging_face, 4, "split train: row 5"),
+    ],
+)
+def test_an_error_names_the_file_and_the_row(reader, row, where, bad, tmp_path):
+    cells = [str(number) for number in range(ROWS)]
+    cells[row] = bad
+    dataset = reader(tmp_path, table(a=cells), features=("a",))
+    assert where in refusal(dataset, tmp_path)
+
+
+@pytest.mark.parametrize("reader", [as_csv, as_parquet, as_hugging_face])
+def test_names_of_columns_are_texts_without_blanks(reader, tmp_path):
+    names = {"a": "0", "label": " 2 ", "who": "1 "}
+    dataset = reader(tmp_path, table().rename(columns=names), label="2", owner="1")
+    assert loaded(dataset, tmp_path)[0].shape == (1,)
+    if reader is as_parquet:
+        numbers = table().set_axis([0, 1, 2], axis=1)
+        numbers.to_parquet(tmp_path / "data.parquet")
+        assert loaded(Parquet(label="1", owner="2"), tmp_path)[0].shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [
+        (
+            ["a,b,label", "a,label"],
+            "part0.csv and part1.csv do not both have the columns b",
+        ),
+        (["a,c,label", "a,b,label"], "part1.csv do not both have the columns b, c"),
+        (["a,b,label", "a,b,Label"], "label=label is no column of part1.csv; did you"),
+        (["a,b,label", "a,,label"], "part1.csv has no name for column 2"),
+        ([",b,label", "a,b,label"], "part0.csv has no name for column 1"),
+        (
+            ["a,b,label"] * 2 + ["a,B,label"],
+            "part0.csv and part2.csv do not both have the columns B, b",
+        ),
+    ],
+)
+def test_the_file_whose_columns_differ_is_named(headers, words, tmp_path):
+    for number, header in enumerate(headers):
+        numbers = "1," * header.count(",")
+        rows = [f"{numbers}x", f"{numbers}y"] * 4
+        (tmp_path / f"part{number}.csv").write_text("\n".join([header, *rows]))
+    assert words in refusal(Csv(file="part*.csv"), tmp_path)
+
+
+def test_a_missing_image_is_told_with_the_row_that_lists_it(tmp_path):
+    names = [f"{row}.png" for row in range(ROWS)]
+    frame = pd.DataFrame({"image": names, "label": ["x", "y"] * (ROWS // 2)})
+    for name in names[:4]:
+        Image.new("L", (4, 4)).save(tmp_path / name)
+    for reader, where in ((as_csv, "data.csv: row 5"), (as_files, "part0.csv: row 3")):
+        line = refusal(reader(tmp_path, frame, image="image"), tmp_path)
+        assert f"{where} has image=" in line
+        assert "4.png, which is no file" in line

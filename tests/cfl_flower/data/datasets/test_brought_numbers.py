@@ -1,0 +1,133 @@
+"""Numbers and times that people bring are read as they are meant, or told."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfl_flower.data.datasets.npz import Npz
+from cfl_flower.data.datasets.tables import Csv
+from cfl_flower.errors import ConfigError
+from tests.cfl_flower.data.datasets.brought import (
+    READERS,
+    ROWS,
+    as_csv,
+    every_reader,
+    loaded,
+    refusal,
+    table,
+)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *("{},5", "0,{}", "1,{}34", "1.{}34,5", "1 {}34", "1'{}34", "{}%", "{} %"),
+        *("{} kg", "{}kg", "{},5 km/h", "$ {}", "€{}", "({})", "-{},5", "−{}"),
+        *("<{}", "{} °C", "1,{}34,567.8", "{}e3 m²"),
+    ],
+)
+@every_reader
+def test_numbers_that_only_people_read_are_told(reader, form, tmp_path):
+    frame = table(b=[form.format(2 + row % 5) for row in range(ROWS)])
+    line = refusal(reader(tmp_path, frame, features=("a", "b")), tmp_path)
+    assert "column b has numbers such as" in line
+    csv = reader in READERS[:3]
+    assert ("dataset.decimal=comma" in line) == (csv and "," in form)
+
+
+@pytest.mark.parametrize(
+    "texts", [["1st", "2nd"], ["7-9", "9-11"], ["3.1.2", "3.1.3"], ["a1", "a2"]]
+)
+def test_other_texts_with_digits_are_categories(texts, tmp_path):
+    frame = table(b=texts * (ROWS // 2))
+    known, *_ = loaded(as_csv(tmp_path, frame, features=("b",)), tmp_path)
+    assert known.shape == (2,)
+
+
+def test_beside_decimal_commas_the_text_is_what_is_wrong(tmp_path):
+    (tmp_path / "data.csv").write_text("a;label\n1,5;x\n2;y\nabc;x\n2,5;y\n")
+    dataset = Csv(separator="semicolon", decimal="comma")
+    assert "row 3 has a=abc" in refusal(dataset, tmp_path)
+    for number in ("1.983", "12.345.678", "1.500,25"):
+        text = f"a;b;label\n1,5;{number};x\n2;7;y\n2,5;8;x\n"
+        (tmp_path / "data.csv").write_text(text)
+        assert f"{number}, which has a mark between thousands" in refusal(
+            dataset, tmp_path
+        )
+    (tmp_path / "data.csv").write_text("a;label\n1,5;x\nNA;y\n2,5;x\n2,5;y\n")
+    dataset = Csv(separator="semicolon", decimal="comma", missing="mean")
+    assert loaded(dataset, tmp_path)[0].shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("written", "form", "meant"),
+    [
+        ("31.01.2024 10:30", "%d.%m.%Y %H:%M", "2024-01-31T10:30"),
+        ("01/31/2024", "%m/%d/%Y", "2024-01-31"),
+        ("31 Jan 24", "%d %b %y", "2024-01-31"),
+        ("20240131", "%Y%m%d", "2024-01-31"),
+        ("01022024", "%d%m%Y", "2024-02-01"),
+        ("202401", "%Y%m", "2024-01-01"),
+        ("20240131103000", "%Y%m%d%H%M%S", "2024-01-31T10:30"),
+    ],
+)
+@every_reader
+def test_dates_are_read_in_the_format_that_is_named(
+    reader, written, form, meant, tmp_path
+):
+    frame = table(when=[written] * ROWS)
+    line = refusal(reader(tmp_path, frame, features=("a",), time="when"), tmp_path)
+    assert "row 1 has when=" in line
+    assert "dataset.time_format" in line
+    own: dict[str, Any] = {"features": ("a",), "time": "when", "time_format": form}
+    _, train, test = loaded(reader(tmp_path, frame, **own), tmp_path)
+    wanted = np.datetime64(meant, "s").astype(np.int64)
+    assert {*train.times, *test.times} == {wanted}
+
+
+@pytest.mark.parametrize(
+    ("cells", "form", "words"),
+    [
+        (["2024-01-31", "2024-02-30"], None, "row 2 has when=2024-02-30, .* ISO8601"),
+        (["20240131", "20240230"], "%Y%m%d", "row 2 has when=20240230, .* %Y%m%d"),
+        (["2024-01-31", "7"], None, "row 1 has when=2024-01-31, .* no integer"),
+        (["7", "7.5"], None, "row 2 has when=7.5, .* no integer"),
+        (["7", "9" * 20], None, "row 2 has when=9+, .* no integer"),
+        (["2024-01-31T10:00Z", "2024-01-31T10:00"], None, "row 2 .* no time zone"),
+        (["31.01.2024", "1.2.2024"], "DD.MM.YYYY", "no date in the format DD"),
+        (["31.01.2024", "1.2.2024"], "%Q", "time_format=%Q cannot be read"),
+    ],
+)
+def test_times_of_another_kind_are_told_with_their_row(cells, form, words, tmp_path):
+    frame = table(when=cells * (ROWS // 2))
+    dataset = as_csv(tmp_path, frame, features=("a",), time="when", time_format=form)
+    with pytest.raises(ConfigError, match=words):
+        loaded(dataset, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("cells", "form", "times"),
+    [
+        (["20240131", "20240230"], "integer", {20240131, 20240230}),
+        (["1704067200000000001", "7"], None, {1704067200000000001, 7}),
+        (["2016", "2017"], None, {2016, 2017}),
+        (["100", "20240131"], None, {100, 20240131}),
+        (["2024-01-31T10:00Z", "2024-01-31T12:00+02:00"], None, {1706695200}),
+    ],
+)
+def test_integers_stay_integers(cells, form, times, tmp_path):
+    frame = table(when=cells * (ROWS // 2))
+    dataset = as_csv(tmp_path, frame, features=("a",), time="when", time_format=form)
+    _, train, test = loaded(dataset, tmp_path)
+    assert {*train.times, *test.times} == times
+
+
+def test_times_of_arrays_may_be_dates(tmp_path):
+    days = np.array(["1970-01-01", "1970-01-02"] * 4, "datetime64[D]")
+    np.savez(tmp_path / "data.npz", x=np.ones((8, 1)), y=[0, 0, 1, 1] * 2, time=days)
+    _, train, test = loaded(Npz(), tmp_path)
+    assert {*train.times, *test.times} == {0, 86400}
+    words = ["now"] * 8
+    np.savez(tmp_path / "data.npz", x=np.ones((8, 1)), y=[0, 0, 1, 1] * 2, time=words)
+    assert "times are <U3, neither integers nor datetime64" in refusal(Npz(), tmp_path)

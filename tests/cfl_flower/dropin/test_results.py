@@ -1,0 +1,165 @@
+"""What a strategy for any ClientApp gives back, and what it sends."""
+
+from typing import Any
+
+import cfl_flower.strategies as plain
+import numpy as np
+import pytest
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
+
+from cfl_flower.dropin.strategy import of_clusters
+from cfl_flower.errors import ConfigError
+from simulations.engines.inprocess import InProcessGrid
+from tests.cfl_flower.dropin.apps import (
+    SEEDED,
+    WEIGHT,
+    choosing,
+    labels_of_half,
+    make_app,
+    record,
+    start,
+)
+
+
+def test_arrays_keep_their_names_types_and_counters():
+    found = start(make_app(), rounds=1)
+    arrays = found.cluster_arrays[0]
+    assert arrays["layer.weight"].numpy().dtype == np.float64
+    mean = (1 + 4 + 9 + 16) / 10
+    np.testing.assert_allclose(arrays["layer.weight"].numpy(), mean, rtol=1e-7)
+    seen = arrays["layer.seen"].numpy()
+    assert (seen, seen.shape, seen.dtype) == (2, (), np.int64)
+    assert found.arrays == arrays
+
+
+def test_metrics_are_by_round_and_cluster():
+    seen: list[tuple[int, bool]] = []
+    first = record()
+
+    def evaluate(number: int, cluster: int, arrays: ArrayRecord) -> MetricRecord:
+        seen.append((number, arrays == first))
+        return MetricRecord({"cluster": float(cluster)})
+
+    grid = InProcessGrid(
+        [{"partition-id": n} for n in range(4)], make_app(labels_of_half)
+    )
+    strategy = plain.Fielding(significance=0.0)
+    found = strategy.start(grid, first, 2, evaluate_fn=evaluate)
+    assert found.clusters == {1000: 0, 1001: 1, 1002: 0, 1003: 1}
+    assert found.cluster_history == {1: found.clusters, 2: found.clusters}
+    assert found.cluster_evaluate_metrics_serverapp[2] == {
+        k: MetricRecord({"cluster": float(k)}) for k in (0, 1)
+    }
+    assert found.evaluate_metrics_serverapp[2] == MetricRecord({"cluster": 0.5})
+    assert seen == [(n, n == 0) for n in (0, 1, 1, 2, 2)]
+    assert found.failures == {1: [], 2: []}
+
+
+def test_flowers_evaluate_function_is_called_as_flower_does():
+    seen: list[int] = []
+    grid = InProcessGrid([{"partition-id": n} for n in range(4)], make_app())
+    plain.FedAvg().start(grid, record(), 1, evaluate_fn=lambda n, _: seen.append(n))
+    assert seen == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("function", "clustered"),
+    [
+        (lambda number, arrays: None, False),
+        (lambda number, arrays, device="cpu": None, False),
+        (lambda number, arrays, **more: None, False),
+        (lambda number, *rest: None, False),
+        (lambda number, arrays, *, device="cpu": None, False),
+        (lambda number, k, arrays: None, True),
+        (lambda number, k, arrays, device="cpu": None, True),
+        (lambda number, cluster=0, arrays=None: None, True),
+    ],
+)
+def test_a_test_on_the_server_gets_the_cluster_if_it_asks_for_it(function, clustered):
+    assert (of_clusters(function) is function) == clustered
+    assert of_clusters(function)(1, 0, record()) is None
+
+
+class Slower(plain.FedAvg):  # type: ignore[misc]
+    """A strategy that changes the config of a round, as Flower's users write it."""
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any
+    ) -> Any:
+        config["rate"] = 1 / server_round
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def test_a_round_has_a_config_of_its_own():
+    seen = []
+
+    app = make_app()
+
+    def listen(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == "train":
+            seen.append(message.content["config"]["rate"])
+        return app(message, context)
+
+    start(listen, Slower)  # type: ignore[arg-type]
+    assert seen == [1.0] * 4 + [0.5] * 4
+
+
+def test_counters_are_what_they_were_after_a_restart(tmp_path):
+    grid = InProcessGrid([{"partition-id": node} for node in range(4)], make_app())
+    saved = plain.FedAvg(checkpoint=tmp_path).start(grid, record(), 1)
+    sent = []
+
+    def listen(message: Message, context: Context) -> Message:
+        sent.append(message.content["arrays"])
+        return make_app()(message, context)
+
+    grid.client_app = listen  # type: ignore[assignment]
+    plain.FedAvg.resume(tmp_path).start(grid, record(), 2)
+    assert sent[0] == saved.cluster_arrays[0]
+
+
+def test_newcomers_join_and_who_left_is_kept():
+    grid = InProcessGrid([{"partition-id": n} for n in range(4)])
+
+    def move(content: RecordDict) -> RecordDict:
+        if 1000 in grid.node_configs:
+            grid.remove_node(1000)
+            grid.add_node({"partition-id": 7})
+        return content
+
+    grid.client_app = make_app(labels_of_half, answers={3: move})
+    strategy = plain.Fielding(significance=0.0)
+    found = strategy.start(grid=grid, initial_arrays=record(), num_rounds=3)
+    assert found.clusters == {1000: 0, 1001: 1, 1002: 0, 1003: 1, 1004: 1}
+    assert [each.client for each in found.failures[1]] == [1000]
+
+
+def test_nodes_choose_by_loss_and_metrics_are_of_what_they_chose():
+    found = start(choosing(), plain.IFCA, rounds=1, **SEEDED)
+    first = record(weight=np.zeros((2, 3)))
+    drawn = {k: each[WEIGHT].numpy()[0, 0] for k, each in found.cluster_arrays.items()}
+    chosen = set(found.clusters.values())
+    # All are nearer to the larger of the two first models.
+    assert len(chosen) == 1
+    assert drawn[chosen.pop()] == max(drawn.values())
+    assert found.cluster_train_metrics[1].keys() == set(found.clusters.values())
+    assert first.keys() == found.arrays.keys()
+
+
+def test_a_node_that_never_trained_gets_a_cluster_by_its_labels():
+    found = start(make_app(labels_of_half), plain.Fielding, significance=0.0)
+    assert found.assign([0, 1] * 9) == found.clusters[1000]
+    assert found.assign(np.array([3, 2, 3])) == found.clusters[1001]
+    with pytest.raises(ConfigError, match=r"labels=\['cat'\] is not allowed; use"):
+        found.assign(["cat"])
+    with pytest.raises(ConfigError, match=r"labels=\[4\] is not allowed; use"):
+        found.assign([4])
+    with pytest.raises(ConfigError, match="does not place nodes by labels, as Field"):
+        start(make_app()).assign([0])
