@@ -5,19 +5,14 @@ Computes: local SGD. Sends: the trained model (d floats). Keeps: nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from cfl_flower.client.requests import Request
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient
 from clients.tested import Config, Reply
 
-
-@dataclass(frozen=True)
-class RateRequest(Request):
-    """A request to train with another learning rate than that of the settings."""
-
-    learning_rate: float
+RATE = "learning_rate"
+"""Entry of a config: the rate to train with, in the place of that of the settings."""
 
 
 class AdapFedAvgClient(ClusteredClient):
@@ -25,8 +20,6 @@ class AdapFedAvgClient(ClusteredClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received model on the data of this round."""
-        request = RateRequest.from_config(config)
-        assert request is not None
-        local = replace(self.local, learning_rate=request.learning_rate)
+        local = replace(self.local, learning_rate=config[RATE])
         trained, count = self.train_from(parameters[0], local)
         return [trained], count, {}

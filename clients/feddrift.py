@@ -13,37 +13,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from cfl_flower.client.requests import Request
 from cfl_flower.data.worlds.view import View
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient
-from clients.families.choosing import ChoiceRequest
+from clients.families.choosing import CHOOSE
 from clients.tested import Config, Metrics, Reply, Samples
 
 NEW = -1
 """Number that a client reports when it started a new model."""
-
-
-@dataclass(frozen=True)
-class EarlierDataRequest(Request):
-    """A request to train on data of earlier time steps as well."""
-
-    assigned: str
-    """JSON pairs of a step and the model that its data belong to."""
-
-
-@dataclass(frozen=True)
-class ChosenRequest(Request):
-    """A request to train what the client chose: the only model that it receives."""
-
-    chosen: bool
+ASSIGNED = "assigned"
+"""Entry of a config that asks to train on data of earlier time steps as well: JSON of
+pairs of a step and the model that its data belong to."""
+OWN_CHOICE = "own_choice"
+"""Entry of a config that asks to train what the client chose, the only model that it
+receives."""
 
 
 class Choice(NamedTuple):
@@ -70,7 +60,7 @@ class FedDriftClient(ClusteredClient):
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer the hello, or choose a model before the training (`form=eager`)."""
-        if ChoiceRequest.from_config(config) is None:
+        if CHOOSE not in config:
             return super().answer(parameters, config)
         choice = self.choose(parameters, config)
         own = np.array([choice.model, choice.step, choice.loss])
@@ -85,7 +75,7 @@ class FedDriftClient(ClusteredClient):
         """Train the model that fits this round's data best, or a new one."""
         if len(self.data(self.context.round).train_indices) == 0:
             return [parameters[0]], 0, {}
-        chose = ChosenRequest.from_config(config) is not None
+        chose = OWN_CHOICE in config
         choice = self.chosen(*parameters) if chose else self.choose(parameters, config)
         belonging = self.belonging(choice)
         report = {} if chose else self.measure(parameters, choice, belonging)
@@ -97,8 +87,7 @@ class FedDriftClient(ClusteredClient):
     def choose(self, parameters: Sequence[Vector], config: Config) -> Choice:
         """Return the model that fits this round's data best, or a new one."""
         server_round = self.context.round
-        request = EarlierDataRequest.from_config(config)
-        assigned = [] if request is None else json.loads(request.assigned)
+        assigned = json.loads(config.get(ASSIGNED, "[]"))
         # A lost result leaves a step that the server does not know.
         past = {step: model for step, model in assigned if f"{step}.loss" in self.kept}
         last = max(past, default=0)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from cfl_flower.clustering.similarity import nearest_model
 from cfl_flower.types import Vector
-from clients.families.choosing import ChoosingClient, KeepRequest
+from clients.families.choosing import KEEP, ChoosingClient
 from clients.tested import Config, Reply
 
 
@@ -23,8 +23,7 @@ class FeSEMClient(ChoosingClient):
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received model; save the result for a later choice, if any."""
         arrays, count, metrics = super().fit(parameters, config)
-        asked = KeepRequest.from_config(config) is not None
-        if asked or self.context.settings.migration:
+        if KEEP in config or self.context.settings.migration:
             trained = self.context.state.part("trained")
             trained.save(self.context.round, {"model": arrays[0]})
         return arrays, count, metrics

@@ -8,28 +8,18 @@ else the number of the nearest group. Keeps: the directions; w_0 follows from th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from cfl_flower.client.requests import EvaluateRequest, Request
+from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.clustering.similarity import nearest_group, sketch
 from cfl_flower.types import Vector
 from clients.families.choosing import ChoosingClient
 from clients.tested import Config, Metrics, Reply
 
-
-@dataclass(frozen=True)
-class PretrainingRequest(Request):
-    """A request to train from w_0 and send the update."""
-
-    pretrain: bool
-
-
-@dataclass(frozen=True)
-class DirectionsRequest(Request):
-    """A request to save the groups' directions, if they are sent."""
-
-    directions: str
-    """The name under which they are saved."""
+PRETRAIN = "pretrain"
+"""Entry of a config that asks to train from w_0 and to send the update."""
+DIRECTIONS = "directions"
+"""Entry of a config: the name under which the groups' directions are saved."""
 
 
 class FlexCFLClient(ChoosingClient):
@@ -37,7 +27,7 @@ class FlexCFLClient(ChoosingClient):
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer as every choosing client, or send the update from w_0."""
-        if PretrainingRequest.from_config(config) is None:
+        if PRETRAIN not in config:
             return super().answer(parameters, config)
         upcoming = self.context.upcoming
         return [self.pretrain(upcoming)], len(self.data(upcoming).labels), {}
@@ -65,7 +55,7 @@ class FlexCFLClient(ChoosingClient):
         self, received: Sequence[Vector], config: Config, server_round: int
     ) -> int | None:
         """Return the group of the nearest saved direction; None if they were lost."""
-        kept = self.context.state.kept(self.name(config))
+        kept = self.context.state.kept(config[DIRECTIONS])
         if not kept:
             return None
         directions = [kept[str(group)] for group in range(len(kept))]
@@ -83,10 +73,4 @@ class FlexCFLClient(ChoosingClient):
         """Save the directions for a later migration."""
         if directions and self.context.settings.migration:
             arrays = {str(group): each for group, each in enumerate(directions)}
-            self.context.state.keep(self.name(config), arrays)
-
-    def name(self, config: Config) -> str:
-        """Return the name under which the directions are saved."""
-        request = DirectionsRequest.from_config(config)
-        assert request is not None
-        return request.directions
+            self.context.state.keep(config[DIRECTIONS], arrays)

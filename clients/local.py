@@ -10,10 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from cfl_flower.client.requests import BudgetRequest
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient
 from clients.tested import Config, Reply
+
+BUDGET = "budget"
+"""Entry of a config: for how many rounds' epochs, or steps, to train on new data."""
 
 
 class LocalClient(ClusteredClient):
@@ -22,14 +24,13 @@ class LocalClient(ClusteredClient):
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train a model anew, unless the saved one is of these data."""
         context = self.context
-        request = BudgetRequest.from_config(config)
-        assert request is not None
+        budget = config[BUDGET]
         data = self.fingerprint(context.round)
         before = context.state.load(context.round).get("data")
         if before is not None and np.array_equal(before, data):
             return [], len(self.data(context.round).labels), {}
-        epochs = self.local.epochs * request.budget
-        steps = self.local.steps and self.local.steps * request.budget
+        epochs = self.local.epochs * budget
+        steps = self.local.steps and self.local.steps * budget
         local = replace(self.local, epochs=epochs, steps=steps)
         trained, count = self.train_from(context.initial(), local)
         context.state.save(context.round, {"model": trained, "data": data})

@@ -8,14 +8,13 @@ Keeps: with `refresh=on_drift` a digest of the data from which psi was computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
 
 from cfl_flower.client.attacks import spoil_report
 from cfl_flower.client.drift_report import DriftReport
-from cfl_flower.client.requests import Request
 from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
 from cfl_flower.learning.gradients import full_gradient
 from cfl_flower.learning.testing import predictions
@@ -26,33 +25,19 @@ from clients.base import Clusters, Found
 from clients.ditto import BilevelClient
 from clients.tested import Config, Metrics, Reply
 
-
-@dataclass(frozen=True)
-class PsiRequest(Request):
-    """A request for psi at the received model."""
-
-    represent: bool
-
-
-@dataclass(frozen=True)
-class OmegaRequest(Request):
-    """A request to train the received global model."""
-
-    train_global: bool
-
-
-@dataclass(frozen=True)
-class RefreshRequest(Request):
-    """A request to report psi again if the data changed."""
-
-    reported: int
-    """The round of the last report that the server received."""
+PSI = "represent"
+"""Entry of a config that asks for psi at the received model."""
+TRAIN_OMEGA = "train_global"
+"""Entry of a config that asks to train the received global model."""
+REPORTED = "reported"
+"""Entry of a config that asks for psi if the data changed: the round of the last report
+that the server received."""
 
 
 class StoCFLClient(BilevelClient):
     """Algorithm 1, ClientProcedure and GetDatasetRepresentation."""
 
-    directions = ("represent",)
+    directions = (PSI,)
     tests_received = True
     finds_unlabelled = True
 
@@ -60,10 +45,10 @@ class StoCFLClient(BilevelClient):
         """Answer with psi at the anchor parameters[0], or the trained parameters[0]."""
         upcoming = self.context.upcoming
         count = len(self.data(upcoming).labels)
-        if PsiRequest.from_config(config) is not None:
+        if PSI in config:
             self.remember(upcoming)
             return [self.direction(parameters[0], upcoming)], count, {}
-        if OmegaRequest.from_config(config) is not None:
+        if TRAIN_OMEGA in config:
             return [self.train_global(parameters[0], upcoming)], count, {}
         return super().answer(parameters, config)
 
@@ -164,10 +149,9 @@ class StoCFLClient(BilevelClient):
         A report that was lost is repeated. The anchor follows from the seed.
         """
         samples = len(self.data(server_round).labels)
-        request = RefreshRequest.from_config(config)
-        if request is None or samples == 0:
+        if REPORTED not in config or samples == 0:
             return {}
-        taken = request.reported
+        taken = config[REPORTED]
         before = self.context.state.part("report").at(taken).get("data")
         if before is not None and np.array_equal(
             before, self.fingerprint(server_round)

@@ -23,7 +23,7 @@ from cfl_flower.engine.method import ClusteredStrategy, Disclosure
 from cfl_flower.settings import require, settings
 from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import Plan, Vector
-from clients.adapfedavg import RateRequest
+from clients.adapfedavg import RATE
 
 
 @settings("strategy")
@@ -95,7 +95,7 @@ class AdapFedAvg(ClusteredStrategy):
         plan = super().plan_train(server_round)
         rate = self.settings.local.learning_rate * self.state.share
         self.run.record.measures["learning_rate"] = rate
-        return replace(plan, config=plan.config | RateRequest(rate).to_config())
+        return replace(plan, config=plan.config | {RATE: rate})
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average, then adapt the learning rate to the model's variance."""

@@ -36,8 +36,8 @@ from cfl_flower.privacy.clipping import capped_counts
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task
-from clients.families.choosing import ChoiceRequest
-from clients.feddrift import NEW, ChosenRequest, EarlierDataRequest
+from clients.families.choosing import CHOOSE
+from clients.feddrift import ASSIGNED, NEW, OWN_CHOICE
 
 
 @settings("strategy")
@@ -176,8 +176,7 @@ class FedDrift(ClusteredStrategy):
         tasks = []
         for task, row in zip(plan.tasks, rows, strict=True):
             earlier = steps[steps[:, 0] == row, 1:].tolist()
-            request = EarlierDataRequest(json.dumps(earlier))
-            tasks.append(replace(task, config=request.to_config()))
+            tasks.append(replace(task, config={ASSIGNED: json.dumps(earlier)}))
         plan = replace(plan, tasks=tasks)
         return self.plan_after_choices(server_round, plan) if self.is_eager else plan
 
@@ -186,7 +185,7 @@ class FedDrift(ClusteredStrategy):
 
         It starts from the model that most of them had.
         """
-        question = replace(plan, config=ChoiceRequest(choose=True).to_config())
+        question = replace(plan, config={CHOOSE: True})
         answers = self.run.ask(server_round, replace(question, reply=()))
         answers = self.run.read("query", answers, self.read_choice)
         self._choices = {each.client: each.report for each in answers}
@@ -200,8 +199,7 @@ class FedDrift(ClusteredStrategy):
             Task(client, (choice.model % len(models),))
             for client, choice in self._choices.items()
         ]
-        config = ChosenRequest(chosen=True).to_config()
-        return replace(plan, tasks=tasks, models=models, config=config)
+        return replace(plan, tasks=tasks, models=models, config={OWN_CHOICE: True})
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average each model, merge those below delta, then add the new models."""

@@ -23,7 +23,7 @@ from cfl_flower.engine.method import Disclosure
 from cfl_flower.settings import settings
 from cfl_flower.state import Weighting
 from cfl_flower.types import Plan, Result
-from clients.families.choosing import KeepRequest
+from clients.families.choosing import KEEP
 from strategies.families.choosing import CHOICE, ChoosingSettings, ChoosingStrategy
 
 
@@ -51,7 +51,7 @@ class FeSEM(ChoosingStrategy):
         if not self.run.config.privacy.secure_sums:
             return super().plan_train(server_round)
         plan = self.plan_after_choices(server_round)
-        return replace(plan, config=KeepRequest(keep=True).to_config())
+        return replace(plan, config={KEEP: True})
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Assign participants to the nearest model (E step), then average (M step)."""

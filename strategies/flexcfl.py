@@ -47,7 +47,7 @@ from cfl_flower.types import (
     Vector,
     client_order,
 )
-from clients.flexcfl import DirectionsRequest, PretrainingRequest
+from clients.flexcfl import DIRECTIONS, PRETRAIN
 from strategies.families.choosing import (
     CHOICE,
     ChoosingSettings,
@@ -216,8 +216,8 @@ class FlexCFL(ChoosingStrategy):
                 count = settings.clusters - len(results)
             some = sorted(order[len(asked) : len(asked) + count], key=client_order)
             tasks = [Task(client) for client in some]
-            question = PretrainingRequest(pretrain=True).to_config()
-            results += self.run.ask(server_round, Plan(tasks, [], question, reply))
+            plan = Plan(tasks, [], {PRETRAIN: True}, reply)
+            results += self.run.ask(server_round, plan)
             asked.update(some)
         return results, asked
 
@@ -238,7 +238,7 @@ class FlexCFL(ChoosingStrategy):
     @cached_property
     def candidates_config(self) -> dict[str, Scalar]:
         """The name under which clients keep the directions, which never change."""
-        return DirectionsRequest(digest(np.concatenate(self.candidates))).to_config()
+        return {DIRECTIONS: digest(np.concatenate(self.candidates))}
 
     def receivers(self) -> BoolArray:
         """Return which clients have not received the directions yet, shape (n,)."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from cfl_flower.client.requests import BudgetRequest
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Disclosure, Published, Supports
 from cfl_flower.settings import settings
 from cfl_flower.state import StrategySettings
 from cfl_flower.types import Plan, Result, Task
+from clients.local import BUDGET
 
 
 @settings("strategy")
@@ -41,10 +41,10 @@ class Local(ClusteredStrategy):
         """Let all clients look whether their data are new, and train if they are."""
         config = self.run.config
         share = config.participants / config.clients
-        request = BudgetRequest(max(1, round(config.rounds * share)))
+        budget = max(1, round(config.rounds * share))
         able = np.flatnonzero(self.run.participants.with_samples())
         tasks = [Task(self.state.clients[row]) for row in able]
-        return Plan(tasks, config=request.to_config())
+        return Plan(tasks, config={BUDGET: budget})
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Do nothing: the results stayed at the clients."""

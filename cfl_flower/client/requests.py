@@ -1,4 +1,8 @@
-"""What a server asks of clients: objects with the same fields at both ends."""
+"""What a server asks of clients: objects with the same fields at both ends.
+
+A question of one word is an entry of a config, whose name is a constant beside the
+client that answers it.
+"""
 
 from __future__ import annotations
 
@@ -63,11 +67,3 @@ class UploadRequest(Request):
 
 SUMS = "sums"
 """Entry of a plan's config that asks for counts, sums and squares of all inputs."""
-
-
-@dataclass(frozen=True)
-class BudgetRequest(Request):
-    """A request to train if the data are new."""
-
-    budget: int
-    """For how many rounds' epochs, or steps."""

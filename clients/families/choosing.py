@@ -9,35 +9,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from cfl_flower.client.requests import EvaluateRequest, Request
+from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.clustering.representations import label_counts
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient
 from clients.tested import Config, Metrics, Reply
 
-
-@dataclass(frozen=True)
-class ChoiceRequest(Request):
-    """A request to choose a first cluster among the received vectors."""
-
-    choose: bool
-
-
-@dataclass(frozen=True)
-class MigrationRequest(Request):
-    """A request to choose again if the label counts shifted."""
-
-    chosen: int
-    """The round of the last choice that the server received."""
-
-
-@dataclass(frozen=True)
-class KeepRequest(Request):
-    """A request to keep the trained model, for the next choice."""
-
-    keep: bool
+CHOOSE = "choose"
+"""Entry of a config that asks for the choice of a cluster among the received vectors.
+"""
+CHOSEN = "chosen"
+"""Entry of a config that asks for another choice if the label counts shifted: the round
+of the last choice that the server received."""
+KEEP = "keep"
+"""Entry of a config that asks to keep the trained model, for the next choice."""
 
 
 class ChoosingClient(ClusteredClient):
@@ -63,7 +49,7 @@ class ChoosingClient(ClusteredClient):
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer the hello, or choose the first cluster."""
         upcoming = self.context.upcoming
-        if ChoiceRequest.from_config(config) is not None:
+        if CHOOSE in config:
             cluster = self.choose(parameters, config, upcoming)
             return [], len(self.data(upcoming).labels), {"cluster": cluster}
         if self.context.settings.migration:
@@ -79,10 +65,9 @@ class ChoosingClient(ClusteredClient):
         """
         context = self.context
         labels = self.data(server_round).labels
-        request = MigrationRequest.from_config(config)
-        if request is None or len(labels) == 0:
+        if CHOSEN not in config or len(labels) == 0:
             return {}
-        taken = request.chosen
+        taken = config[CHOSEN]
         before = context.state.part("choice").at(taken).get("counts")
         counts = label_counts(labels, context.stream.classes)
         if before is not None and not context.settings.shift.detects(counts, before):

@@ -34,7 +34,7 @@ from cfl_flower.types import (
     Task,
     Vector,
 )
-from clients.families.choosing import ChoiceRequest, MigrationRequest
+from clients.families.choosing import CHOOSE, CHOSEN
 
 CHOICE = "the number of the cluster that they chose"
 """The data that clients of these methods send beside models."""
@@ -115,7 +115,7 @@ class ChoosingStrategy(ClusteredStrategy):
         self, server_round: int, clients: Sequence[ClientId]
     ) -> list[Result]:
         """Return the valid choices of some clients, before a round's training."""
-        question = self.candidates_config | ChoiceRequest(choose=True).to_config()
+        question = self.candidates_config | {CHOOSE: True}
         tasks = [Task(client) for client in clients]
         plan = with_all_models(Plan(tasks, self.candidates, question))
         answers = self.run.ask(server_round, plan)
@@ -180,8 +180,8 @@ class ChoosingStrategy(ClusteredStrategy):
         for row, receives in enumerate(self.receivers()):
             received: tuple[int, ...] = (int(state.clusters[row]),) if test else ()
             received += places if receives else ()
-            request = MigrationRequest(int(state.chosen[row]))
-            tasks.append(Task(state.clients[row], received, request.to_config()))
+            last: dict[str, Scalar] = {CHOSEN: int(state.chosen[row])}
+            tasks.append(Task(state.clients[row], received, last))
         return Plan(tasks, models, dict(self.candidates_config))
 
     def absorb_evaluate(self, server_round: int, results: Results) -> None:

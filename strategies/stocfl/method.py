@@ -46,7 +46,7 @@ from cfl_flower.types import (
     Task,
     Vector,
 )
-from clients.stocfl import OmegaRequest, PsiRequest, RefreshRequest
+from clients.stocfl import PSI, REPORTED, TRAIN_OMEGA
 from strategies.ditto import DittoSettings
 from strategies.stocfl.merging import describe_clustering, find_merges, merge_models
 
@@ -169,7 +169,7 @@ def ask_for_changes(tests: Plan, reported: Mapping[ClientId, int]) -> Plan:
     ``tests`` may have no tasks; ``reported`` is the round in which each psi arrived.
     """
     tasks = [
-        replace(task, config=RefreshRequest(reported[task.client]).to_config())
+        replace(task, config={REPORTED: reported[task.client]})
         if task.client in reported
         else task
         for task in tests.tasks or map(Task, reported)
@@ -222,8 +222,7 @@ class StoCFL(ClusteredStrategy):
     ) -> Iterator[tuple[int, Vector]]:
         """Yield row and psi of each client that answers."""
         tasks = [Task(self.state.clients[row], (0,)) for row in rows]
-        question = PsiRequest(represent=True).to_config()
-        plan = Plan(tasks, [self.run.initial_model()], question, (self.width,))
+        plan = Plan(tasks, [self.run.initial_model()], {PSI: True}, (self.width,))
         for part in self.run.ask_in_parts(server_round, plan):
             answers = self.run.read("query", part)
             # Without samples there is no direction.
@@ -321,8 +320,7 @@ class StoCFL(ClusteredStrategy):
         trained = RunningMean()
         for result in results:
             task = Task(result.client, (0,))
-            question = OmegaRequest(train_global=True).to_config()
-            plan = Plan([task], [omega], question, (len(omega),))
+            plan = Plan([task], [omega], {TRAIN_OMEGA: True}, (len(omega),))
             for answer in self.run.ask(server_round, plan):
                 omega = answer.arrays[0]
                 trained.add(omega, self.settings.weight(answer))

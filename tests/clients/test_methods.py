@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from cfl_flower.client.context import ClientContext
-from cfl_flower.client.requests import BudgetRequest
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.testing import evaluate
 from cfl_flower.learning.training import train
@@ -16,7 +15,7 @@ from cfl_flower.types import Vector
 from clients.ditto import DittoClient
 from clients.flash import FlashClient
 from clients.flexcfl import FlexCFLClient
-from clients.local import LocalClient, LocalRoundsClient
+from clients.local import BUDGET, LocalClient, LocalRoundsClient
 from clients.profile import ProfileClient
 from strategies.ditto import DittoSettings
 from strategies.flash import FlashSettings
@@ -56,7 +55,7 @@ def own_model(context: ClientContext, before: int) -> np.ndarray:
 
 
 def test_a_client_trains_anew_on_new_data_alone(make_context):
-    asked = BudgetRequest(3).to_config()
+    asked = {BUDGET: 3}
     first = make_context(1)
     LocalClient(first).fit([], asked)
     again = make_context(2)

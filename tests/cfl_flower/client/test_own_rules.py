@@ -92,14 +92,14 @@ def model_of(settings: dict[str, Any]) -> np.ndarray:
 
 def requests() -> Iterator[dict[str, Scalar]]:
     """Yield all that clients may be asked beside training and tests."""
-    for module in pkgutil.walk_packages(clients.__path__, "clients."):
-        importlib.import_module(module.name)
-    for kind in Request.__subclasses__():
-        asked = {field.name: True for field in fields(kind)}
-        numbers = {"halves": 0, "reported": 1, "chosen": 1, "directions": "a"}
-        yield {"directions": "a", **asked} | {
-            k: numbers[k] for k in asked if k in numbers
-        }
+    names = [each.name for each in pkgutil.walk_packages(clients.__path__, "clients.")]
+    found = [vars(importlib.import_module(name)).items() for name in names]
+    constants = [value for module in found for name, value in module if name.isupper()]
+    words = {value for value in constants if isinstance(value, str)}
+    kinds = [[each.name for each in fields(kind)] for kind in Request.__subclasses__()]
+    numbers = {"halves": 0, "reported": 1, "chosen": 1, "directions": "a"}
+    for asked in [*kinds, *([word] for word in sorted(words))]:
+        yield {"directions": "a"} | {name: numbers.get(name, True) for name in asked}
 
 
 @pytest.fixture
