@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import pandas as pd
 
-from cfl_flower.data.reading.files import TestFraction, find, table
+from cfl_flower.data.reading.files import TestFraction, find
 from cfl_flower.data.reading.pool import PARTS
 from cfl_flower.data.reading.samples import BOX, ImageTable
 from cfl_flower.errors import intact
@@ -193,7 +193,24 @@ class Waymo(EkyaImages):
 def listing(
     path: Path, columns: list[str], integers: list[str], header: bool = True
 ) -> pd.DataFrame:
-    """Return columns of a csv, some of which are integers, or raise `ConfigError`."""
+    """Read columns of a csv: those to keep, or all if its first line may lack names.
+
+    Raises `ConfigError` if a column is missing or a line is cut off.
+    """
     with intact(path):
-        rows = pd.DataFrame(table(path, columns, header), columns=columns)
+        read = pd.read_csv(
+            path,
+            header=0 if header else None,
+            names=None if header else columns,
+            usecols=columns,
+            index_col=False,
+            dtype=str,
+            keep_default_na=False,
+        )
+        # Some tools write the names where others do not.
+        named = (read[columns] == columns).all(axis=1)
+        rows = read.loc[~named, columns].reset_index(drop=True)
+        lacking = (rows == "").any(axis=1)
+        if lacking.any():
+            raise ValueError(f"row {lacking.argmax() + 1} is cut off")
         return rows.astype(dict.fromkeys(integers, int))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -240,26 +239,3 @@ def held_out(owners: IntArray, fraction: float) -> NDArray[np.bool_]:
 
 TestFraction = Annotated[float, Field(ge=0.01, le=0.99)]
 """Share of the samples that are for testing; both parts get something."""
-
-
-def table(
-    path: Path, columns: Sequence[str], header: bool = True
-) -> list[dict[str, str]]:
-    """Read columns of a csv: those to keep, or all if its first line may lack names.
-
-    Raises `ConfigError` if a column is missing or a line is cut off.
-    """
-    with intact(path), path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file, None if header else columns)
-        lacking = set(columns) - set(reader.fieldnames or ())
-        if lacking:
-            raise ValueError(f"no column {', '.join(sorted(lacking))}")
-        rows = []
-        for row in reader:
-            # Some tools write the names where others do not.
-            if list(row.values()) == list(row):
-                continue
-            if any(row[column] is None for column in columns):
-                raise ValueError(f"line {reader.line_num} is cut off")
-            rows.append({column: row[column] for column in columns})
-        return rows

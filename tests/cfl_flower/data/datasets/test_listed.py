@@ -11,13 +11,14 @@ from cfl_flower.data.datasets.listed import (
     Fmow,
     OpenImages,
     Waymo,
+    listing,
 )
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.errors import ConfigError
 from tests.cfl_flower.data.pools import owners, picture, times
 
 
-def listing(path: Path, rows: Sequence[Sequence[object]]) -> None:
+def write(path: Path, rows: Sequence[Sequence[object]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{','.join(map(str, row))}\n" for row in rows))
 
@@ -39,7 +40,7 @@ FMOW_ROWS = [
 def fmow(root: Path, rows: Sequence[Sequence[str]] = FMOW_ROWS) -> str:
     head = ("split", "img_filename", "timestamp", "visible", "utm", "category")
     lines = [(row[0], "a_rgb.jpg", row[1], 1, row[2], row[3]) for row in rows]
-    listing(root / "fmow_v1.1/rgb_metadata.csv", [head, *lines])
+    write(root / "fmow_v1.1/rgb_metadata.csv", [head, *lines])
     for number, row in enumerate(rows):
         if row[0] != "seq":
             path = root / f"fmow_v1.1/images/rgb_img_{number}.png"
@@ -97,7 +98,7 @@ def open_images(root: Path, test: Sequence[Sequence[object]] = OPEN_TEST) -> str
     folder = root / "open_images"
     head = ("client_id", "sample_path", "label_name", "label_id")
     for part, rows, first in (("train", OPEN_TRAIN, 0), ("test", test, 100)):
-        listing(folder / "client_data_mapping" / f"{part}.csv", [head, *rows])
+        write(folder / "client_data_mapping" / f"{part}.csv", [head, *rows])
         for number, row in enumerate(rows):
             picture(folder / part / str(row[1]), first + number)
     return str(root)
@@ -130,9 +131,9 @@ def test_a_damaged_mapping_is_named(tmp_path):
     path = tmp_path / "open_images/client_data_mapping/train.csv"
     whole = path.read_text()
     path.write_text(whole[: whole.rindex(",Yak")])
-    with pytest.raises(ConfigError, match=r"train\.csv cannot be .*line 10 is cut off"):
+    with pytest.raises(ConfigError, match=r"train\.csv cannot be .*row 9 is cut off"):
         OpenImages().load(data_dir)
-    path.write_text(whole[:-2])
+    path.write_text(f"{whole[:-2]}x")
     with pytest.raises(ConfigError, match=r"train\.csv cannot be .*invalid literal"):
         OpenImages().load(data_dir)
 
@@ -156,10 +157,10 @@ def cityscapes(root: Path, header: bool = False) -> str:
             ]
         )
     ]
-    listing(folder / "sample_lists/citywise/bonn_fine.csv", [*head, *rows])
+    write(folder / "sample_lists/citywise/bonn_fine.csv", [*head, *rows])
     other = [(0, "val/ulm/ulm_0_0_leftImg8bit.png", 3, 0, 0, 20, 20)] * 2
-    listing(folder / "sample_lists/citywise/ulm_fine.csv", [*head, *other, other[0]])
-    listing(folder / "sample_lists/citywise/mainz_fine.csv", head)
+    write(folder / "sample_lists/citywise/ulm_fine.csv", [*head, *other, other[0]])
+    write(folder / "sample_lists/citywise/mainz_fine.csv", head)
     for frame in range(3):
         path = folder / "leftImg8bit" / str(rows[[2, 4, 0][frame]][1])
         picture(path, 10 * frame)
@@ -223,9 +224,9 @@ def waymo(root: Path, label: int = 3) -> str:
             (idx, name, kind, 1, "sunny", "sf", "Day", segment, frame, camera, "obj")
         )
     lists = folder / "sample_lists" / "citywise"
-    listing(lists / "sf_labels.csv", [WAYMO_HEAD, *rows])
+    write(lists / "sf_labels.csv", [WAYMO_HEAD, *rows])
     # Ekya also writes lists of ten segments each: the same samples again.
-    listing(lists / "sf_000_009_labels.csv", [WAYMO_HEAD, *rows[:3]])
+    write(lists / "sf_000_009_labels.csv", [WAYMO_HEAD, *rows[:3]])
     return str(root)
 
 
@@ -249,3 +250,19 @@ def test_a_waymo_class_that_ekya_does_not_have_is_refused(tmp_path):
         ConfigError, match=r"sf_.*labels\.csv.*class is outside of 0 to 3"
     ):
         Waymo().load(waymo(tmp_path, label=4))
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"a,b\n1,2\n3", "row 2 is cut off"),
+        (b"a,c\n1,2\n", "not found: .'b'"),
+        (b"", "No columns"),
+        (b"a,b\n\xff\xfe,2\n", "utf-8"),
+    ],
+)
+def test_a_damaged_table_is_one_line(tmp_path, content, fault):
+    path = tmp_path / "list.csv"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"list\.csv cannot be read \(.*{fault}"):
+        listing(path, ["a", "b"], [])

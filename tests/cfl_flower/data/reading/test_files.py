@@ -8,7 +8,7 @@ import yaml
 
 import conf
 from cfl_flower.building import build
-from cfl_flower.data.reading.files import FileDataset, held_out, table
+from cfl_flower.data.reading.files import FileDataset, held_out
 from cfl_flower.data.reading.pool import Arrays, Parts, Pool
 from cfl_flower.errors import ConfigError, intact
 from tests.cfl_flower.data.pools import owners
@@ -82,22 +82,6 @@ def test_each_owner_has_its_share_held_out_and_keeps_something():
     assert (held_out(owners, 0.2) == test).all()
     assert held_out(np.zeros(3, np.int64), 0.99).sum() == 2
     assert not len(held_out(np.zeros(0, np.int64), 0.5))
-
-
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
-        (b"a,b\n1,2\n3", "line 3 is cut off"),
-        (b"a,c\n1,2\n", "no column b"),
-        (b"", "no column a, b"),
-        (b"a,b\n\xff\xfe,2\n", "utf-8"),
-    ],
-)
-def test_a_damaged_table_is_one_line(tmp_path, content, fault):
-    path = tmp_path / "list.csv"
-    path.write_bytes(content)
-    with pytest.raises(ConfigError, match=rf"list\.csv cannot be read \(.*{fault}"):
-        table(path, ["a", "b"])
 
 
 @pytest.mark.parametrize(
