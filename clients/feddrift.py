@@ -31,7 +31,7 @@ NEW = -1
 ASSIGNED = "assigned"
 """Entry of a config that asks to train on data of earlier time steps as well: JSON of
 pairs of a step and the model that its data belong to."""
-OWN_CHOICE = "own_choice"
+OWN_CHOICE = "chosen"
 """Entry of a config that asks to train what the client chose, the only model that it
 receives."""
 

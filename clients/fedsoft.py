@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from cfl_flower.learning.aggregation import mixture
 from cfl_flower.learning.testing import sample_losses
 from cfl_flower.types import FloatArray, Vector
 from clients.families.asynchronous import AsynchronousClient
@@ -37,8 +38,5 @@ class FedSoftClient(AsynchronousClient):
         network = self.context.model
         losses = [sample_losses(network.load(model), x, y) for model in parameters]
         shares = count_shares(torch.stack(losses).cpu().numpy())
-        start = np.zeros_like(parameters[0])
-        for share, model in zip(shares, parameters, strict=True):
-            # sum_k mu_k w_k, near which it trains.
-            start += share * model
-        return start, [shares]
+        # sum_k mu_k w_k, near which it trains.
+        return mixture(parameters, shares), [shares]

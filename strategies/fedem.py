@@ -52,9 +52,7 @@ class FedEM(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return M components with seeds of their own, and no client."""
-        draw = self.run.rng("cluster-models", 0)
-        seeds = draw.integers(2**31, size=self.settings.components).tolist()
-        models = [self.run.initial_model(seed) for seed in seeds]
+        models = self.run.initial_models(self.settings.components)
         return self.State([], no_clusters(), models)
 
     def sent(self) -> list[Vector]:

@@ -61,7 +61,7 @@ class Oracle(ClusteredStrategy):
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Put each newcomer into the cluster of its concept."""
-        self.state.join(newcomers, np.zeros(len(newcomers), np.int64))
+        super().welcome(server_round, newcomers)
         state = self.state
         truth = self._truth(server_round)
         fresh = np.setdiff1d(truth, state.concepts)

@@ -73,10 +73,6 @@ class AsynchronousStrategy(ClusteredStrategy):
     def describe_round(self, noted: Sequence[Mapping[str, Json]]) -> None:
         """Note what the uploads of a round say together."""
 
-    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
-        """Take newcomers in; the engine sends them their first models."""
-        self.state.join(newcomers, np.zeros(len(newcomers), np.int64))
-
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Let every simulated client test the model that it holds.
 

@@ -14,7 +14,7 @@ from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
 from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
-from cfl_flower.models import FlatModel, build_model, initial_vector
+from cfl_flower.models import FlatModel, initial_vector, model_of
 from cfl_flower.privacy.clipping import capped_losses
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.seeding import generator
@@ -87,12 +87,16 @@ class RunServices:
         seed = config.seed if seed is None else seed
         return initial_vector(config.model, dataset.shape, dataset.classes, seed)
 
+    def initial_models(self, count: int) -> list[Vector]:
+        """Return initial models of several clusters, each with a seed of its own."""
+        draw = self.rng("cluster-models", 0)
+        seeds = draw.integers(2**31, size=count).tolist()
+        return [self.initial_model(seed) for seed in seeds]
+
     @cached_property
     def network(self) -> FlatModel:
         """The run's network, to look at its layers and how its vector is divided."""
-        config = self._context.config
-        dataset = config.dataset
-        return build_model(config.model, dataset.shape, dataset.classes, config.seed)
+        return model_of(self._context.config)
 
     @cached_property
     def weights(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
@@ -96,6 +97,14 @@ def mix_models(models: list[Vector], mixing: FloatArray) -> list[Vector]:
         mean_model([models[j] for j in np.flatnonzero(row)], row[np.flatnonzero(row)])
         for row in mixing
     ]
+
+
+def mixture(models: Sequence[Vector], shares: Vector) -> Vector:
+    """Return sum_k u_k w_k of K models (d,) and their shares (K,), in float32."""
+    mixed = np.zeros_like(models[0])
+    for share, model in zip(shares, models, strict=True):
+        mixed += share * model
+    return mixed
 
 
 @settings("server_optimizer")

@@ -167,6 +167,12 @@ def build_model(
     return FlatModel(network, device, observed=observed)
 
 
+def model_of(config: Any) -> FlatModel:
+    """Return the network of a run, by its settings (`RunConfig`), as it begins."""
+    dataset = config.dataset
+    return build_model(config.model, dataset.shape, dataset.classes, config.seed)
+
+
 def initial_vector(
     settings: ModelSettings, shape: tuple[int, ...], classes: int, seed: int
 ) -> Vector:

@@ -49,13 +49,11 @@ def step_of(config: RunConfig) -> float:
     """Return the seconds of a step of training on one core, measured."""
     import torch
 
-    from cfl_flower.models import build_model
+    from cfl_flower.models import model_of
     from cfl_flower.seeding import one_torch_thread
 
-    dataset = config.dataset
-    model = build_model(config.model, dataset.shape, dataset.classes, config.seed)
-    network = model.module.train()
-    x = torch.zeros(max(2, config.strategy.local.batch_size), *dataset.shape)
+    network = model_of(config).module.train()
+    x = torch.zeros(max(2, config.strategy.local.batch_size), *config.dataset.shape)
     seconds = []
     with one_torch_thread():
         for _ in range(STEPS):

@@ -79,9 +79,7 @@ class ChoosingStrategy(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return m models with seeds of their own, and no client."""
-        draw = self.run.rng("cluster-models", 0)
-        seeds = draw.integers(2**31, size=self.settings.clusters).tolist()
-        models = [self.run.initial_model(seed) for seed in seeds]
+        models = self.run.initial_models(self.settings.clusters)
         return self.State([], no_clusters(), models)
 
     @property

@@ -14,7 +14,7 @@ from cfl_flower.engine.uploads_state import AsynchronousSettings
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import pretrain
-from cfl_flower.models import FlatModel, build_model
+from cfl_flower.models import model_of
 from cfl_flower.run_config import RunConfig
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import Count, Natural, require, settings
@@ -85,7 +85,7 @@ class PublicModels:
     @cached_property
     def validation(self) -> Validation:
         """The public sets, to evaluate models on."""
-        return Validation(self._network(), self.sets)
+        return Validation(model_of(self._config), self.sets)
 
     @cached_property
     def tests(self) -> Validation | None:
@@ -96,7 +96,7 @@ class PublicModels:
         pool = config.dataset.load(config.data_dir)[1]
         found = distributions(config.partition, self._timeline)
         sets = public_sets(found, pool, CLUSTER_TESTS, config.seed, "cluster-tests")
-        return Validation(self._network(), sets)
+        return Validation(model_of(self._config), sets)
 
     def pretrain(self, initial: Vector) -> list[Vector]:
         """Train the initial model on the union of the sets, then on each of them."""
@@ -124,12 +124,7 @@ class PublicModels:
     ) -> Vector:
         seed = self._config.seed
         seed_torch(torch_seed(seed, purpose, 0, number))
-        model = self._network()
+        model = model_of(self._config)
         rng = generator(seed, purpose, 0, number)
         key = "strategy.pretraining"
         return pretrain(model, start, samples.x, samples.y, settings, rng, key)
-
-    def _network(self) -> FlatModel:
-        config = self._config
-        dataset = self._config.dataset
-        return build_model(config.model, dataset.shape, dataset.classes, config.seed)

@@ -18,6 +18,7 @@ from pydantic import Field
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.engine.method import Published
 from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
+from cfl_flower.learning.aggregation import mixture
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.settings import NonNegative, require, settings
 from cfl_flower.state import no_clusters
@@ -142,10 +143,7 @@ class SoftStrategy(AsynchronousStrategy):
     def mix(self, row: int) -> Vector:
         """Return sum_k u_k w_k, a client's personal model."""
         shares = self.state.shares[row].astype(np.float32)
-        mixed: Vector = np.zeros_like(self.state.models[0])
-        for share, model in zip(shares, self.state.models, strict=True):
-            mixed += share * model
-        return mixed
+        return mixture(self.state.models, shares)
 
     def adopt(self, row: int, shares: FloatArray) -> None:
         """Save an estimated mixture; the client's cluster has its largest share."""

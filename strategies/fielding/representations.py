@@ -25,7 +25,7 @@ from cfl_flower.learning.decoupling import balanced_batch, represent
 from cfl_flower.learning.gradients import full_gradient
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import pretrain
-from cfl_flower.models import FlatModel, build_model
+from cfl_flower.models import FlatModel, model_of
 from cfl_flower.run_config import RunConfig
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import (
@@ -83,12 +83,11 @@ class SharedModel:
         return np.asarray(found, np.float32)
 
     def _pretrain(self, config: RunConfig, initial: Vector) -> Vector:
-        dataset = config.dataset
-        pool = dataset.load(config.data_dir)[0]
+        pool = config.dataset.load(config.data_dir)[0]
         rng = generator(config.seed, "shared-model")
         chosen = balanced_batch(pool.labels, self.samples, rng)
         seed_torch(torch_seed(config.seed, "shared-model"))
-        model = build_model(config.model, dataset.shape, dataset.classes, config.seed)
+        model = model_of(config)
         local = LocalTraining(
             epochs=self.epochs,
             batch_size=self.batch_size,

@@ -10,7 +10,7 @@ import numpy as np
 
 from cfl_flower.clustering.similarity import cosines_of
 from cfl_flower.learning.aggregation import mean_model
-from cfl_flower.types import BoolArray, FloatArray, IntArray, Json, Vector
+from cfl_flower.types import BoolArray, FloatArray, IntArray, Vector
 
 
 def find_merges(
@@ -111,24 +111,3 @@ def purity(clusters: IntArray, truth: IntArray) -> float:
 
     counts = contingency_matrix(truth, clusters)
     return float(counts.max(axis=0).sum() / len(clusters))
-
-
-def describe_clustering(
-    clusters: IntArray,
-    known: BoolArray,
-    found: int,
-    truth: IntArray | None,
-) -> dict[str, Json]:
-    """Return how far the clustering has come.
-
-    Of n clients in ``found`` clusters ``known`` are those that were seen; ``truth`` has
-    the true concepts, if they are known.
-    """
-    pure = None
-    if truth is not None and known.any():
-        pure = purity(clusters[known], truth[known])
-    return {
-        "known": int(known.sum()),
-        "found": found,
-        "purity": pure,
-    }

@@ -48,7 +48,7 @@ from cfl_flower.types import (
 )
 from clients.stocfl import PSI, REPORTED, TRAIN_OMEGA
 from strategies.ditto import DittoSettings
-from strategies.stocfl.merging import describe_clustering, find_merges, merge_models
+from strategies.stocfl.merging import find_merges, merge_models, purity
 
 UNKNOWN = 0
 """The cluster of the clients whose psi the server does not know; its model is omega."""
@@ -306,10 +306,14 @@ class StoCFL(ClusteredStrategy):
         mean = self.next_omega(server_round, omega, results)
         # Line 17: omega.
         state.models[UNKNOWN] = step(omega, mean)
+        measures = self.run.record.measures
+        known = state.known()
+        measures["known"] = int(known.sum())
+        measures["found"] = len(state.sums) - 1
+        measures["purity"] = None
         truth = self.run.true_concepts(server_round)
-        self.run.record.measures |= describe_clustering(
-            state.clusters, state.known(), len(state.sums) - 1, truth
-        )
+        if truth is not None and known.any():
+            measures["purity"] = purity(state.clusters[known], truth[known])
 
     def next_omega(self, server_round: int, omega: Vector, results: Results) -> Vector:
         """Return the mean of omega as the participants trained it."""

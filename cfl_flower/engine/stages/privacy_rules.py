@@ -7,7 +7,7 @@ from typing import Any
 
 from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.engine.stages.stage import check_hidden
-from cfl_flower.models import build_model
+from cfl_flower.models import model_of
 from cfl_flower.privacy.accounting import epsilon_of, require_accountant
 from cfl_flower.privacy.settings import LocalPrivacy
 from cfl_flower.run_config import RunConfig
@@ -99,9 +99,7 @@ def check_covered(config: RunConfig) -> None:
         strategy.robust,
         f"none with privacy={mode}, whose privacy.clip bounds every update already",
     )
-    dataset = config.dataset
-    model = build_model(config.model, dataset.shape, dataset.classes, config.seed)
-    averaged = ", ".join(sorted(model.observed.statistics)[:3])
+    averaged = ", ".join(sorted(model_of(config).observed.statistics)[:3])
     lacks = f"one without running statistics ({averaged})"
     why = f"with privacy={mode}, which covers no more than parameters"
     config.require_option(not averaged, "model", f"{lacks} {why}")

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from cfl_flower.clustering.similarity import cosine_matrix, normalise
 from strategies.stocfl.merging import (
-    describe_clustering,
     find_merges,
     merge_models,
     purity,
@@ -92,12 +91,6 @@ def test_purity_equals_the_value_computed_by_hand():
     alone = np.zeros(4, np.int64)
     assert purity(alone, np.array([0, 0, 0, 1])) == 0.75
     assert purity(np.array([0, 0, 0, 1]), alone) == 1
-
-
-def test_without_true_concepts_there_is_no_purity():
-    known = np.array([True, True, False])
-    found = describe_clustering(np.array([1, 2, 0]), known, 2, None)
-    assert found == {"known": 2, "found": 2, "purity": None}
 
 
 @pytest.mark.parametrize(
