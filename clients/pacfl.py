@@ -62,7 +62,7 @@ class PACFLClient(ClusteredClient):
         samples = self.samples(self.context.round)
         own = self.subspace(samples, settings.vectors, settings.by_label)
         others = among.places["subspaces"][[*among.models]]
-        gaps = subspace_angles(np.stack([own, *others]), settings.angle)[0, 1:]
+        gaps = subspace_angles(np.stack([own, *others]))[0, 1:]
         return Found.nearest(among.models, gaps, "angle")
 
 

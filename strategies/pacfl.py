@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -47,15 +47,8 @@ class PACFLSettings(StrategySettings):
     """p, principal vectors of the samples of each label."""
     by_label: bool = True
     """Vectors of each label's samples, as in the code; or p of all samples together."""
-    angle: Literal["entry", "smallest", "sum"] = "entry"
-    """Distance of two clients: the smallest angle of two of their vectors (the code),
-    the smallest principal angle (eq. 2), or the sum of the angles of vectors in the
-    same place (eq. 3), for which `threshold` has to be larger."""
     threshold: Annotated[float, Field(gt=0)] = 15.0
     """beta, the angle in degrees from which clusters are not merged."""
-    linkage: Literal["weighted", "complete", "single"] = "weighted"
-    """Distance of a merged cluster: the mean of both distances (the code), the larger,
-    or the smaller one."""
 
 
 @dataclass
@@ -87,15 +80,15 @@ def common_vectors(subspaces: FloatArray) -> FloatArray:
     return found
 
 
-def merge_clients(gaps: FloatArray, threshold: float, linkage: str) -> IntArray:
+def merge_clients(gaps: FloatArray, threshold: float) -> IntArray:
     """Return the cluster of each of n clients, from 0, by their distances, (n, n)."""
-    from scipy.cluster.hierarchy import fcluster
-    from scipy.cluster.hierarchy import linkage as merge
+    from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import squareform
 
     if len(gaps) < 2:
         return np.zeros(len(gaps), np.int64)
-    merges = merge(squareform(gaps, checks=False), linkage)
+    # The distance of a merged cluster is the mean of both distances, as in the code.
+    merges = linkage(squareform(gaps, checks=False), "weighted")
     # Algorithm 1, HC: merge while the nearest are no farther apart than beta.
     found = fcluster(merges, threshold, "distance")
     _, clusters = np.unique(found, return_inverse=True)
@@ -135,13 +128,12 @@ class PACFL(ClusteredStrategy):
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Cluster the first clients; later ones join the clients nearest to them."""
         state = self.state
-        settings = self.settings
         known = len(state.clients)
         told = np.stack([newcomer.report for newcomer in newcomers])
         before = state.subspaces if known else told[:0]
         state.subspaces = np.concatenate([before, told])
-        gaps = subspace_angles(state.subspaces, settings.angle)
-        groups = merge_clients(gaps, settings.threshold, settings.linkage)
+        gaps = subspace_angles(state.subspaces)
+        groups = merge_clients(gaps, self.settings.threshold)
         if not known:
             state.models = state.models * (int(groups.max()) + 1)
             state.join(newcomers, groups)

@@ -251,46 +251,22 @@ def _projection(length: int, dimension: int, seed: int) -> tuple[IntArray, Vecto
     return places, signs
 
 
-def subspace_angles(subspaces: FloatArray, kind: str) -> FloatArray:
+def subspace_angles(subspaces: FloatArray) -> FloatArray:
     """Return the angles, in degrees, between the subspaces of n clients, (n, n).
 
-    PACFL, eq. 2 and 3. ``subspaces`` has v vectors of length 1 for each client,
-    (n, v, z). Missing vectors are zero, and at 90 degrees to all others; a sum leaves
-    out places at which both clients lack one. The sign of a vector has no meaning.
+    The smallest angle between any two vectors, as in PACFL's code. ``subspaces`` has v
+    vectors of length 1 for each client, (n, v, z). Missing vectors are zero, and at 90
+    degrees to all others. The sign of a vector has no meaning.
 
     Examples
     --------
     >>> two = np.array([[[1.0, 0]], [[0.5, 0.75**0.5]]])
-    >>> [round(float(subspace_angles(two, kind)[0, 1]), 3) for kind in ("entry", "sum")]
-    [60.0, 60.0]
+    >>> round(float(subspace_angles(two)[0, 1]), 3)
+    60.0
     """
-    there = np.asarray(subspaces.any(axis=2))
-    vectors = subspaces
-    if kind == "smallest":
-        vectors = np.stack([_orthonormal(each) for each in subspaces])
-    gaps = np.zeros((len(vectors), len(vectors)))
-    for client, one in enumerate(vectors):
-        products = vectors @ one.T
-        if kind == "sum":
-            # Eq. 3: tr(arccos(U_i^T U_j)).
-            cosines = abs(np.diagonal(products, axis1=1, axis2=2))
-            counted = there | there[client]
-            gaps[client] = (np.arccos(np.minimum(cosines, 1)) * counted).sum(axis=1)
-            continue
-        nearest = abs(products).max(axis=(1, 2))
-        if kind == "smallest":
-            # Eq. 2: the largest cosine is the largest singular value of U_i^T U_j.
-            nearest = np.linalg.norm(products, 2, axis=(1, 2))
+    gaps = np.zeros((len(subspaces), len(subspaces)))
+    for client, one in enumerate(subspaces):
+        nearest = abs(subspaces @ one.T).max(axis=(1, 2))
         gaps[client] = np.arccos(np.minimum(nearest, 1))
     np.fill_diagonal(gaps, 0)
     return np.degrees(gaps)
-
-
-def _orthonormal(vectors: FloatArray) -> FloatArray:
-    """Return as many vectors of the same span, (v, z), orthonormal or zero."""
-    from scipy.linalg import orth
-
-    found = np.zeros_like(vectors)
-    basis = orth(vectors.T).T
-    found[: len(basis)] = basis
-    return found
