@@ -21,22 +21,22 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_115,
     "cfl_flower/analysis": 949,
-    "cfl_flower/client": 1_067,
-    "cfl_flower/clustering": 443,
+    "cfl_flower/client": 1_064,
+    "cfl_flower/clustering": 426,
     "cfl_flower/communication": 1_329,
     "cfl_flower/config": 616,
-    "cfl_flower/data": 3_385,
+    "cfl_flower/data": 3_382,
     "cfl_flower/dropin": 624,
-    "cfl_flower/engine": 2_048,
+    "cfl_flower/engine": 2_046,
     "cfl_flower/environment": 201,
-    "cfl_flower/learning": 1_321,
-    "cfl_flower/models": 841,
+    "cfl_flower/learning": 1_326,
+    "cfl_flower/models": 844,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_185,
     "cfl_flower/secure": 658,
-    "clients": 1_314,
-    "simulations": 4_826,
-    "strategies": 2_925,
+    "clients": 1_279,
+    "simulations": 4_824,
+    "strategies": 2_896,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -44,11 +44,11 @@ LONGEST_FILE = 432
 LONGEST_FUNCTION = 60
 LONG_FILES = 51
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 61
+SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_590
+TESTS = 39_567
 """Lines of all tests."""
 
 
