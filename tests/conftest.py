@@ -5,8 +5,9 @@ import json
 import os
 import shlex
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -187,6 +188,13 @@ def app_of(answer: Callable[[Message, Context], Message]) -> ClientApp:
     for register in (app.query("identify"), app.query(), app.train(), app.evaluate()):
         register(answer)
     return app
+
+
+def run_command(
+    command: Sequence[Any], check: bool = False, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Return what a command said, and how it ended."""
+    return subprocess.run(command, capture_output=True, text=True, check=check, **more)
 
 
 def open_method(folder: Path, *overrides: str) -> Any:

@@ -13,6 +13,7 @@ import pytest
 from cfl_flower.aliases import HOME
 from cfl_flower.building import locate
 from cfl_flower.environment.plugins import CONF
+from tests.conftest import run_command
 
 
 @pytest.mark.parametrize(
@@ -41,9 +42,7 @@ def test_what_is_not_beside_is_not_below():
 
 def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False
-    )
+    return run_command(command, cwd=folder)
 
 
 @pytest.mark.parametrize("name", ["strategies", "clients", "simulations"])

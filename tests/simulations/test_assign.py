@@ -1,6 +1,5 @@
 """Clusters of clients that never trained, told from a saved run."""
 
-import subprocess
 import sys
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,7 @@ from simulations.engines.superlink import PROJECT
 from simulations.export import export
 from strategies.stocfl import StoCFLState
 from tests.cfl_flower.client.test_node_config import SITES, Sites
-from tests.conftest import Runner
+from tests.conftest import Runner, run_command
 
 OPTIONS = ["drift.rounds=[]", "clients=12", "rounds=4", "strategy.local.epochs=5"]
 
@@ -190,12 +189,6 @@ def test_a_device_finds_its_model_without_ray_and_hydra(run_small, tmp_path):
         "import sys; sys.modules.update(ray=None, hydra=None, omegaconf=None);"
         f"from simulations.assign import main; sys.exit(main({asked}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_command([sys.executable, "-c", code], cwd=PROJECT)
     assert done.returncode == 0, done.stderr
     assert "loss" in done.stdout

@@ -1,6 +1,5 @@
 """`cfl-flower` starts every command, and lists what there is to choose."""
 
-import subprocess
 import sys
 from collections.abc import Callable
 
@@ -10,6 +9,7 @@ from cfl_flower import __version__
 from cfl_flower.errors import ConfigError
 from simulations import choices
 from simulations.cli import COMMANDS, DEVICES, app
+from tests.conftest import run_command
 
 Teller = Callable[..., str]
 
@@ -62,7 +62,7 @@ def test_help_and_a_wrong_key_need_none_of_what_trains(name, arguments, exit_cod
         "sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", script, *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    done = run_command(command)
     assert done.returncode == exit_code
     imported = set(done.stderr.split())
     assert "cfl_flower.errors" in imported
@@ -79,7 +79,7 @@ def test_a_run_in_process_needs_neither_ray_nor_what_draws_nor_a_compiler(tmp_pa
     )
     settings = ["-q", "engine=inprocess", "rounds=1", "drift=none", "model=mlp"]
     command = [sys.executable, "-c", script, *settings, f"output_dir={tmp_path}"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = run_command(command, check=True)
     imported = set(done.stdout.split())
     assert "torch" in imported
     assert not {"vl_convert", "ray", "sympy", "torch._dynamo", "torchvision"} & imported

@@ -5,7 +5,6 @@ The hub takes files of a few kinds only. Which is asked of Flower itself.
 
 import os
 import shutil
-import subprocess
 import sys
 import zipfile
 from io import BytesIO
@@ -17,14 +16,13 @@ from flwr.cli.config_utils import load_and_validate
 from flwr.cli.utils import filter_paths_for_publish
 
 from simulations.engines.superlink import PROJECT
+from tests.conftest import run_command
 
 
 def uploaded(folder: Path) -> Path:
     """Copy what the hub would take of what git knows into a folder of its own."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(
-        listed, cwd=PROJECT, capture_output=True, text=True, check=True
-    )
+    names = run_command(listed, cwd=PROJECT, check=True)
     there = {name: PROJECT / name for name in names.stdout.splitlines()}
     files = {name: path for name, path in there.items() if path.is_file()}
     for name, path in filter_paths_for_publish(files).items():
@@ -49,14 +47,11 @@ def test_what_the_hub_takes_runs_compares_and_reports(tmp_path):
         f"run strategy=own_method {quick} output_dir=runs/own",
     ):
         name, *words = line.split()
-        done = subprocess.run(
+        # As if the copy were installed.
+        done = run_command(
             [sys.executable, "-m", f"simulations.{name}", *words],
             cwd=user,
-            # As if the copy were installed.
             env={**os.environ, "PYTHONPATH": str(app)},
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert done.returncode == 0, done.stderr
     assert "IntersectionObserver" in (user / "page.html").read_text()

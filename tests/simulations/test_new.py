@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from simulations.engines.flower_cli import COMPLETED, wait_for_end
 from simulations.engines.superlink import private_superlink
 from simulations.new import APPS, KINDS, main, write_skeleton
+from tests.conftest import run_command
 
 ALONE = [kind for kind in KINDS if kind not in APPS]
 FILES = {"project": 6, "dropin": 4}
@@ -25,13 +25,10 @@ def test_skeletons_pass_their_own_tests(kinds, tmp_path):
         assert all(path.exists() for path in files)
         assert "$" not in "".join(path.read_text() for path in files)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(
+    done = run_command(
         [*command, *(f"test_own_{kind}.py" for kind in kinds)],
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stdout
 
@@ -47,9 +44,7 @@ def test_a_project_is_an_app_that_flower_runs(tmp_path):
     asked = f'overrides="strategy=own_project rounds=2 output_dir={tmp_path}/run"'
     command = ["flwr", "run", ".", "--stream", *size, "--run-config", asked]
     with private_superlink(tmp_path / "home") as variables:
-        done = subprocess.run(
-            command, cwd=app, env=variables, capture_output=True, text=True, check=False
-        )
+        done = run_command(command, cwd=app, env=variables)
         assert wait_for_end(variables=variables, patience=60) == COMPLETED, done.stdout
     assert f"saved in {tmp_path}/run\n" in done.stdout
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 2
@@ -65,14 +60,7 @@ def test_a_plain_app_is_one_that_flower_runs(tmp_path, monkeypatch, capsys):
     size = ["--federation-config", "num-supernodes=4 client-resources-num-cpus=1"]
     command = ["flwr", "run", ".", "--stream", *size]
     with private_superlink(tmp_path / "home") as variables:
-        done = subprocess.run(
-            command,
-            cwd=tmp_path / "own-app",
-            env=variables,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_command(command, cwd=tmp_path / "own-app", env=variables)
         assert wait_for_end(variables=variables, patience=60) == COMPLETED, done.stdout
     assert len(re.findall(r"node \d+ is in cluster [01]\n", done.stdout)) == 4
     assert len(re.findall(r"cluster [01] has the accuracy", done.stdout)) == 2

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -15,6 +14,7 @@ from cfl_flower.environment import plugins
 from simulations.engines.superlink import PROJECT
 from simulations.new import write_skeleton
 from simulations.report import render
+from tests.conftest import run_command
 
 CONSOLE = "import sys; sys.path.remove(''); from simulations.cli import app; app()"
 """`cfl-flower`, whose path lacks the current folder."""
@@ -52,7 +52,7 @@ def user(tmp_path: Path) -> Path:
 )
 def test_an_installed_command_runs_parts_of_the_users_own(engine, installed, user):
     asked = ["strategy=own_method", "model=own_model", "rounds=2", f"engine={engine}"]
-    done = subprocess.run(
+    done = run_command(
         [sys.executable, "-c", CONSOLE, "run", *asked, "output_dir=run"],
         cwd=user,
         env={
@@ -61,9 +61,6 @@ def test_an_installed_command_runs_parts_of_the_users_own(engine, installed, use
             "PYTHONDONTWRITEBYTECODE": "",
             "OMP_NUM_THREADS": "1",
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     rounds = (user / "run" / "rounds.jsonl").read_text().splitlines()
@@ -74,13 +71,10 @@ def test_an_installed_command_runs_parts_of_the_users_own(engine, installed, use
 
 
 def test_the_list_knows_a_method_of_the_users_own(user):
-    done = subprocess.run(
+    done = run_command(
         [sys.executable, "-c", CONSOLE, "list", "own_method"],
         cwd=user,
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "grouping_round" in done.stdout

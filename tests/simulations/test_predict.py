@@ -27,7 +27,7 @@ from simulations.rows import read_rows, to_inputs
 from simulations.served import CARD, read_json
 from tests.cfl_flower.engine.test_hello import COLUMNS, Tables
 from tests.cfl_flower.engine.test_hello import run as run_sites
-from tests.conftest import Runner
+from tests.conftest import Runner, run_command
 from tests.simulations.test_export import PAGE
 
 CITIES = ["Bern", "K\u00f6ln | <b>", "\u0141\u00f3d\u017a, Nowe"]
@@ -357,7 +357,7 @@ def test_onnxruntime_and_pandas_alone_give_the_same_answers(more, tmp_path, caps
         assert b"ModuleNotFoundError" in tried.stderr
     for folder in sorted((tmp_path / "served").glob("cluster-*")):
         command = [python, "-I", tmp_path / "answers.py", folder, tmp_path / "new.csv"]
-        told = subprocess.run(command, capture_output=True, text=True, check=True)
+        told = run_command(command, check=True)
         found, _ = ask(capsys, folder, tmp_path / "new.csv")
         assert told.stdout.splitlines() == found["answer"].tolist()
         assert len(found) == len(rows.dropna())

@@ -8,6 +8,7 @@ import yaml
 
 from cfl_flower.runs.console import VERBOSITY, Verbosity, verbosity
 from simulations.run import main
+from tests.conftest import run_command
 
 SMALL = ["engine=inprocess", "clients=6", "participants=3", "rounds=2"]
 SMALL += ["partition.groups=2", "strategy.local.epochs=1", "drift.rounds=[2]"]
@@ -38,11 +39,8 @@ def test_multirun_gives_every_run_its_own_folder(tmp_path):
 @pytest.mark.slow
 def test_a_failed_run_exits_with_1_and_says_why(tmp_path):
     module = [sys.executable, "-m", "simulations.run", *SMALL]
-    done = subprocess.run(
-        [*module, "faults.nan=1", f"output_dir={tmp_path}/run", "strategy=fedavg"],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_command(
+        [*module, "faults.nan=1", f"output_dir={tmp_path}/run", "strategy=fedavg"]
     )
     assert done.returncode == 1
     assert "none of 3 clients gave a valid train result" in done.stderr

@@ -63,21 +63,6 @@ def test_sparse_tests_are_scored_from_the_tested_rounds():
     assert (second["rounds_to_recover"], second["bytes_to_recover"]) == (2, 2 * 30)
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        rounds(None, None, 0.5, 0.6),  # nothing to get back to
-        rounds(0.9, 0.9, None, None),  # nothing after it
-    ],
-)
-def test_a_drift_without_tests_before_or_after_is_a_dash(lines):
-    found = score(lines, [3])
-    assert found["rounds_to_recover"] is None
-    for column in (ACCURACIES[3], COSTS[3], COSTS[4]):
-        assert cell([found], column) == "-"
-        assert cell([found, score(rounds(0.9, 0.9, 0.9, 0.9), [3])], column) == "-"
-
-
 def test_a_mean_over_drifts_needs_all_of_them():
     found = score(rounds(0.8, None, 0.6, 0.8), [2, 3])
     assert found["just_after"] is None
@@ -161,11 +146,6 @@ def test_seeds_share_a_row_with_mean_and_deviation():
     assert recover == "never"
 
 
-def test_last_ten_is_the_mean_of_the_last_tested_rounds():
-    found = score(rounds(*[0.0] * 5, *[0.4] * 9, None, 0.6), [])
-    assert (found["final"], found["last_ten"]) == (0.6, pytest.approx(0.42))
-
-
 def test_time_to_accuracy_ends_with_the_round_from_which_it_stays():
     timed = [
         {**row, "virtual_seconds": 10.0 * row["round"]}
@@ -217,21 +197,22 @@ def test_a_cluster_is_identified_by_its_members(before, after, moved):
     assert count_moved(before, after) == moved
 
 
-def test_churn_is_the_mean_over_the_rounds():
-    # None of four, then two of four, then one of four.
-    found = churn(rows(r1=[0, 0, 1, 1], r2=[0, 0, 1, 1], r3=[0, 0, 0, 2], r4=[0] * 4))
-    assert found == pytest.approx((0 + 1 / 4 + 1 / 4) / 3)
-
-
-def test_clients_of_only_one_of_two_tests_are_left_out_of_churn():
-    tests = rows(r1=[0, 0, 1, 1], r2=[0, 1, 1, None])
-    assert churn(tests) == pytest.approx(1 / 3)
-
-
-def test_churn_is_spread_over_the_rounds_between_tests():
-    # One of four in the five rounds from 5 to 10, and nobody in the next one.
-    tests = rows(r5=[0, 0, 1, 1], r10=[0, 1, 1, 1], r11=[0, 1, 1, 1])
-    assert churn(tests) == pytest.approx(1 / 4 / 6)
+@pytest.mark.parametrize(
+    ("tests", "expected"),
+    [
+        # None of four, then two of four, then one of four.
+        (
+            rows(r1=[0, 0, 1, 1], r2=[0, 0, 1, 1], r3=[0, 0, 0, 2], r4=[0] * 4),
+            (0 + 1 / 4 + 1 / 4) / 3,
+        ),
+        # Who is in one of two tests is left out.
+        (rows(r1=[0, 0, 1, 1], r2=[0, 1, 1, None]), 1 / 3),
+        # One of four in the five rounds from 5 to 10, and nobody in the next one.
+        (rows(r5=[0, 0, 1, 1], r10=[0, 1, 1, 1], r11=[0, 1, 1, 1]), 1 / 4 / 6),
+    ],
+)
+def test_churn_is_the_mean_over_the_rounds_between_tests(tests, expected):
+    assert churn(tests) == pytest.approx(expected)
 
 
 def line(client: int, accuracies: Sequence[float | None]) -> list[dict[str, Any]]:

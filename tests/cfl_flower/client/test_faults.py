@@ -11,7 +11,6 @@ from cfl_flower.client.faults import (
     draw_fault,
     fault_odds,
     inject_fault_after,
-    inject_fault_before,
 )
 from cfl_flower.communication.validation import validate
 from cfl_flower.errors import InvalidResultError
@@ -30,12 +29,6 @@ def test_faults_have_their_probabilities_and_are_the_same_in_every_run():
         draw_fault(odds, 5, "evaluate", r, c) for r in range(40) for c in range(50)
     ]
     assert other != draws
-
-
-def test_the_raises_fault_raises_an_error():
-    with pytest.raises(RuntimeError, match=r"faults\.raises"):
-        inject_fault_before("raises")
-    inject_fault_before(None)
 
 
 def sound() -> Answer:

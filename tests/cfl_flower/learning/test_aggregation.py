@@ -13,12 +13,6 @@ from cfl_flower.learning.aggregation import (
 )
 
 
-def test_a_mean_is_weighted_by_samples():
-    models = [np.float32([0, 4]), np.float32([8, 0])]
-    assert mean_model(models, [3, 1]).tolist() == [2, 3]
-    assert mean_model(models).tolist() == [4, 2]
-
-
 def test_many_small_shares_do_not_lose_digits():
     # A sum of 10,000 float32 shares would be off in the fourth digit.
     models = [np.float32([1.1])] * 10_000

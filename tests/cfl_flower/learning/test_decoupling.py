@@ -68,18 +68,6 @@ def test_a_network_without_a_linear_classifier_is_refused():
         _ = FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(4, 2))).split
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_training_a_part_leaves_the_other_alone(momentum):
-    model = FlatModel(Mlp(7).build((1, 8, 8), 10))
-    before, split = model.to_vector(), model.split
-    x, y = torch.rand(30, 1, 8, 8), torch.arange(30) % 10
-    local = LocalTraining(epochs=2, momentum=momentum, weight_decay=0.1, mu=0.1)
-    train(model, x, y, local, np.random.default_rng(0), part=split.part)
-    after = model.to_vector()
-    assert np.array_equal(before[split.start :], after[split.start :])
-    assert not np.array_equal(before[: split.start], after[: split.start])
-
-
 def test_training_a_classifier_equals_training_with_a_frozen_extractor():
     model = FlatModel(Mlp(7).build((1, 8, 8), 10))
     split, local = model.split, LocalTraining(epochs=2, momentum=0.9)
@@ -92,18 +80,6 @@ def test_training_a_classifier_equals_training_with_a_frozen_extractor():
     last = slice(split.start, split.stop)
     train(model, x, y, local, np.random.default_rng(0), part=last)
     assert found == pytest.approx(split.divide(model.to_vector())[1], abs=1e-6)
-
-
-def test_a_correction_is_added_to_every_gradient():
-    model = FlatModel(Mlp(3).build((1, 8, 8), 10))
-    start, count = model.to_vector(), len(model.weights)
-    x, y = torch.rand(10, 1, 8, 8), torch.arange(10)
-    local = LocalTraining(epochs=1, batch_size=10, learning_rate=0.5)
-    train(model, x, y, local, np.random.default_rng(0))
-    plain = model.to_vector()
-    push = torch.ones(count)
-    train(model.load(start), x, y, local, np.random.default_rng(0), correction=push)
-    assert model.to_vector() == pytest.approx(plain - 0.5, abs=1e-5)
 
 
 # Batches, anchors, entropy

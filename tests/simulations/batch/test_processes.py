@@ -15,6 +15,7 @@ import pytest
 from cfl_flower.runs.console import Verbosity
 from simulations.batch.processes import start
 from simulations.engines.superlink import PROJECT
+from tests.conftest import run_command
 
 pytestmark = pytest.mark.slow
 
@@ -82,14 +83,7 @@ def test_a_second_checkout_runs_its_own_code(way, tmp_path):
         module.write("print('a client of the second checkout')\n")
     place = [f"output_dir={tmp_path / 'out'}"]
     variables = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, *WAYS[way], *place],
-        cwd=second,
-        env=variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_command([sys.executable, *WAYS[way], *place], cwd=second, env=variables)
     assert done.returncode == 0, done.stderr
     logs = [path.read_text() for path in tmp_path.rglob("log.txt")]
     assert "a client of the second checkout" in "".join([*logs, done.stdout])

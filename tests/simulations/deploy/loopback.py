@@ -21,6 +21,7 @@ import psutil
 from cfl_flower.errors import RunFailedError
 from simulations.engines.flower_cli import one_line
 from simulations.engines.superlink import PROJECT, free_ports
+from tests.conftest import run_command
 
 START = 60.0
 """Seconds within which a process answers, or does what it was started for."""
@@ -149,12 +150,9 @@ class Deployment:
 
     def online(self) -> int:
         """Return how many devices the SuperLink sees."""
-        done = subprocess.run(
+        done = run_command(
             ["flwr", "supernode", "list", CONNECTION, "--format", "json"],
             env=self.variables,
-            capture_output=True,
-            text=True,
-            check=False,
         )
         return done.stdout.count('"online"')
 

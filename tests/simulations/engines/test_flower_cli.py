@@ -6,6 +6,7 @@ import pytest
 
 from simulations.engines.flower_cli import environment
 from simulations.engines.superlink import PROJECT
+from tests.conftest import run_command
 
 
 def test_neither_flower_nor_ray_tells_its_makers_of_a_run(monkeypatch):
@@ -19,9 +20,7 @@ def test_neither_flower_nor_ray_tells_its_makers_of_a_run(monkeypatch):
     )
     monkeypatch.delenv("RAY_USAGE_STATS_ENABLED")
     command = [sys.executable, "-c", code]
-    said = subprocess.run(
-        command, env=environment(), check=True, capture_output=True, text=True
-    )
+    said = run_command(command, env=environment(), check=True)
     assert said.stdout.strip() == "False"
 
 
@@ -58,13 +57,10 @@ def test_an_environment_without_flowers_commands_is_told(name, tmp_path):
     subprocess.run(venv, check=True)
     asked = [word.format(keys=keys) for word in START[name]]
     path = os.pathsep.join([str(PROJECT), *filter(None, sys.path)])
-    done = subprocess.run(
+    done = run_command(
         [bare / "bin" / "python", "-m", f"simulations.deploy.{name}", *asked],
         cwd=tmp_path,
         env={"PATH": os.defpath, "PYTHONPATH": path, "FLWR_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 2
     assert "is neither beside this Python nor on PATH; install" in done.stderr

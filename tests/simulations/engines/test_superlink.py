@@ -18,6 +18,7 @@ from cfl_flower.config.overrides import CONF
 from cfl_flower.errors import ERROR_MARK
 from simulations.engines import superlink
 from simulations.engines.superlink import PROJECT, private_superlink
+from tests.conftest import run_command
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
@@ -70,7 +71,7 @@ def finish(
     """Carry out a run to its end."""
     env = {**os.environ, **variables}
     asked = command(folder, *options)
-    return subprocess.run(asked, env=env, capture_output=True, text=True, check=False)
+    return run_command(asked, env=env)
 
 
 def begin(folder: Path, *options: str, **variables: str) -> subprocess.Popen[str]:
@@ -234,28 +235,20 @@ def test_the_deployment_door_runs_one_strategy_and_tells_a_failure(tmp_path):
     with private_superlink(home) as environment:
         for folder, extra in (("good", ""), ("bad", " faults.raises=1")):
             overrides = f"strategy=fedavg rounds=2 output_dir={tmp_path / folder}"
-            done = subprocess.run(
+            done = run_command(
                 [
                     *("flwr", "run", str(PROJECT), "--stream"),
                     *("--federation-config", federation),
                     *("--run-config", f'overrides="{overrides}{extra}"'),
                 ],
-                check=False,
                 env=environment,
                 cwd=home,
-                capture_output=True,
-                text=True,
             )
             assert done.returncode == 0, "Flower's own exit code says nothing"
             if folder == "good":
                 assert "round 2/2" in done.stdout
-        listed = subprocess.run(
-            ["flwr", "list", "--format", "json"],
-            env=environment,
-            cwd=home,
-            capture_output=True,
-            text=True,
-            check=True,
+        listed = run_command(
+            ["flwr", "list", "--format", "json"], env=environment, cwd=home, check=True
         )
     states = sorted(run["status"] for run in json.loads(listed.stdout)["runs"])
     assert states == ["finished:completed", "finished:failed"]

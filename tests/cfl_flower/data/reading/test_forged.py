@@ -5,7 +5,6 @@ import io
 import json
 import pickle
 import struct
-import subprocess
 import sys
 import zlib
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from cfl_flower.data.datasets.npz import Npz
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.reading import files
 from cfl_flower.errors import ConfigError
+from tests.conftest import run_command
 
 BOUND = 2**29
 """Bytes that a process may take beside what it has, in the tests of bombs."""
@@ -110,7 +110,7 @@ def load_within_bounds(loader: str, data_dir: Path) -> str:
         "except ConfigError as error: print(error)"
     )
     arguments = [sys.executable, "-c", code, str(data_dir)]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    done = run_command(arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

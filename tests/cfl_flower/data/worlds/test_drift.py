@@ -88,14 +88,6 @@ def test_as_many_clients_change_as_the_fraction_says(fraction, moved):
 # Relabel and rotate
 
 
-def test_a_swap_lets_two_labels_change_names():
-    line = timeline(Relabel([100], modulo=10, residues=[0, 1, 2], swaps=[[1, 2]]))
-    before, during = worlds(line)
-    moved = np.arange(20) % 10 < 3
-    assert (during.relabel[moved] == [0, 2, 1, 3, 4, 5, 6, 7, 8, 9]).all()
-    assert np.array_equal(during.relabel[~moved], before.relabel[~moved])
-
-
 def test_names_are_of_what_labels_were_called_last():
     # 1 is called 2, then what is called 2 is called 3.
     one, two = Relabel([2], swaps=[[1, 2]]), Relabel([2], swaps=[[2, 3]])
