@@ -29,7 +29,7 @@ from cfl_flower.communication.identity import (
 )
 from cfl_flower.communication.partial_sums import PartialSumBuilder
 from cfl_flower.communication.records import mark, unpack_tasks
-from cfl_flower.data.reading.files import nothing_fetched
+from cfl_flower.data.reading.files import fetching
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.errors import (
     CflError,
@@ -62,7 +62,7 @@ def keep_words(answer: Answerer) -> Answerer:
         if NODES in context.node_config and CLIENT_ID not in context.node_config:
             return answer(message, context)
         try:
-            with nothing_fetched():
+            with fetching(False):
                 return answer(message, context)
         except CflError as error:
             # What is wrong with the owner's files or settings.

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 FETCH = "dataset.download=true"
 """The remedy in the error of a dataset that is missing and can be fetched."""
 
-HYBRID = ("mnist", "fashion_mnist")
-"""The parts of `dataset=hybrid`, which are fetched one by one."""
-
 
 @dataclass
 class Study:
@@ -94,7 +91,9 @@ def compose_here(overrides: Sequence[str], options: argparse.Namespace) -> RunCo
     The run's own settings do not say that its data were fetched. The remedies in a
     `ConfigError` are this command's options.
     """
-    from cfl_flower.config.compose import compose_config  # noqa: PLC0415 - torch
+    # Both import torch.
+    from cfl_flower.config.compose import compose_config  # noqa: PLC0415
+    from cfl_flower.data.reading.files import fetching  # noqa: PLC0415
 
     if options.data_dir:
         folder = quoted(str(options.data_dir.expanduser().absolute()))
@@ -104,7 +103,9 @@ def compose_here(overrides: Sequence[str], options: argparse.Namespace) -> RunCo
     except ConfigError as error:
         if not (options.download and FETCH in str(error)):
             raise ConfigError(_with_remedy(str(error))) from error
-    _fetch(overrides)
+    with fetching(True):
+        config = compose_config(overrides)
+        config.dataset.load(config.data_dir)
     return compose_config(overrides)
 
 
@@ -116,16 +117,3 @@ def _with_remedy(text: str) -> str:
     if "put the files there" in text:
         return f"{text}, or name their folder by --data-dir"
     return text
-
-
-def _fetch(overrides: Sequence[str]) -> None:
-    from cfl_flower.config.compose import compose_config  # noqa: PLC0415 - torch
-
-    try:
-        config = compose_config([*overrides, FETCH])
-    except ConfigError as error:
-        if "is no setting" not in str(error):
-            raise
-        parts = [f"dataset.parts.{part}.download=true" for part in HYBRID]
-        config = compose_config([*overrides, *parts])
-    config.dataset.load(config.data_dir)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from cfl_flower.data.datasets.images import Mnist
+from cfl_flower.data.reading.files import may_fetch
+from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
 from simulations.papers import published, recorded
 from simulations.papers.published import Cell, load_tables
@@ -216,7 +218,7 @@ def test_missing_data_can_be_named_or_fetched(monkeypatch, tmp_path, capsys):
     fetched = []
 
     def fetch(dataset: Mnist, data_dir: str) -> None:
-        assert dataset.download
+        assert may_fetch(dataset.download)
         fetched.append(data_dir)
         raw = Path(data_dir, dataset.folder)
         raw.mkdir(parents=True)
@@ -230,6 +232,14 @@ def test_missing_data_can_be_named_or_fetched(monkeypatch, tmp_path, capsys):
     assert not config.dataset.download, "the same run as without"
     assert compose_cell(cell, 1, here).data_dir == str(tmp_path)
     assert len(fetched) == 1, "once"
+
+
+def test_the_parts_of_a_hybrid_are_fetched(monkeypatch, tmp_path):
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody listens there
+    cell = TABLES["stocfl_table3"].cell("hybrid", "global")
+    with pytest.raises(ConfigError, match=r"MNIST cannot be fetched"):
+        compose_cell(cell, 0, options(tmp_path, data_dir=tmp_path, download=True))
 
 
 @pytest.mark.usefixtures("small")

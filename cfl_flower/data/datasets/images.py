@@ -61,18 +61,18 @@ class TorchvisionImages(FileDataset):
 
     def check(self, data_dir: str) -> None:
         """Require the files in ``data_dir``, unless they may be downloaded."""
-        if not (self.download and may_fetch()):
+        if not may_fetch(self.download):
             super().check(data_dir)
 
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
         """Return the official training and test sets."""
-        if self.download and may_fetch():
+        if may_fetch(self.download):
             folder = Path(data_dir, self.folder)
             remedy = f"check the network, or put its files into {folder}"
             with intact(self.name, remedy, "fetched"):
                 self._open(data_dir, train=True, download=True)
-            return replace(self, download=False).load(data_dir)
-        return super().load(data_dir)
+        # The arrays are the same, fetched or not.
+        return FileDataset.load(replace(self, download=False), data_dir)
 
     def arrays(self, data_dir: str) -> Parts:
         """Read what torchvision reads."""

@@ -28,26 +28,26 @@ from cfl_flower.errors import ConfigError, intact
 from cfl_flower.settings import require
 from cfl_flower.types import IntArray
 
-_forbidden: list[bool] = []
-"""Not empty inside of `nothing_fetched`."""
+_fetching: list[bool] = []
+"""What `fetching` says of what runs now."""
 
 
 @contextmanager
-def nothing_fetched() -> Iterator[None]:
-    """Forbid in the body that anything is fetched.
+def fetching(allowed: bool) -> Iterator[None]:
+    """Allow or forbid in the body that anything is fetched, whatever settings ask for.
 
     What a device does is written by others, who name no hosts for it.
     """
-    _forbidden.append(True)
+    _fetching.append(allowed)
     try:
         yield
     finally:
-        _forbidden.pop()
+        _fetching.pop()
 
 
-def may_fetch() -> bool:
-    """Return whether files that settings name may be fetched from elsewhere."""
-    return not _forbidden
+def may_fetch(asked: bool = True) -> bool:
+    """Return whether files may be fetched from elsewhere, where settings ask for it."""
+    return _fetching[-1] if _fetching else asked
 
 
 FREELY = 2**30
