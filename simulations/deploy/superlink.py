@@ -16,13 +16,7 @@ from pathlib import Path
 from simulations.deploy import flower_superlink, health
 from simulations.deploy.addresses import port, read_host
 from simulations.deploy.keys import AUTHORITY, SERVER
-from simulations.engines.flower_cli import (
-    become,
-    divide,
-    environment,
-    need,
-    with_command,
-)
+from simulations.engines.flower_cli import become, divide, need
 from simulations.shell.terminal import Parser, command
 
 PORT = 9092
@@ -55,10 +49,7 @@ def main(arguments: Sequence[str]) -> None:
         "--disable-runtime-dependency-installation",
         *("--database", str(home / "state.db")),
     ]
-    # It starts the app's processes.
-    variables = with_command("flower-superexec", environment(home))
-    variables |= health.variables(asked)
-    become(flower + more, home, variables)
+    become(flower + more, home, health.variables(asked))
 
 
 if __name__ == "__main__":

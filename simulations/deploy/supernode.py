@@ -21,13 +21,7 @@ from cfl_flower.types import ClientId
 from simulations.deploy import flower_supernode, health
 from simulations.deploy.addresses import port, read_address, write_address
 from simulations.deploy.keys import AUTHORITY
-from simulations.engines.flower_cli import (
-    become,
-    divide,
-    environment,
-    need,
-    with_command,
-)
+from simulations.engines.flower_cli import become, divide, need
 from simulations.shell.terminal import Parser, command
 
 PORT = 9094
@@ -115,10 +109,7 @@ def main(arguments: Sequence[str]) -> None:
     authority = asked.keys / f"{AUTHORITY}.pem"
     address = write_address(*read_address(asked.superlink))
     flower = supernode(address, key, authority, config, asked.port)
-    # It starts the app's processes.
-    variables = with_command("flower-superexec", environment(home))
-    variables |= health.variables(asked)
-    become(flower + more, home, variables)
+    become(flower + more, home, health.variables(asked))
 
 
 if __name__ == "__main__":

@@ -117,11 +117,14 @@ def wait_for_end(
 def become(
     command: list[str], folder: Path, variables: Mapping[str, str]
 ) -> None:  # pragma: no cover - nothing returns to be measured
-    """Go to a folder and turn into a command, so that signals reach it.
+    """Go to a folder and turn into a command of Flower's, so that signals reach it.
 
-    Nobody else may read the files that it makes: Flower's database holds uploads.
+    ``variables`` are those that its environment has beside Flower's. Nobody else may
+    read the files that it makes: Flower's database holds uploads.
     """
+    # It starts the app's processes.
+    env = with_command("flower-superexec", environment(folder))
     os.umask(0o077)
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
-    os.execvpe(command[0], command, dict(variables))
+    os.execvpe(command[0], command, {**env, **variables})
