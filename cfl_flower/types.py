@@ -27,7 +27,7 @@ Json: TypeAlias = Any
 """Whatever `json` can write."""
 
 Counted = Literal["balanced_accuracy", "macro_f1", "auc", "calibration", "per_class"]
-"""Measures of a test that follow from its counts (`learning.testing`)."""
+"""Measures of a test that follow from its counts (`learning.outcomes`)."""
 
 CLASS_COUNTS = ("support", "predicted", "correct")
 """What `per_class` has of each class: its test samples, the predictions that name it,

@@ -23,7 +23,7 @@ from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.clustering.representations import log_label_shares
 from cfl_flower.data.worlds.view import View
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.learning.testing import Outcomes
+from cfl_flower.learning.outcomes import Outcomes
 from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator

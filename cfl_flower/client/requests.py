@@ -42,7 +42,7 @@ class EvaluateRequest(Request):
     report_empty: bool = False
     """Whether to report that no data are left."""
     outcomes: int = 0
-    """The labels of which the test's outcomes are counted (`learning.testing`), and
+    """The labels of which the test's outcomes are counted (`learning.outcomes`), and
     the counts sent; 0 for none."""
     ahead: bool = False
     """Whether to test on the data of the next round, before they are trained on."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.learning.testing import read_outcomes
+from cfl_flower.learning.outcomes import read_outcomes
 from cfl_flower.types import (
     EPOCHS,
     LEFT_OUT,

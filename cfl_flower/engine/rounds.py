@@ -26,7 +26,7 @@ from cfl_flower.engine.services import RunServices
 from cfl_flower.engine.stages import STAGES
 from cfl_flower.engine.stages.stage import Stage
 from cfl_flower.environment.machine import return_free_memory
-from cfl_flower.learning.testing import COUNTED
+from cfl_flower.learning.outcomes import COUNTED
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.record import ClientRow, RoundRecord

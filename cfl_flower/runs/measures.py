@@ -9,7 +9,7 @@ from statistics import fmean
 
 import numpy as np
 
-from cfl_flower.learning.testing import COUNTED, measure_outcomes
+from cfl_flower.learning.outcomes import COUNTED, measure_outcomes
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.types import (
     CLASS_COUNTS,

@@ -19,7 +19,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.delivery import Delivery, without_report
 from cfl_flower.engine.participants import Participants
-from cfl_flower.learning.testing import COUNTED
+from cfl_flower.learning.outcomes import COUNTED
 from cfl_flower.privacy.clipping import capped_counts, capped_losses
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.record import ClientRow

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 
-from cfl_flower.learning.testing import (
+from cfl_flower.learning.outcomes import (
     BINS,
     Outcomes,
     count_length,
