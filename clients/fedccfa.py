@@ -14,19 +14,17 @@ import torch
 from torch import Tensor
 
 from cfl_flower.clustering.representations import label_counts
-from cfl_flower.learning.decoupling import (
+from cfl_flower.learning.anchors import (
     AlignedLoss,
     Anchors,
     Contrast,
     Distance,
-    balanced_batch,
     class_means,
     contrast,
     distance,
-    label_entropy,
     read_anchors,
-    represent,
 )
+from cfl_flower.learning.decoupling import balanced_batch, label_entropy, represent
 from cfl_flower.learning.gradients import Loss
 from cfl_flower.types import IntArray, Vector
 from clients.families.decoupled import DecoupledClient

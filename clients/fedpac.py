@@ -10,13 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from cfl_flower.clustering.representations import label_counts
-from cfl_flower.learning.decoupling import (
-    AlignedLoss,
-    class_means,
-    distance,
-    read_anchors,
-    represent,
-)
+from cfl_flower.learning.anchors import AlignedLoss, class_means, distance, read_anchors
+from cfl_flower.learning.decoupling import represent
 from cfl_flower.types import IntArray, Vector
 from clients.families.decoupled import DecoupledClient
 from clients.tested import Config, Metrics, Reply

@@ -27,7 +27,7 @@ from cfl_flower.clustering.similarity import cosine_matrix, madc
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import Description, Disclosure
 from cfl_flower.errors import ConfigError
-from cfl_flower.learning.decoupling import no_anchors, parse_counts, presence_config
+from cfl_flower.learning.anchors import no_anchors, parse_counts, presence_config
 from cfl_flower.privacy.clipping import capped_counts
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import Count, Natural, NonNegative, Positive, settings

@@ -19,7 +19,7 @@ import numpy as np
 
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy
-from cfl_flower.learning.decoupling import no_anchors, parse_counts, presence_config
+from cfl_flower.learning.anchors import no_anchors, parse_counts, presence_config
 from cfl_flower.privacy.clipping import capped_counts
 from cfl_flower.settings import Natural, NonNegative, Positive, settings
 from cfl_flower.state import StrategySettings

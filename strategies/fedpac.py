@@ -21,7 +21,7 @@ import numpy as np
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mix_models
-from cfl_flower.learning.decoupling import no_anchors, parse_counts, presence_config
+from cfl_flower.learning.anchors import no_anchors, parse_counts, presence_config
 from cfl_flower.privacy.clipping import capped_counts
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import NonNegative, settings

@@ -17,7 +17,7 @@ import numpy as np
 
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Description, Published
-from cfl_flower.learning.decoupling import Anchors, mean_anchors
+from cfl_flower.learning.anchors import Anchors, mean_anchors
 from cfl_flower.models import Split
 from cfl_flower.settings import Count, Positive, settings
 from cfl_flower.state import ClusteredState, StrategySettings

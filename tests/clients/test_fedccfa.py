@@ -8,14 +8,8 @@ import torch
 from torch.nn.functional import cross_entropy, normalize, softmax
 
 from cfl_flower.client.evaluation import Evaluator
-from cfl_flower.learning.decoupling import (
-    Anchors,
-    balanced_batch,
-    class_means,
-    presence_config,
-    represent,
-    train_classifier,
-)
+from cfl_flower.learning.anchors import Anchors, class_means, presence_config
+from cfl_flower.learning.decoupling import balanced_batch, represent, train_classifier
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import FlatModel, Mlp, initial_vector
 from cfl_flower.types import Vector

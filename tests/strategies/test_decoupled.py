@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.learning.decoupling import (
+from cfl_flower.learning.anchors import (
     Anchors,
     mean_anchors,
     parse_counts,

@@ -29,12 +29,11 @@ from cfl_flower.settings import require
 from cfl_flower.types import IntArray
 
 _fetching: list[bool] = []
-"""What `fetching` says of what runs now."""
 
 
 @contextmanager
 def fetching(allowed: bool) -> Iterator[None]:
-    """Allow or forbid in the body that anything is fetched, whatever settings ask for.
+    """Allow or forbid in the body that anything is fetched, whatever settings ask.
 
     What a device does is written by others, who name no hosts for it.
     """

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cfl_flower.learning import cohort_training
+from cfl_flower.learning.anchors import AlignedLoss, Anchors, contrast, distance
 from cfl_flower.learning.by_name import OPTIMIZERS
 from cfl_flower.learning.cohort_step import PADDING
 from cfl_flower.learning.cohort_training import (
@@ -16,7 +17,6 @@ from cfl_flower.learning.cohort_training import (
     train_cohort,
     train_together,
 )
-from cfl_flower.learning.decoupling import AlignedLoss, Anchors, contrast, distance
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import TrainingJob, batches
 from cfl_flower.models import FedCcfaCnn, FlatModel, Mclr, Mlp

@@ -9,12 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from cfl_flower.errors import ConfigError
+from cfl_flower.learning.anchors import Anchors, class_means, contrast, distance
 from cfl_flower.learning.decoupling import (
-    Anchors,
     balanced_batch,
-    class_means,
-    contrast,
-    distance,
     label_entropy,
     represent,
     train_classifier,

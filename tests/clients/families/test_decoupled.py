@@ -10,14 +10,16 @@ import torch
 from torch import nn
 
 from cfl_flower.client.evaluation import Evaluator
-from cfl_flower.learning.decoupling import (
+from cfl_flower.learning.anchors import (
     AlignedLoss,
     Anchors,
     class_means,
     contrast,
     distance,
-    initial_classifier,
     presence_config,
+)
+from cfl_flower.learning.decoupling import (
+    initial_classifier,
     represent,
     train_classifier,
 )
