@@ -25,7 +25,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/clustering": 426,
     "cfl_flower/communication": 1_329,
     "cfl_flower/config": 616,
-    "cfl_flower/data": 3_382,
+    "cfl_flower/data": 3_381,
     "cfl_flower/dropin": 624,
     "cfl_flower/engine": 2_046,
     "cfl_flower/environment": 201,
@@ -35,20 +35,20 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_185,
     "cfl_flower/secure": 658,
     "clients": 1_279,
-    "simulations": 4_824,
+    "simulations": 4_813,
     "strategies": 2_896,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
 LONGEST_FILE = 432
 LONGEST_FUNCTION = 60
-LONG_FILES = 51
+LONG_FILES = 48
 """Files of more than 240 lines."""
 SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_459
+TESTS = 39_462
 """Lines of all tests."""
 
 
