@@ -11,8 +11,8 @@ from simulations.preview import main
 NAMES = ("labels", "inputs", "relation")
 
 
-def sites(path: Path, kind: str, samples: int = 240) -> None:
-    """Write a table of three sites, of which the last differs in a kind."""
+def sites(folder: Path, kind: str, samples: int = 240) -> list[str]:
+    """Write a table of three sites, of which the last differs in a kind; name it."""
     rng = np.random.default_rng(3)
     lines = ["site,a,b,c,kind"]
     for site in "xyz":
@@ -28,7 +28,8 @@ def sites(path: Path, kind: str, samples: int = 240) -> None:
         if odd and kind == "other labels":
             y += 2
         lines += [f"{site},{a},{b},{c},{k}" for (a, b, c), k in zip(x, y, strict=True)]
-    path.write_text("\n".join(lines) + "\n")
+    (folder / "data.csv").write_text("\n".join(lines) + "\n")
+    return ["dataset=csv", f"data_dir={folder}", "dataset.label=kind"]
 
 
 def said(capsys: pytest.CaptureFixture[str], *asked: str) -> list[str]:
@@ -52,8 +53,7 @@ def said(capsys: pytest.CaptureFixture[str], *asked: str) -> list[str]:
 def test_the_site_that_differs_is_a_group_of_its_own(
     kind, differs, advice, samples, tmp_path, capsys
 ):
-    sites(tmp_path / "data.csv", kind, samples)
-    own = ["dataset=csv", f"data_dir={tmp_path}", "dataset.label=kind"]
+    own = sites(tmp_path, kind, samples)
     asked = ["dataset.owner=site", "partition=natural", "drift=none"]
     lines = said(capsys, *own, *asked, "clients=3", "participants=3")
     for name in NAMES:
@@ -80,8 +80,7 @@ def test_the_site_that_differs_is_a_group_of_its_own(
     ],
 )
 def test_what_changes_for_all_is_seen_in_time(drift, changed, tmp_path, capsys):
-    sites(tmp_path / "data.csv", "nothing", 400)
-    own = ["dataset=csv", f"data_dir={tmp_path}", "dataset.label=kind"]
+    own = sites(tmp_path, "nothing", 400)
     asked = ["dataset.owner=site", "partition=natural", "clients=3", "participants=3"]
     lines = said(capsys, *own, *asked, "rounds=4", *drift.split())
     heading = "client samples labels inputs relation changed"
@@ -93,8 +92,7 @@ def test_what_changes_for_all_is_seen_in_time(drift, changed, tmp_path, capsys):
 
 @pytest.mark.parametrize("kind", ["nothing", *NAMES, "other labels"])
 def test_a_site_sees_alone_what_of_its_own_changes(kind, tmp_path, capsys):
-    sites(tmp_path / "data.csv", kind)
-    own = ["dataset=csv", f"data_dir={tmp_path}", "dataset.label=kind"]
+    own = sites(tmp_path, kind)
     asked = ["dataset.features=[a,b,c]", "dataset.time=row", "drift=timestamps"]
     asked += ["drift.periods=3", "drift.every=1", "drift.window=1", "rounds=3"]
     lines = said(capsys, *own, *asked, "clients=1", "participants=1", "partition=iid")

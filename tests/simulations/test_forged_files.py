@@ -203,15 +203,20 @@ def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
+@pytest.fixture
+def asked(served: Path, tmp_path: Path) -> Namespace:
+    """What a device with samples asks of a served folder."""
+    device = tmp_path / "device"
+    add_samples(device, "first", range(10), most=200)
+    return Namespace(
+        source=served, data_dir=device, representation=None, unlabelled=False
+    )
+
+
 @pytest.mark.parametrize(
     "name", ["clusters.json", "places.safetensors", "cluster-0/card.json"]
 )
-def test_a_forged_served_folder(name, served, tmp_path):
-    device = tmp_path / "device"
-    add_samples(device, "first", range(10), most=200)
-    asked = Namespace(
-        source=served, data_dir=device, representation=None, unlabelled=False
-    )
+def test_a_forged_served_folder(name, served, asked):
     count, refused = try_each(served / name, lambda: assign_from_served(asked))
     assert count == EACH
     assert refused > 0
@@ -226,20 +231,15 @@ def test_a_forged_served_folder(name, served, tmp_path):
         ("clusters", [{"cluster": 0, "folder": "../own"}], "no file below"),
     ],
 )
-def test_a_served_folder_that_is_no_such(key, value, words, served, tmp_path):
-    copy = shutil.copytree(served, tmp_path / "served")
-    directory = json.loads((copy / "clusters.json").read_text())
+def test_a_served_folder_that_is_no_such(key, value, words, asked, tmp_path):
+    asked.source = shutil.copytree(asked.source, tmp_path / "served")
+    path = asked.source / "clusters.json"
+    directory = json.loads(path.read_text())
     if key == "clusters":
         value = value * len(directory["clusters"])
-    (copy / "clusters.json").write_text(json.dumps({**directory, key: value}))
-    device = tmp_path / "device"
-    add_samples(device, "first", range(10), most=200)
+    path.write_text(json.dumps({**directory, key: value}))
     with pytest.raises(ConfigError, match=words):
-        assign_from_served(
-            Namespace(
-                source=copy, data_dir=device, representation=None, unlabelled=False
-            )
-        )
+        assign_from_served(asked)
 
 
 @pytest.mark.parametrize(
@@ -266,11 +266,9 @@ def test_a_run_with_a_link_out_of_it_is_neither_read_nor_resumed(
     assert before == (own.read_bytes() if own.is_file() else None)
 
 
-def test_the_name_of_a_served_folder_is_shown_as_text(served, tmp_path, capsys):
-    copy = shutil.copytree(served, tmp_path / "served\x1b]0;owned\x07")
-    device = tmp_path / "device"
-    add_samples(device, "first", range(10), most=200)
-    assign_from_served(Namespace(source=copy, data_dir=device, unlabelled=False))
+def test_the_name_of_a_served_folder_is_shown_as_text(asked, tmp_path, capsys):
+    asked.source = shutil.copytree(asked.source, tmp_path / "served\x1b]0;owned\x07")
+    assign_from_served(asked)
     said = capsys.readouterr().out
     assert "owned" in said
     assert said.removesuffix("\n").isprintable()

@@ -81,6 +81,14 @@ def ask(capsys: Any, *arguments: object) -> tuple[pd.DataFrame, str]:
     return pd.read_csv(io.StringIO(said.out)), said.err
 
 
+def require_refusal(capsys: Any, words: str, *arguments: object) -> None:
+    """Require that `predict` answers with one line that has these words."""
+    assert main([*map(str, arguments)]) == 2
+    complaint = capsys.readouterr().err
+    assert words in complaint
+    assert complaint.count("\n") == 1
+
+
 def test_rows_become_the_inputs_that_the_run_trained_on(served, tmp_path):
     card = read_json(served / "cluster-0" / CARD)
     assert [each["column"] for each in card["inputs"]] == ["age", *["city"] * 3, "dose"]
@@ -207,10 +215,7 @@ def test_a_bad_row_is_one_line(changed, words, served, tmp_path, capsys):
     content = json.loads(card.read_text())
     del content["inputs"][0]["missing"]
     card.write_text(json.dumps(content))
-    assert main([str(served / "cluster-0"), str(tmp_path / "new.csv")]) == 2
-    err = capsys.readouterr().err
-    assert words in err
-    assert err.count("\n") == 1
+    require_refusal(capsys, words, served / "cluster-0", tmp_path / "new.csv")
 
 
 @pytest.mark.parametrize(
@@ -229,10 +234,7 @@ def test_a_file_that_is_no_table_is_one_line(
 ):
     if content is not None:
         (tmp_path / name).write_text(content)
-    assert main([str(served / "cluster-0"), str(tmp_path / name)]) == 2
-    err = capsys.readouterr().err
-    assert words in err
-    assert err.count("\n") == 1
+    require_refusal(capsys, words, served / "cluster-0", tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -253,10 +255,7 @@ def test_a_card_that_somebody_changed_is_one_line(
     card = served / "cluster-0" / "card.json"
     card.write_text(json.dumps({**json.loads(card.read_text()), key: value}))
     make_rows(3).to_csv(tmp_path / "new.csv", index=False)
-    assert main([str(served / "cluster-0"), str(tmp_path / "new.csv")]) == 2
-    err = capsys.readouterr().err
-    assert words in err
-    assert err.count("\n") == 1
+    require_refusal(capsys, words, served / "cluster-0", tmp_path / "new.csv")
 
 
 def test_the_card_says_what_clients_do_and_who_they_are(run_small, tmp_path, capsys):

@@ -205,17 +205,6 @@ def test_the_tolerance_is_two_cycles_or_as_many_epochs_as_clients(tmp_path):
         assert strategy.tolerance == expected
 
 
-def test_a_stamp_from_the_future_or_the_past_is_refused(tmp_path):
-    strategy = make(tmp_path)
-    strategy.state.epoch = 4
-    strategy.state.clients, strategy.state.stamps = [0], np.array([3])
-    for stamp in (4, 2, -1, 1.5, None):
-        result = Result(0, 5, metrics={} if stamp is None else {"stamp": stamp})
-        with pytest.raises(InvalidResultError, match="not 3"):
-            strategy.engine.exchanges.read(result)
-    strategy.engine.exchanges.read(Result(0, 5, metrics={"stamp": 3}))
-
-
 def test_public_sets_must_be_as_many_as_distributions(tmp_path):
     for name in ("high", "low"):
         add_samples(tmp_path / "public" / name, "all", range(10))
