@@ -11,7 +11,8 @@ import numpy as np
 from flwr.app import Message
 
 from cfl_flower.clustering.representations import check_length, report_length
-from cfl_flower.communication.partial_sums import add_result, portions
+from cfl_flower.communication.partial_sums import add_result
+from cfl_flower.communication.portions import portions
 from cfl_flower.communication.results import LIMB_BYTES, Results, payload_bytes
 from cfl_flower.communication.validation import is_bounded
 from cfl_flower.engine.context import RoundContext

@@ -14,7 +14,7 @@ from flwr.serverapp.strategy import Strategy
 
 from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.communication.fleet import Fleet
-from cfl_flower.communication.partial_sums import portions
+from cfl_flower.communication.portions import portions
 from cfl_flower.communication.results import Results
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.context import RoundContext

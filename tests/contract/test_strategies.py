@@ -178,7 +178,7 @@ def test_any_number_of_nodes_gives_the_same_numbers(
     strategy, run_small, undisturbed, monkeypatch
 ):
     # And in portions of two models each.
-    monkeypatch.setattr("cfl_flower.communication.partial_sums.PORTION_FLOATS", 1300)
+    monkeypatch.setattr("cfl_flower.communication.portions.PORTION_FLOATS", 1300)
     three = run_small(strategy, grid=InProcessGrid([{}, {}, {}]))
     assert three.numbers == undisturbed(strategy).numbers
 

@@ -22,10 +22,10 @@ from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.communication.partial_sums import (
     PartialSumBuilder,
     open_sums,
-    portions,
     remaining_reply,
     versions_of_node,
 )
+from cfl_flower.communication.portions import portions
 from cfl_flower.communication.records import pack_answers
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
@@ -283,7 +283,7 @@ def sizes(plan: Plan, adders: int, **options: bool) -> list[int]:
 
 
 def test_portions_are_as_large_as_their_answers_allow(monkeypatch):
-    monkeypatch.setattr("cfl_flower.communication.partial_sums.PORTION_FLOATS", 40)
+    monkeypatch.setattr("cfl_flower.communication.portions.PORTION_FLOATS", 40)
     whole = replace(PLAN, models=MODELS)
     # Each result is 2 x 2 floats; a sum is 8.
     alike = replace(whole, tasks=[Task(i, (0, 3)) for i in range(100)])
@@ -299,7 +299,7 @@ def test_portions_are_as_large_as_their_answers_allow(monkeypatch):
 
 
 def test_a_message_has_only_so_many_models_and_each_is_in_one(monkeypatch):
-    monkeypatch.setattr("cfl_flower.communication.partial_sums.PORTION_FLOATS", 40)
+    monkeypatch.setattr("cfl_flower.communication.portions.PORTION_FLOATS", 40)
     tests = Plan([Task(client, (client % 50,)) for client in range(300)], MODELS)
     parts = portions(tests, by_model=True)
     assert [len(part.tasks) for part in parts] == [120, 120, 60]
@@ -312,7 +312,7 @@ def test_a_message_has_only_so_many_models_and_each_is_in_one(monkeypatch):
     assert sizes(larger, 0, by_model=True) == [9]
     few = replace(tests, models=MODELS[:20], tasks=tests.tasks[:20])
     assert portions(few, by_model=True) == [few]
-    monkeypatch.setattr("cfl_flower.communication.partial_sums.SHARED_FLOATS", 20)
+    monkeypatch.setattr("cfl_flower.communication.portions.SHARED_FLOATS", 20)
     assert sizes(tests, 0, by_model=True, shared=True) == [60] * 5
 
 

@@ -57,7 +57,7 @@ def test_a_run_is_the_same_on_any_number_of_nodes_and_after_a_resume(
 ):
     whole = undisturbed(*options)
     run_small(*options, "rounds=2")
-    monkeypatch.setattr("cfl_flower.communication.partial_sums.PORTION_FLOATS", 1300)
+    monkeypatch.setattr("cfl_flower.communication.portions.PORTION_FLOATS", 1300)
     grid = InProcessGrid([{}, {}, {}])
     assert run_small(*options, "resume=true", grid=grid).numbers == whole.numbers
     plain = [each for each in options if "privacy" not in each]
