@@ -10,7 +10,7 @@ that begins with a comment for HTML: a fact within a sentence must not begin one
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from simulations.papers.published import load_tables
 from simulations.track import ROWS
 from simulations.tracking.rows import TrackRow, load_protocol, read_rows
 from tests.docs.scoreboard import PAPERS, RESULTS, lines
-from tests.docs.track import situations
+from tests.docs.track import ALL_TRAIN, KINDS, situations
 
 ROOT = CONF.parent
 
@@ -133,18 +133,22 @@ def rows() -> dict[str, TrackRow]:
 
 
 @cache
-def track_map(untrained: bool = False) -> dict[str, dict[str, str]]:
-    """Return the lines of the track's map by stream."""
-    table = situations(rows(), load_protocol(), untrained)
+def track_map(untrained: bool, kinds: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the lines of a map of the track by stream."""
+    table = situations(rows(), load_protocol(), untrained, kinds)
     found = (dict(zip(table.headings, line, strict=True)) for line in table.lines)
     return {line["stream"].strip("`"): line for line in found}
 
 
-def gain(column: str, stream: str, when: str = "") -> str:
-    """Return what clusters add: in all tests, at the ``end``, or ``untrained``."""
-    found = track_map(when == "untrained")[stream][column].partition(": ")[2]
-    mean, _, end = found.partition("; at the end ")
-    return end if when == "end" else mean
+def gain(column: str, stream: str, *when: str) -> str:
+    """Return what clusters add: in all tests, or at the ``end``.
+
+    With ``untrained`` clients, or where ``all`` train in every round.
+    """
+    kinds = ALL_TRAIN if "all" in when else KINDS
+    lines = track_map("untrained" in when, kinds)
+    mean, _, end = lines[stream][column].partition(": ")[2].partition("; at the end ")
+    return end if "end" in when else mean
 
 
 def word(number: int) -> str:
@@ -181,7 +185,7 @@ FACTS: dict[str, Callable[..., str]] = {
     ),
     "support table": support_table,
     "streams": lambda: word(len(load_protocol().streams)),
-    "take": lambda stream: track_map()[stream]["take"],
+    "take": lambda stream: track_map(False, KINDS)[stream]["take"],
     "gain": lambda *words: gain("a method's add", *words),
     "bound": lambda *words: gain("the true ones add", *words),
 }

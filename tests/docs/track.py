@@ -5,6 +5,7 @@ python -m tests.docs.track
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -44,8 +45,16 @@ KINDS = ("without", "clusters", "bound")
 """The kinds of a protocol's rows: without clusters, with those of a method, and with
 the true ones."""
 
+ALL_TRAIN = ("all_without", "all_clusters", "bound")
+"""The same where all clients train in every round."""
 
-def situations(rows: Rows, protocol: Protocol, untrained: bool = False) -> Table:
+
+def situations(
+    rows: Rows,
+    protocol: Protocol,
+    untrained: bool = False,
+    kinds: Sequence[str] = KINDS,
+) -> Table:
     """Return the map: on each stream the best without clusters, and what these add.
 
     The best is that of the tuning's seed, which is none of those of the scores: a
@@ -55,7 +64,7 @@ def situations(rows: Rows, protocol: Protocol, untrained: bool = False) -> Table
     lines = []
     for key, stream in protocol.streams.items():
         one, found, true = (
-            _best_of(rows, protocol, kind, key, untrained) for kind in KINDS
+            _best_of(rows, protocol, kind, key, untrained) for kind in kinds
         )
         if one is None:
             continue
@@ -91,7 +100,7 @@ def _best_of(
     """Return the row of a kind that is the best with the tuning's seed on a stream."""
     there = [
         row
-        for name in protocol.rows(stream)[kind]
+        for name in protocol.rows(stream).get(kind, ())
         if (row := rows.get(name)) and stream in row.streams
     ]
     if untrained:
@@ -173,6 +182,12 @@ def say_missing(rows: Rows, protocol: Protocol) -> str:
     return "\n".join(lines)
 
 
+def say_hours(rows: Rows) -> str:
+    """Return the hours that all runs took, tuning included."""
+    streams = chain.from_iterable(row.streams.values() for row in rows.values())
+    return f"{sum(each.seconds for each in streams) / 3600:.1f}"
+
+
 def say_rows(rows: Rows, protocol: Protocol) -> str:
     """Return the tables of all rows, one for each use."""
     parts = [
@@ -190,11 +205,14 @@ def write_page(rows: Rows, protocol: Protocol, folder: Path) -> Path:
         version=protocol.version,
         map=situations(rows, protocol).markdown(LEFT),
         untrained=situations(rows, protocol, untrained=True).markdown(LEFT),
+        all_train=situations(rows, protocol, kinds=ALL_TRAIN).markdown(LEFT),
         protocol=describe_protocol(protocol),
         rows=say_rows(rows, protocol),
         missing=say_missing(rows, protocol),
         marks=MARKS,
         edges=say_edges(rows, protocol),
+        hours=say_hours(rows),
+        trained=", ".join(f"`{name}`" for name in protocol.trained),
     )
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "README.md"

@@ -294,6 +294,9 @@ def test_the_page_in_docs_is_what_the_rows_say(tmp_path):
     rows = read_rows(ROWS, protocol)
     written = write_page(rows, protocol, tmp_path)
     assert written.read_bytes() == (FOLDER / "README.md").read_bytes()
+    # Whoever reads a row can run it by its name.
+    assert all(row.overrides == protocol.method(name) for name, row in rows.items())
+    assert len({row.provenance["commit"] for row in rows.values()}) == 1
 
 
 def test_a_method_that_cannot_run_says_why(folder, capsys):
