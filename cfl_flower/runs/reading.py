@@ -165,11 +165,12 @@ def read_settings(path: Path) -> dict[str, Json]:
             node = node if isinstance(node, dict) else {}
             if not all(isinstance(node.get(key), str) for key in ("name", "_target_")):
                 raise ValueError(f"{group} is no choice")
-        for key in ("clients", "rounds", "seed"):
+        for key in ("clients", "participants", "rounds", "seed"):
             if type(settings.get(key)) is not int:
                 raise ValueError(f"{key} is no whole number")
-        if not isinstance(settings.get("metrics"), list):
-            raise ValueError("metrics is no list")
+        for key, kind in (("evaluation", str), ("metrics", list)):
+            if not isinstance(settings.get(key), kind):
+                raise ValueError(f"{key} is no {kind.__name__}")
     return settings
 
 

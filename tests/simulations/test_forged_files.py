@@ -5,10 +5,12 @@ import json
 import shutil
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
@@ -63,14 +65,16 @@ def forge_cell(line: str, mutator: Mutator) -> str:
 def try_each(path: Path, read: Callable[[], object]) -> tuple[int, int]:
     """Read with each forgery in the place of a file; return how many were refused."""
     kept, refused, contents = path.read_bytes(), 0, forgeries(path, len(path.name))
-    for content in contents:
-        path.write_bytes(content)
-        try:
-            read()
-        except CflError as error:
-            refused += 1
-            assert "\n" not in str(error)
-    path.write_bytes(kept)
+    try:
+        for content in contents:
+            path.write_bytes(content)
+            try:
+                read()
+            except CflError as error:
+                refused += 1
+                assert "\n" not in str(error)
+    finally:
+        path.write_bytes(kept)
     return len(contents), refused
 
 
@@ -94,6 +98,16 @@ def test_a_page_of_forged_files(name, folder):
     count, refused = try_each(folder / name, read)
     assert count == EACH
     assert refused > 0
+
+
+def test_a_config_without_one_of_its_keys_is_one_line_or_a_page(folder, tmp_path):
+    path = shutil.copytree(folder, tmp_path / "run") / "config.yaml"
+    whole = path.read_text()
+    for key in yaml.safe_load(whole):
+        left = {name: of for name, of in yaml.safe_load(whole).items() if name != key}
+        path.write_text(yaml.safe_dump(left))
+        with suppress(ConfigError):
+            render([load_run(path.parent)])
 
 
 def test_a_config_that_refers_to_itself_is_one_line(folder, tmp_path):
