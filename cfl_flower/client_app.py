@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import TypeAlias
 
 from flwr.app import Context, Message
@@ -39,6 +39,7 @@ from cfl_flower.errors import (
     printable,
 )
 from cfl_flower.secure.device import DeviceRunner
+from cfl_flower.types import ClientId
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +103,13 @@ def describe(message: Message, context: Context) -> Message:
     return Message(pack_words(json.dumps(words)), reply_to=message)
 
 
+@lru_cache(maxsize=1024)
+def tell_owner(run: str, client: ClientId, note: str) -> None:
+    """Say in a device's own log what of its files is not read as it is, once a run."""
+    del run, client
+    log.warning("%s", printable(note))
+
+
 @app.query()
 @app.train()
 @app.evaluate()
@@ -118,7 +126,7 @@ def work(message: Message, context: Context) -> Message:
     dataset = resources.settings["dataset"]
     if own and batch.phase == "query" and isinstance(dataset, InferredDataset):
         for note in dataset.notes(own.data_dir):
-            log.warning("%s", printable(note))
+            tell_owner(resources.settings["run"], own.client, note)
     runner = (
         TaskRunner(resources, batch)
         if node is None

@@ -62,6 +62,7 @@ def training(
     sizes = [row["num_examples"] for row in tests]
     scores = [row["accuracy"] for row in tests]
     accuracy = np.average(scores, weights=sizes).round(4).item() if tests else None
+    (privacy,) = saved.build("privacy")
     epsilon = None
     if delta := resolved["privacy"].get("delta"):
         # Of all clients: who trains another cluster now may have trained this one.
@@ -75,7 +76,7 @@ def training(
         "participants": resolved["participants"],
         "epochs": resolved["strategy"]["local"]["epochs"],
         "steps": resolved["strategy"]["local"]["steps"],
-        "secure_sums": resolved["privacy"]["secure_sums"],
+        "secure_sums": privacy.secure_sums,
         "epsilon": epsilon,
         "delta": delta,
         "accuracy": accuracy,

@@ -19,13 +19,13 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_115,
+    "cfl_flower": 1_119,
     "cfl_flower/analysis": 949,
     "cfl_flower/client": 1_064,
     "cfl_flower/clustering": 426,
     "cfl_flower/communication": 1_329,
     "cfl_flower/config": 616,
-    "cfl_flower/data": 3_381,
+    "cfl_flower/data": 3_385,
     "cfl_flower/dropin": 624,
     "cfl_flower/engine": 2_046,
     "cfl_flower/environment": 201,
@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_186,
     "cfl_flower/secure": 658,
     "clients": 1_279,
-    "simulations": 4_813,
+    "simulations": 4_814,
     "strategies": 2_896,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_485
+TESTS = 39_508
 """Lines of all tests."""
 
 

@@ -64,7 +64,8 @@ class Protocol:
     """Overrides of a method by the end of a row's name, such as ``ls``."""
     methods: dict[str, Overrides] = field(default_factory=dict)
     """The rows of ``--all``: ``without`` clusters, with ``clusters``, and the
-    ``bound``, with the true ones."""
+    ``bound``, with the true ones; ``all_`` stands before a kind of which all clients
+    train in every round."""
     trained: list[str] = field(default_factory=list)
     """Rows without fine-tuning whose clients must train before they are served well."""
 

@@ -81,7 +81,7 @@ def use_of(row: TrackRow) -> str:
     """Return what a row's clients do with models, a key of `USES`."""
     if any(each.fine_tuning for each in row.streams.values()):
         return "ft"
-    return "ls" if "_ls" in row.name else ""
+    return "ls" if "ls" in row.name.split("_") else ""
 
 
 def by_use(rows: Rows) -> dict[str, Rows]:

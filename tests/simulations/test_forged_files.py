@@ -6,6 +6,7 @@ import shutil
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -100,14 +101,18 @@ def test_a_page_of_forged_files(name, folder):
     assert refused > 0
 
 
-def test_a_config_without_one_of_its_keys_is_one_line_or_a_page(folder, tmp_path):
+def test_a_config_without_one_of_its_keys_is_one_line_or_read(folder, tmp_path):
     path = shutil.copytree(folder, tmp_path / "run") / "config.yaml"
-    whole = path.read_text()
-    for key in yaml.safe_load(whole):
-        left = {name: of for name, of in yaml.safe_load(whole).items() if name != key}
+    whole = yaml.safe_load(path.read_text())
+    keys = [*((key,) for key in whole), *(("privacy", key) for key in whole["privacy"])]
+    for place, names in enumerate(keys):
+        left = deepcopy(whole)
+        inner = left[names[0]] if len(names) > 1 else left
+        del inner[names[-1]]
         path.write_text(yaml.safe_dump(left))
-        with suppress(ConfigError):
+        with suppress(CflError):
             render([load_run(path.parent)])
+            export(path.parent, tmp_path / f"served-{place}")
 
 
 def test_a_config_that_refers_to_itself_is_one_line(folder, tmp_path):

@@ -23,6 +23,9 @@ FAR = 50
 """A number this many times as far from the median as three quarters of its input's sets
 the scale by itself: a missing value written as -9999, or a slip of the keyboard."""
 
+SHOWN = 5
+"""Inputs of which a line says so."""
+
 
 class Input(TypedDict, total=False):
     """What an input of the network is: (value - mean) / deviation."""
@@ -61,9 +64,12 @@ def noted(parts: Parts, **numbers: NDArray[np.float64]) -> Parts:
 def far_off(parts: Parts) -> list[str]:
     """Return what training inputs set the scale by themselves, a line for each.
 
-    Inputs with the same number in three quarters of the samples have none to compare.
+    Inputs with the same number in three quarters of the samples have none to compare,
+    and bytes have bounds.
     """
     x = parts["train"]["x"]
+    if x.dtype.kind != "f":
+        return []
     columns = x.reshape(len(x), -1).T
     found = []
     for place, (column, known) in enumerate(zip_longest(columns, described(parts))):
@@ -79,7 +85,8 @@ def far_off(parts: Parts) -> list[str]:
                 "from the median as three quarters of them, and it sets the scale; "
                 "correct it, or mark it as missing if it stands for nothing"
             )
-    return found
+    more = len(found) - SHOWN
+    return [*found[:SHOWN], *([f"{more} other inputs have such numbers"] * (more > 0))]
 
 
 def check_scaling(

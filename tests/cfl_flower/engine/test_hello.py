@@ -327,12 +327,16 @@ def test_what_a_federation_cannot_have_is_refused(settings, line, tmp_path):
         run(Tables(tmp_path), tmp_path / "run", *settings)
 
 
-def test_a_device_says_what_of_its_own_files_is_not_read_as_it_is(tmp_path, caplog):
+@pytest.mark.parametrize("name", ["fedavg", "fielding", "flexcfl", "stocfl", "local"])
+def test_a_device_says_once_what_of_its_files_is_not_read_as_it_is(
+    name, tmp_path, caplog
+):
     grid = Tables(tmp_path)
     frame = frame_of("site-b")
     frame.loc[[3, 4, 5, 6, 7], "age"] = -9999
     frame.to_csv(tmp_path / "site-b" / "data.csv", index=False)
-    run(grid, tmp_path / "run", "dataset.missing=drop")
+    asked = ["dataset.missing=drop", f"strategy={name}", "rounds=3", "clusters=2"]
+    run(grid, tmp_path / "run", *asked)
     told = [each for each in caplog.messages if "data.csv" in each]
     lost = [each for each in told if each.endswith("rows left out: 1")]
     far = [each for each in told if "input age has -9999 in" in each]

@@ -18,6 +18,8 @@ LABELS = np.arange(20) % 2
 
 FEW: dict[str, Any] = {"x_test": np.zeros((2, 2)), "y_test": [0, 1]}
 
+WIDE: dict[str, Any] = {"x_test": np.zeros((2, 9)), "y_test": [0, 1]}
+
 FORMS: dict[str, Any] = {
     "bytes": PIXELS.astype(np.uint8),
     "integers": PIXELS.astype(np.int64),
@@ -118,3 +120,15 @@ def test_a_number_that_sets_the_scale_by_itself_is_told(
     assert len(notes) == bool(told and standardise == "clients")
     name = "age" if kind == "table" else "0"
     assert all(f": input {name} has" in each and told in each for each in notes)
+
+
+def test_of_many_numbers_that_set_scales_some_are_told_and_bytes_have_bounds(tmp_path):
+    x = np.random.default_rng(0).normal(size=(100, 9))
+    x[4, :8] = 1e9
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=LABELS.repeat(5), **WIDE)
+    notes = Npz(standardise="clients").notes(str(tmp_path))
+    assert len(notes) == 6
+    assert notes[-1].endswith("3 other inputs have such numbers")
+    pixels = np.where(np.arange(900).reshape(100, 9) % 7, 1, 255).astype(np.uint8)
+    np.savez(tmp_path / "data.npz", x=pixels, y=LABELS.repeat(5))
+    assert Npz(standardise="clients").notes(str(tmp_path)) == []
