@@ -86,7 +86,9 @@ def far_off(parts: Parts) -> list[str]:
                 "correct it, or mark it as missing if it stands for nothing"
             )
     more = len(found) - SHOWN
-    return [*found[:SHOWN], *([f"{more} other inputs have such numbers"] * (more > 0))]
+    if more > 0:
+        found[SHOWN:] = [f"{more} other inputs have such numbers"]
+    return found
 
 
 def check_scaling(
