@@ -24,7 +24,6 @@ SMALL = {"clients": 6, "participants": 3, "partition__groups": 3}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run of two rounds."""
     place = tmp_path_factory.mktemp("api") / "run"
     return cfl.run(
         "drift.rounds=[2]",

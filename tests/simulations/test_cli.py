@@ -16,8 +16,6 @@ Teller = Callable[..., str]
 
 @pytest.fixture
 def tell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Teller:
-    """Return what a command prints."""
-
     def told(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["cfl-flower", *arguments])
         app()

@@ -57,7 +57,6 @@ def forgeries(path: Path, seed: int) -> list[bytes]:
 
 
 def forge_cell(line: str, mutator: Mutator) -> str:
-    """Return a line of a csv with another value in one of its cells."""
     cells = line.split(",")
     cells[mutator.rng.randrange(len(cells))] = str(mutator.rng.choice(ODD))
     return ",".join(cells)
@@ -81,7 +80,6 @@ def try_each(path: Path, read: Callable[[], object]) -> tuple[int, int]:
 
 @pytest.fixture(scope="module")
 def folder(undisturbed: Runner, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of a finished run."""
     copy = tmp_path_factory.mktemp("forged") / "run"
     shutil.copytree(undisturbed("strategy=fielding").folder, copy)
     return copy
@@ -216,7 +214,6 @@ def test_a_forged_dataset(kind, write, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return what is exported of the run."""
     output = tmp_path_factory.mktemp("forged") / "served"
     export(folder, output)
     return output

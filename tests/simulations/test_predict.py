@@ -82,7 +82,6 @@ def ask(capsys: Any, *arguments: object) -> tuple[pd.DataFrame, str]:
 
 
 def require_refusal(capsys: Any, words: str, *arguments: object) -> None:
-    """Require that `predict` answers with one line that has these words."""
     assert main([*map(str, arguments)]) == 2
     complaint = capsys.readouterr().err
     assert words in complaint

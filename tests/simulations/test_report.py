@@ -9,19 +9,18 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cfl_flower.analysis.comparison import group_seeds
-from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
+from cfl_flower.analysis.saved import find_runs, load_run
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import NoValidResultError
 from simulations.report import main, render
 from simulations.reporting.sections import divide
 from simulations.reporting.written import _escape
 from simulations.run import main as run_main
-from tests.conftest import Runner
+from tests.simulations.conftest import changed
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -52,20 +51,11 @@ class Page(HTMLParser):
         self.words.append(data)
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
-        """Return the attributes of every element of a kind."""
         return [attributes for name, attributes in self.elements if name == tag]
 
 
 @pytest.fixture(scope="module")
-def folders(undisturbed: Runner) -> list[Path]:
-    """Two finished runs, one with failures."""
-    fielding = undisturbed("strategy=fielding", "faults.raises=0.2")
-    return [undisturbed("strategy=fedavg").folder, fielding.folder]
-
-
-@pytest.fixture(scope="module")
 def page(folders: list[Path]) -> Page:
-    """The report of both."""
     runs = [load_run(folder) for folder in folders]
     return Page(render(runs).html)
 
@@ -205,36 +195,22 @@ def test_where_nothing_can_be_written_is_one_line(folders, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def again(run: SavedRun, seed: int, change: float = 0.0) -> SavedRun:
-    """Return a run as another seed might have it, its accuracies changed a little."""
-    rounds = [{**row, "accuracy": row["accuracy"] + change} for row in run.rounds]
-    return replace(run, resolved=run.resolved | {"seed": seed}, rounds=rounds)
-
-
-def _named(run: SavedRun, name: str) -> dict[str, Any]:
-    """Return the settings of a run as another method's."""
-    return {**run.resolved, "strategy": {**run.resolved["strategy"], "name": name}}
-
-
 def test_seeds_of_a_method_are_one_line_and_what_differs_has_another_name(folders):
     one, two = (load_run(folder) for folder in folders)
-    found = group_seeds([one, two, again(one, 1)])
-    assert {name: len(runs) for name, runs in found.items()} == {
-        "fedavg": 2,
-        "fielding": 1,
-    }
+    found = group_seeds([one, two, changed(one, seed=1)])
+    assert [*map(len, found.values())] == [2, 1]
+    assert [*found] == ["fedavg", "fielding"]
     # Twice the same run is one; the longer of two counts.
     part = replace(one, rounds=one.rounds[:2])
     assert group_seeds([part, one, one]) == {"fedavg": [one]}
     # Their order does not depend on that of the folders, nor do their colours.
-    local = replace(two, resolved=_named(two, "local"))
-    oracle = replace(two, resolved=_named(two, "oracle"))
+    local, oracle = (changed(two, name=name) for name in ("local", "oracle"))
     (stream,) = divide([oracle, two, local, one])
     labels = ["fedavg", "local", "fielding", "oracle"]
     assert [line.label for line in stream.lines] == labels
     # Their own colours are of those that are not grey.
     assert [line.number for line in stream.lines] == [1, 2, 0, 3]
-    swept = [replace(one, resolved=one.resolved | {"x": n}) for n in (5, 9)]
+    swept = [changed(one, x=n) for n in (5, 9)]
     assert list(group_seeds(swept)) == ["fedavg x=5", "fedavg x=9"]
 
 

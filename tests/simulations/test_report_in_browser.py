@@ -39,12 +39,9 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 
 @pytest.fixture(scope="module")
-def folders(undisturbed: Runner) -> list[Path]:
+def folders(folders: list[Path], undisturbed: Runner) -> list[Path]:
     """Three runs, one with failures, one on other data."""
-    asked = (["strategy=fielding", "faults.raises=0.2"], ["drift=none"])
-    return [undisturbed("strategy=fedavg").folder] + [
-        undisturbed(*words).folder for words in asked
-    ]
+    return [*folders, undisturbed("drift=none").folder]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +73,6 @@ def show(
 
 
 def all_of(browser: webdriver.Chrome, selector: str) -> list[WebElement]:
-    """Return elements by a CSS selector."""
     return browser.find_elements(By.CSS_SELECTOR, selector)
 
 

@@ -29,7 +29,6 @@ def options(output: Path, **other: object) -> Namespace:
 
 
 def compose_cell(cell: Cell, seed: int, options: Namespace) -> RunConfig:
-    """Return the configuration of a run of a table."""
     return Reproduction(options).job(cell, seed).config
 
 

@@ -19,7 +19,6 @@ TITLE = "\x1b]0;owned\x07\nsecond line"
 
 @pytest.fixture
 def folder(undisturbed: Runner, tmp_path: Path) -> Path:
-    """Return a copy of a finished run."""
     copy: Path = shutil.copytree(
         undisturbed("strategy=fedavg").folder, tmp_path / "run"
     )

@@ -31,7 +31,6 @@ def config(tmp_path: Path) -> RunConfig:
 
 @pytest.fixture
 def two(tmp_path: Path) -> RunConfig:
-    """Two devices."""
     options = ["strategy=fedavg", "clients=2", "participants=1"]
     return compose_config([*options, f"output_dir={tmp_path}/run"])
 
@@ -69,20 +68,16 @@ def test_tasks_are_spread_evenly_over_the_nodes_of_a_simulation(config):
     assert len(fleet.messages("train", 1, plan(config, [1]))) == 1
 
 
-def test_results_come_in_the_order_of_clients(config):
-    fleet = Fleet(InProcessGrid([{}, {}]), config)
+@pytest.mark.parametrize("devices", [False, True])
+def test_results_come_in_the_order_of_clients(devices, two):
+    nodes = [{"client-id": client} if devices else {} for client in (1, 0)]
+    fleet = Fleet(InProcessGrid(nodes), two, TOKEN)
     fleet.discover()
-    outcome = train(fleet, plan(config, [5, 0, 3]))
-    assert [result.client for result in outcome] == [0, 3, 5]
-    assert outcome.failures == []
-
-
-def test_device_is_one_client_whatever_its_node_id(two):
-    fleet = Fleet(InProcessGrid([{"client-id": 1}, {"client-id": 0}]), two, TOKEN)
-    fleet.discover()
-    assert not fleet.simulated
+    assert fleet.simulated is not devices
     assert fleet.clients == [0, 1]
-    assert [r.client for r in train(fleet, plan(two, [1]))] == [1]
+    outcome = train(fleet, plan(two, [1, 0]))
+    assert [result.client for result in outcome] == [0, 1]
+    assert outcome.failures == []
 
 
 @pytest.mark.parametrize(
@@ -148,13 +143,15 @@ def test_work_left_for_later_is_done_while_messages_are_on_their_way(config):
     assert done[-1] == "last"
 
 
+class Silent(InProcessGrid):
+    silent = False
+
+    def pull_messages(self, message_ids: Any) -> list[Message]:
+        found = super().pull_messages(message_ids)
+        return [] if self.silent else found
+
+
 def test_node_that_does_not_answer_is_given_up_after_the_timeout(config):
-    class Silent(InProcessGrid):
-        silent = False
-
-        def pull_messages(self, message_ids: Any) -> list[Message]:
-            return [] if self.silent else super().pull_messages(message_ids)
-
     grid = Silent([{}])
     fleet = Fleet(grid, config)
     fleet.discover()
@@ -202,21 +199,15 @@ def test_sent_message_is_outstanding_until_it_is_answered():
     assert ledger.ids == []
 
 
-def test_message_that_was_not_sent_is_returned_once():
+def test_message_that_was_not_sent_is_returned_once_to_its_own_phase():
     ledger, refused, away = Outstanding(), pending(7, "a"), pending(None, "b")
     for each in (refused, away, pending(8, "c")):
         ledger.add(each)
     ledger.sent(8, "second")
+    # A test ends no run because an asynchronous task found its device gone.
+    assert ledger.unsent(["evaluate"]) == []
     assert ledger.unsent() == [refused, away]
     assert ledger.unsent() == []
-
-
-def test_message_of_another_phase_that_was_not_sent_waits_for_its_own():
-    """A test ends no run because an asynchronous task found its device gone."""
-    ledger, task = Outstanding(), pending(None, "a", phase="train")
-    ledger.add(task)
-    assert ledger.unsent(["evaluate"]) == []
-    assert ledger.unsent() == [task]
 
 
 def test_ledger_forgets_what_is_over():
@@ -244,17 +235,14 @@ def test_who_has_replied_is_not_awaited():
 
 
 def test_messages_that_no_device_answers_are_forgotten(two):
-    class Silent(InProcessGrid):
-        def pull_messages(self, message_ids: Any) -> list[Message]:
-            super().pull_messages(message_ids)
-            return []
-
     def ask() -> int:
         fleet.grid.send_and_receive([Message(RecordDict(), 7, "query")], timeout=1e-6)
         gc.collect()
         return sum(issubclass(type(each), Message) for each in gc.get_objects())
 
-    fleet = Fleet(Silent([{"client-id": 0}]), two)
+    grid = Silent([{"client-id": 0}])
+    grid.silent = True
+    fleet = Fleet(grid, two)
     assert [ask() for _ in range(3)] == [ask()] * 3
 
 

@@ -51,7 +51,6 @@ def numbers(value: object) -> list[np.ndarray]:
 
 
 def assert_sound(result: Result) -> None:
-    """Assert that what was taken in is within all bounds."""
     assert all(a.dtype == np.float32 and is_bounded(a) for a in result.arrays)
     assert type(result.num_examples) is int
     assert 0 <= result.num_examples <= LARGEST_COUNT
@@ -71,7 +70,6 @@ class ForgingGrid(InProcessGrid):
         self.forged = 0
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Hand out replies, some of them changed."""
         found = super().pull_messages(message_ids)
         for reply in found:
             client = self.node_configs[reply.metadata.src_node_id]["client-id"]
@@ -81,7 +79,6 @@ class ForgingGrid(InProcessGrid):
         return found
 
     def forge(self, content: RecordDict) -> RecordDict:
-        """Return records with changes that Flower can decode."""
         for _ in range(20):
             with suppress(*UNDECODABLE):
                 changed = self.mutator.records(content)

@@ -48,8 +48,6 @@ def with_rows(content: RecordDict, value: Any, raw: bool = False) -> RecordDict:
 
 
 def rewritten(change: Callable[[list[Any]], list[Any]]) -> Attack:
-    """Return an attack that makes other rows of the only row."""
-
     def attack(content: RecordDict) -> RecordDict:
         (row,) = rows(content)
         return with_rows(content, change(row))
@@ -62,7 +60,6 @@ def with_cell(column: int, value: Any) -> Attack:
 
 
 def with_metrics(**told: Any) -> Attack:
-    """Return an attack that says something else beside a sound model."""
     return rewritten(lambda row: [[*row[:3], {**row[3], **told}, *row[4:]]])
 
 
@@ -122,7 +119,6 @@ def silent(content: RecordDict) -> RecordDict:
 
 
 def attacks(folder: Path) -> Attacks:
-    """Return all that a hostile device tries here."""
     ones = np.ones(FLOATS, np.float32)
     return [
         ("oversized", with_array(np.zeros(2**19, np.float32))),
@@ -159,11 +155,8 @@ def attacks(folder: Path) -> Attacks:
         ("shape", with_record("bytes", {"7.correct": b""})),
         ("shape", lambda content: RecordDict({"mark": content["mark"]})),
         ("count", with_cell(1, -1)),
-        ("count", with_cell(1, 2.5)),
-        ("count", with_cell(1, True)),
         ("count", with_cell(1, 10**400)),
         ("non-finite", with_cell(2, 1e308)),
-        ("non-finite", with_cell(2, -(10**30))),
         ("non-finite", with_cell(2, float("nan"))),
         ("non-finite", with_cell(3, {"correct": 1, "samples": 2**70})),
         ("foreign", rewritten(lambda row: [[0, *row[1:]]])),
@@ -172,13 +165,10 @@ def attacks(folder: Path) -> Attacks:
         ("replayed", lambda content: RecordDict()),
         ("missing", silent),
         ("non-finite", with_array(ones * np.float32("nan"))),
-        ("non-finite", with_array(ones * np.float32("-inf"))),
-        ("non-finite", with_array(ones * np.float32(-1e16))),
     ]
 
 
 def is_first_hello(asked: Message) -> bool:
-    """Return whether a message asks who is new before the first round."""
     return (asked.metadata.message_type, asked.metadata.group_id) == ("query", "1")
 
 

@@ -87,26 +87,20 @@ def test_arrays_are_encoded_as_flower_does():
     assert pack_answers([]).array_records["arrays"]["all"].numpy().shape == (0,)
 
 
-def test_message_carries_each_used_model_once_and_how_many_share_it():
-    plan = Plan([Task(i, (i % 2,)) for i in range(9)], MODELS)
-    content = pack_tasks("evaluate", 1, "{}", plan, plan.tasks[:4], encode_models(plan))
-    assert len(content.array_records["models"]) == 2
-    # Of the nine clients of the phase, not of the four of this message.
-    assert unpack_tasks(content).sharers == {0: 5, 1: 4}
-
-
 def test_clusters_with_one_model_have_it_sent_once():
     start = np.float32([7, 8])
     models = [MODELS[0], start, start, MODELS[1], start]
-    plan = Plan([Task(i, (0, i)) for i in range(1, 5)], models)
-    content = pack_tasks("train", 1, "{}", plan, plan.tasks, encode_models(plan))
-    assert len(content.array_records["models"]) == 3
+    tasks = [Task(i, (0, 1 + i % 4)) for i in range(8)]
+    plan = Plan(tasks, [*models, MODELS[2]])
+    content = pack_tasks("train", 1, "{}", plan, tasks[:4], encode_models(plan))
+    assert len(content.array_records["models"]) == 3, "only those that are used"
     batch = unpack_tasks(content)
     # Tasks still name the models of five clusters, each with its own sharers.
     assert [task.models for task in batch.plan.tasks] == [(0, i) for i in range(1, 5)]
     received = [model.tolist() for model in batch.models.values()]
     assert received == [model.tolist() for model in models]
-    assert batch.sharers == {0: 4, 1: 1, 2: 1, 3: 1, 4: 1}
+    # Of the eight clients of the phase, not of the four of this message.
+    assert batch.sharers == {0: 8, 1: 2, 2: 2, 3: 2, 4: 2}
     assert len({id(model) for model in batch.models.values()}) == 5
 
 
@@ -220,6 +214,9 @@ def test_valid_test_becomes_a_result(correct, own):
     metrics = {"correct": correct, **own}
     tested = answer(arrays=[], loss=0, metrics=metrics)
     assert validate(tested, "evaluate", reply=()).metrics == metrics
+    # Who was not tested has no loss.
+    untested = answer(arrays=[], num_examples=0, loss=None, metrics={})
+    assert validate(untested, "evaluate", reply=()).num_examples == 0
 
 
 @pytest.mark.parametrize("name", ["passes", "start_loss", "start_rms"])
@@ -268,11 +265,6 @@ def test_clients_own_test_is_whole_and_possible_or_absent(told, valid):
         check_test(metrics, "before")
     assert bad.value.reason == "test"
     return None
-
-
-def test_client_that_was_not_tested_needs_no_loss():
-    untested = answer(arrays=[], num_examples=0, loss=None, metrics={})
-    assert validate(untested, "evaluate", reply=()).num_examples == 0
 
 
 def test_bytes_are_those_of_models_and_representations():

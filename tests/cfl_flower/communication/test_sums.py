@@ -26,7 +26,6 @@ from cfl_flower.communication.partial_sums import (
     versions_of_node,
 )
 from cfl_flower.communication.portions import portions
-from cfl_flower.communication.records import pack_answers
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import InvalidResultError
@@ -47,7 +46,6 @@ def some_models(seed: int, length: int = 5) -> tuple[list[Vector], list[int]]:
 
 
 def sum_of(models: list[Vector], weights: list[int]) -> ExactSum:
-    """Add models in a row."""
     total = ExactSum.empty(len(models[0]))
     for model, weight in zip(models, weights, strict=True):
         total.add(model, weight)
@@ -121,18 +119,20 @@ def test_mean_of_one_is_itself(seed):
     assert total.mean().dtype == np.float32
 
 
-def test_models_without_parameters_have_a_sum():
-    # A network that is all classifier has an empty extractor.
-    nothing = np.zeros(0, np.float32)
-    check_range(nothing, 1)
-    total = sum_of([nothing] * 2, [1, 1])
+@pytest.mark.parametrize(
+    ("model", "weights"),
+    [
+        pytest.param([], [1, 1], id="a network that is all classifier"),
+        pytest.param([2.0**31 - 128, 128 - 2.0**31], [1] * 1000, id="extremes"),
+        pytest.param(range(2 * BLOCK + 7), [1, 3], id="several blocks"),
+    ],
+)
+def test_the_mean_of_equal_models_is_that_model(model, weights):
+    array = np.array(model, np.float32)
+    check_range(array, 1)
+    total = sum_of([array] * len(weights), weights)
     assert total.is_possible()
-    assert total.mean().size == 0
-
-
-def test_a_sum_goes_over_all_blocks():
-    model = np.arange(2 * BLOCK + 7, dtype=np.float32)
-    assert np.array_equal(sum_of([model, model], [1, 3]).mean(), model)
+    assert np.array_equal(total.mean(), array)
 
 
 @pytest.mark.parametrize(("limb", "sign"), [(0, 1), (0, -1), (1, 1), (1, -1)])
@@ -143,13 +143,6 @@ def test_a_sum_that_no_models_have_is_impossible(limb, sign):
     assert total.is_possible()
     total.limbs[limb, 1] += sign
     assert not total.is_possible()
-
-
-def test_extremes_of_the_range_fit():
-    edge = np.float32([2.0**31 - 128, -(2.0**31) + 128])
-    check_range(edge, 1)
-    total = sum_of([edge] * 1000, [1] * 1000)
-    assert total.mean().tolist() == edge.tolist()
 
 
 @pytest.mark.parametrize(("number", "weight"), [(2.0**31, 1), (-3e8, 8), (np.nan, 1)])
@@ -188,6 +181,8 @@ def test_versions_that_several_tasks_make_are_summed():
 
 def test_shared_versions_are_added_up_and_others_sent():
     builder = make_builder(PLAN)
+    assert builder.take(TASKS[0], None) is None
+    assert builder.sums == {}
     sent = [
         builder.take(task, answer(int(task.client), task.models[1], 10 * place))
         for place, task in enumerate(TASKS)
@@ -223,12 +218,6 @@ def test_invalid_answer_costs_only_itself(bad, reason):
     assert builder.sums[1, 0].mean().tolist() == [6, 6]
 
 
-def test_client_that_sends_nothing_is_in_no_sum():
-    builder = make_builder(PLAN)
-    assert builder.take(TASKS[0], None) is None
-    assert builder.sums == {}
-
-
 def reply(rows: str, limbs: np.ndarray) -> RecordDict:
     return RecordDict(
         {
@@ -240,19 +229,6 @@ def reply(rows: str, limbs: np.ndarray) -> RecordDict:
 
 LIMBS = np.zeros((2, 2), np.int64)
 PENDING = PendingMessage("train", 1, PLAN, TASKS, 7, {(0, 3), (1, 0)})
-
-
-def test_sums_are_read_as_they_were_sent():
-    builder = make_builder(PLAN)
-    for task in TASKS:
-        builder.take(task, answer(int(task.client), 1, 2))
-    content = pack_answers([], builder.sums)
-    encoded = content.array_records["sums"].values()
-    assert list(encoded) == [Array(each.limbs) for each in builder.sums.values()]
-    found, _ = open_sums(content, PENDING, {}, simulated=True)
-    assert {k: (v.terms, v.weight, v.limbs.tolist()) for k, v in found.items()} == {
-        k: (v.terms, v.weight, v.limbs.tolist()) for k, v in builder.sums.items()
-    }
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,8 @@ HELD = list[tuple[float, float]]()
 
 
 class Noting(NoLogger):
-    """Notes what a server holds."""
-
     @contextmanager
     def open(self, config: RunConfig, done: int) -> Iterator[Callback]:
-        """Compare it with the bound of the method."""
         shape, classes = config.dataset.shape, config.dataset.classes
         length = len(initial_vector(config.model, shape, classes, 0))
         bound = BOUNDS[config.names["strategy"]]

@@ -114,8 +114,6 @@ def test_a_round_in_which_nobody_has_samples_says_what_to_change(tmp_path):
 
 @dataclass
 class CountingState(ClusteredState):
-    """A number that changes while a round is planned."""
-
     plans: int = 0
 
 

@@ -19,11 +19,9 @@ from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.runs.checkpoint import pack
 from cfl_flower.server_app import open_stream
-from cfl_flower.settings import settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Failure, Result, Vector
 from clients.families.asynchronous import AsynchronousClient
-from clients.fedsoft import FedSoftClient
 from clients.tested import Config, Reply
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fedasync import FedAsync
@@ -181,77 +179,60 @@ def test_failed_upload_is_asked_for_again(run_small):
     assert any((round + 1, client) in uploads for round, client in failed)
 
 
-class Lying(AsynchronousClient):
-    """Client 5 is not to be trusted."""
-
-    def fit(self, parameters: list[Any], config: Config) -> Reply:
-        """Spoil an upload of it."""
-        honest = super().fit(parameters, config)
-        return self.lie(*honest) if self.context.client == 5 else honest
-
-    def lie(self, arrays: list[Any], count: int, metrics: Any) -> Reply:
-        """Say that there was one sample: such a task takes no time."""
-        return arrays, 1, metrics
+def broken(*honest: Any) -> Reply:
+    raise ValueError("broken")
 
 
-class Empty(Lying):
-    def lie(self, arrays: list[Any], count: int, metrics: Any) -> Reply:
-        return arrays, 0, metrics
+LIES: dict[str, Callable[[list[Any], int, Any], Reply]] = {
+    # Such a task takes no time.
+    "one sample": lambda arrays, count, metrics: (arrays, 1, metrics),
+    "no sample": lambda arrays, count, metrics: (arrays, 0, metrics),
+    "no number": lambda arrays, *told: ([each * np.nan for each in arrays], *told),
+    "stamp": lambda arrays, count, metrics: (arrays, count, {**metrics, "stamp": -1}),
+    "broken": broken,
+}
+"""What a client that is not to be trusted makes of its upload."""
 
 
-class NotANumber(Lying):
-    def lie(self, arrays: list[Any], count: int, metrics: Any) -> Reply:
-        return [np.full_like(array, np.nan) for array in arrays], count, metrics
+@pytest.fixture
+def lie(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that lets some clients lie in a way."""
+
+    def let(kind: str, clients: Iterable[int] = (5,)) -> None:
+        honest = AsynchronousClient.fit
+
+        def fit(self: AsynchronousClient, parameters: Any, config: Config) -> Reply:
+            told = honest(self, parameters, config)
+            return LIES[kind](*told) if self.context.client in clients else told
+
+        monkeypatch.setattr(AsynchronousClient, "fit", fit)
+
+    return let
 
 
-class OtherStamp(Lying):
-    def lie(self, arrays: list[Any], count: int, metrics: Any) -> Reply:
-        return arrays, count, {**metrics, "stamp": -1}
+@pytest.fixture
+def one_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the device of client 5 be by far the fastest."""
 
-
-class Raising(Lying):
-    def lie(self, arrays: list[Any], count: int, metrics: Any) -> Reply:
-        raise ValueError("broken")
-
-
-class NobodyTrains(AsynchronousClient):
-    def fit(self, parameters: list[Any], config: Config) -> Reply:
-        raise ValueError("broken")
-
-
-class SoftLying(Lying, FedSoftClient):
-    pass
-
-
-class SoftEmpty(Empty, FedSoftClient):
-    pass
-
-
-def own_client(method: str, name: str) -> list[str]:
-    prefix = "Soft" if method == "fedsoft" else ""
-    return [f"strategy={method}", f"strategy.client={__name__}.{prefix}{name}"]
-
-
-@settings("devices")
-class OneFast(Devices):
-    """Of all devices that of client 5 is by far the fastest."""
-
-    def draw(self, seed: int, client: ClientId) -> Device:
+    def draw(_: Devices, seed: int, client: ClientId) -> Device:
         return Device(0.01, 1e9) if client == 5 else Device(40, 5000)
 
+    monkeypatch.setattr(Devices, "draw", draw)
 
-FAST = f"devices._target_={__name__}.OneFast"
+
 METHODS = ["ccfl", "fedasync", "fedbuff", "fedsoft", "local_async"]
-FAILING = [(method, "Empty") for method in METHODS] + [
-    ("fedasync", name) for name in ("NotANumber", "OtherStamp", "Raising")
+FAILING = [(method, "no sample") for method in METHODS] + [
+    ("fedasync", kind) for kind in ("no number", "stamp", "broken")
 ]
 
 
-@pytest.mark.parametrize(("method", "name"), FAILING)
+@pytest.mark.usefixtures("one_fast")
+@pytest.mark.parametrize(("method", "kind"), FAILING)
 def test_a_simulated_client_that_fails_costs_only_its_own_result(
-    method, name, run_small
+    method, kind, lie, run_small
 ):
-    run = run_small(*own_client(method, name), FAST, "drift.rounds=[]")
+    lie(kind)
+    run = run_small(f"strategy={method}", "drift.rounds=[]")
     assert {each["client"] for each in run.failures} == {5}
     for row in run.rounds:
         failed = [each for each in row["failures"] if each["phase"] == "train"]
@@ -316,15 +297,18 @@ def test_an_upload_that_is_not_taken_in_changes_nothing(spoilt, tmp_path):
     assert exchanges.noted[0][1]["staleness"] == 0
 
 
-def test_a_simulation_ends_when_all_clients_fail_again_and_again(run_small):
+def test_a_simulation_ends_when_all_clients_fail_again_and_again(lie, run_small):
+    lie("broken", range(12))
     with pytest.raises(NoValidResultError, match="none of 36 clients gave a valid"):
-        run_small(*own_client("fedasync", "NobodyTrains"), "drift.rounds=[]")
+        run_small("strategy=fedasync", "drift.rounds=[]")
 
 
+@pytest.mark.usefixtures("one_fast")
 @pytest.mark.parametrize("method", METHODS)
 def test_a_client_that_is_done_at_once_has_a_few_turns_in_a_round(
-    method, run_small, monkeypatch
+    method, lie, run_small, monkeypatch
 ):
+    lie("one sample")
     turns, now = list[Counter[Any]](), list[float]()
     close = Uploads._test_all
 
@@ -334,7 +318,7 @@ def test_a_client_that_is_done_at_once_has_a_few_turns_in_a_round(
         close(engine, timeout)
 
     monkeypatch.setattr(Uploads, "_test_all", watched)
-    run_small(*own_client(method, "Lying"), FAST, "clients=12", "participants=12")
+    run_small(f"strategy={method}", "participants=12")
     assert [each[5] for each in turns] == [5] * 4
     assert now == sorted(now)
 
@@ -418,7 +402,6 @@ def test_shuffled_clients_upload_once_in_each_cycle(tmp_path):
 
 @pytest.fixture
 def turns(tmp_path: Path) -> Turns:
-    """The turns of two clients."""
     method = open_method(tmp_path, "strategy=fedasync")
     method.engine.welcome([Result(1, 5), Result(2, 5)])
     found: Turns = method.engine._turns

@@ -52,7 +52,6 @@ EVERYONE = list(range(6))
 
 
 def batch_of(phase: str, round: int, plan: Plan, model: Vector) -> TaskBatch:
-    """Return a message to one device, whose tasks use one model."""
     return TaskBatch(phase, round, "{}", plan, {0: model}, {0: 1}, [])
 
 

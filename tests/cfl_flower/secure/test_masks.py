@@ -252,7 +252,6 @@ LOW_ORDER = [
 
 
 def root(u: int) -> int:
-    """Return a v of the point with a given u."""
     square = u * (u * u + CURVE * u + 1) % FIELD
     v = pow(square, (FIELD + 3) // 8, FIELD)
     v = v if v * v % FIELD == square else v * pow(2, (FIELD - 1) // 4, FIELD) % FIELD

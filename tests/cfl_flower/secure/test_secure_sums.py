@@ -160,13 +160,11 @@ HUGE = (
 
 
 def garble(content: RecordDict) -> None:
-    """Write shares that no other device can read."""
     texts: Any = content.config_records["shares"]["0"]
     content.config_records["shares"]["0"] = [bytes(len(text)) for text in texts]
 
 
 def add(content: RecordDict) -> None:
-    """Send a sum that is not what it should be."""
     ((key, hidden),) = unpack_sums(content).items()
     assert key == (0, 0)
     hidden.limbs[0, 0] += 1 << 60
@@ -175,8 +173,6 @@ def add(content: RecordDict) -> None:
 
 
 def count(told: object) -> Callable[[RecordDict], None]:
-    """Return what tells another number of samples."""
-
     def change(content: RecordDict) -> None:
         row = row_of(content)
         write_row(content, [row[0], told, *row[2:]])
@@ -322,7 +318,6 @@ def test_a_sum_that_stays_closed_takes_along_what_shares_its_clients(unopened, l
 
 
 def key_file(device: Path) -> Path:
-    """Return the file with a device's secret of the one run that it knows."""
     (found,) = device.glob("*/key-*")
     return found
 

@@ -29,11 +29,9 @@ class Line:
             _shut(each)
 
     def mend(self) -> None:
-        """Allow connections again."""
         self._whole = True
 
     def close(self) -> None:
-        """Cut it for good."""
         self.cut()
         _shut(self._listener)
         self._listener.close()

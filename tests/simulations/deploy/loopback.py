@@ -60,11 +60,9 @@ class Deployment:
 
     @property
     def address(self) -> str:
-        """The SuperLink's."""
         return f"127.0.0.1:{self.port}"
 
     def log(self, name: str) -> str:
-        """Return what the processes of a name have said."""
         path = self.root / f"{name}.log"
         return path.read_text() if path.exists() else ""
 

@@ -235,7 +235,6 @@ def fixed_versions() -> list[Requirement]:
 
 
 def locked_versions() -> list[Requirement]:
-    """Return the versions of constraints.txt."""
     lines = (PROJECT / "constraints.txt").read_text().splitlines()
     return [Requirement(line) for line in lines if not line.startswith("#")]
 
@@ -296,7 +295,6 @@ def test_a_run_that_may_be_restarted_has_a_folder(capsys):
 
 
 def commands() -> Iterator[list[str]]:
-    """Yield what the units and the compose file start."""
     for unit in (DEPLOY / "systemd").glob("cfl-flower-super*.service"):
         text = unit.read_text().replace("%i", "site-a")
         for name, value in re.findall(r"^Environment=(\w+)=(.*)$", text, re.MULTILINE):

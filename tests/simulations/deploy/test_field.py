@@ -20,7 +20,6 @@ LIMIT = 1800
 
 
 def blocks(page: Path, kind: str) -> list[str]:
-    """Return the blocks of a page in a language."""
     return re.findall(rf"```{kind}\n(.*?)```", page.read_text(), re.DOTALL)
 
 

@@ -95,6 +95,5 @@ def test_masked_devices_give_the_numbers_and_a_lost_one_costs_its_own_result(
 
 
 def rounds(folder: Path) -> int:
-    """Return how many rounds are on record."""
     path = folder / "rounds.jsonl"
     return len(path.read_text().splitlines()) if path.exists() else 0

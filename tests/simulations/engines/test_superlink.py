@@ -68,7 +68,6 @@ def family(process: subprocess.Popen[Any], part: str = "") -> list[psutil.Proces
 def finish(
     folder: Path, *options: str, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Carry out a run to its end."""
     env = {**os.environ, **variables}
     asked = command(folder, *options)
     return run_command(asked, env=env)
@@ -128,7 +127,6 @@ def free_port() -> str:
 
 
 def kill_all(process: subprocess.Popen[Any]) -> None:
-    """Kill a process and all that it started."""
     for each in [*family(process), psutil.Process(process.pid)]:
         with suppress(psutil.NoSuchProcess):  # it ended with another one
             each.kill()

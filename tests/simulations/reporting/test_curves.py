@@ -1,33 +1,21 @@
 """The charts of a page that compare methods: who leads."""
 
-from dataclasses import replace
-
-import pytest
-
-from cfl_flower.analysis.saved import SavedRun, load_run
+from cfl_flower.analysis.saved import SavedRun
 from simulations.reporting.charts import GREY
 from simulations.reporting.curves import curves, find_leaders
 from simulations.reporting.sections import Stream, divide
-from tests.conftest import Runner
-
-
-@pytest.fixture(scope="module")
-def run(undisturbed: Runner) -> SavedRun:
-    """A finished run with a drift before round 3."""
-    return load_run(undisturbed("strategy=fedavg").folder)
+from tests.simulations.conftest import changed
 
 
 def stream_of(run: SavedRun, *methods: str) -> Stream:
     """Return three seeds of methods, each a point more accurate than the one before."""
-    runs = []
-    for place, method in enumerate(methods):
-        settings = {**run.resolved["strategy"], "name": method}
-        for seed in range(3):
-            better = 0.01 * place + 0.001 * seed
-            rounds = [{**r, "accuracy": r["accuracy"] + better} for r in run.rounds]
-            own = {**run.resolved, "strategy": settings, "seed": seed}
-            runs.append(replace(run, resolved=own, rounds=rounds))
-    (stream,) = divide(runs)
+    (stream,) = divide(
+        [
+            changed(run, 0.01 * place + 0.001 * seed, method, seed=seed)
+            for place, method in enumerate(methods)
+            for seed in range(3)
+        ]
+    )
     return stream
 
 

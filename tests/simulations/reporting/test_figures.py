@@ -1,11 +1,9 @@
 """Charts that compare methods: a style for each, its mean, its spread, its name."""
 
-from dataclasses import replace
-
 import pytest
 from PIL import Image
 
-from cfl_flower.analysis.saved import SavedRun, load_run
+from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.errors import ConfigError
 from simulations.reporting.charts import DARK, Chart, Spec
 from simulations.reporting.curves import curves
@@ -18,28 +16,14 @@ from simulations.reporting.figures import (
     read_names,
     save,
 )
-from tests.conftest import Runner
+from tests.simulations.conftest import changed
 
 
 def accuracy(lines: Lines) -> Chart:
-    """Draw the accuracy of methods."""
     return curves(lines, "accuracy", "accuracy", percent=True)
 
 
-@pytest.fixture
-def run(undisturbed: Runner) -> SavedRun:
-    """A finished run with a drift before round 3."""
-    return load_run(undisturbed("strategy=fedavg").folder)
-
-
-def changed(run: SavedRun, by: float) -> SavedRun:
-    """Return a run as another seed might have it."""
-    rounds = [{**row, "accuracy": row["accuracy"] + by} for row in run.rounds]
-    return replace(run, rounds=rounds)
-
-
 def marks(spec: Spec, kind: str) -> list[Spec]:
-    """Return the layers of a kind of mark."""
     return [each for each in spec["layer"] if each["mark"]["type"] == kind]
 
 
@@ -95,13 +79,10 @@ NAMES = ["fedavg", "one", "two", "three", "four"]
 
 def lines_of(run: SavedRun, count: int) -> list[Line]:
     """Return lines of two seeds each, each a point above the one before."""
-    lines = []
-    for number, name in enumerate(NAMES[:count]):
-        seeds = [changed(run, 0.01 * number), changed(run, 0.01 * number + 0.02)]
-        strategy = {**run.resolved["strategy"], "name": name}
-        own = {**run.resolved, "strategy": strategy}
-        lines.append(Line(name, [replace(s, resolved=own) for s in seeds], number))
-    return lines
+    return [
+        Line(name, [changed(run, 0.01 * n + by, name) for by in (0, 0.02)], n)
+        for n, name in enumerate(NAMES[:count])
+    ]
 
 
 @pytest.mark.parametrize("count", [2, 4, 5])

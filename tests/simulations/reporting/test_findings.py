@@ -1,33 +1,15 @@
 """What a comparison found, in a sentence: who leads, and by how much."""
 
-from dataclasses import replace
-from pathlib import Path
-
-import pytest
-
-from cfl_flower.analysis.saved import load_run
 from simulations.reporting.sections import divide, question
-from tests.conftest import Runner
-from tests.simulations.test_report import again
+from tests.simulations.conftest import changed
 
 
-@pytest.fixture(scope="module")
-def folders(undisturbed: Runner) -> list[Path]:
-    """Two finished runs of one stream."""
-    fielding = undisturbed("strategy=fielding", "faults.raises=0.2")
-    return [undisturbed("strategy=fedavg").folder, fielding.folder]
-
-
-def test_who_leads_is_said_first(folders):
-    single, other = (load_run(folder) for folder in folders)
-    settings = {
-        key: value for key, value in single.resolved.items() if key != "strategy"
-    }
-    other = replace(other, resolved=other.resolved | settings, rounds=single.rounds)
-    seeds = [again(single, 1), again(single, 2), again(other, 0, 0.03)]
-    runs = [single, *seeds, again(other, 1, 0.01), again(other, 2, 0.02)]
+def test_who_leads_is_said_first(run):
+    runs = [changed(run, seed=seed) for seed in range(3)]
+    better = enumerate((0.03, 0.01, 0.02))
+    runs += [changed(run, by, "fielding", seed=seed) for seed, by in better]
     (stream,) = divide(runs)
-    last = 100 * single.rounds[-1]["accuracy"] + 2
+    last = 100 * run.rounds[-1]["accuracy"] + 2
     assert stream.finding == (
         f"fielding is the most accurate at the end, with {last:.1f} ± 1.0%, but not "
         "clearly: 2.0 points ahead of fedavg (95% interval -0.5 to 4.5; p = 0.07 with "
@@ -42,12 +24,10 @@ def test_who_leads_is_said_first(folders):
     assert [line[1] for line in leads.lines] == ["-2.0 ± 2.5, no lead"]
 
 
-def test_bounds_do_not_lead(folders):
-    first, other = (load_run(folder) for folder in folders)
+def test_bounds_do_not_lead(run):
     for bound in ("local", "oracle"):
-        strategy = {**other.resolved["strategy"], "name": bound}
-        better = replace(other, resolved={**other.resolved, "strategy": strategy})
-        (stream,) = divide([first, again(better, 0, 0.05)])
-        assert stream.finding.startswith(f"{first.strategy} has ")
+        better = changed(run, 0.05, bound)
+        (stream,) = divide([run, better])
+        assert stream.finding.startswith(f"{run.strategy} has ")
         (alone,) = divide([better])
         assert alone.finding == ""

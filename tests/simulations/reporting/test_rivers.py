@@ -1,19 +1,20 @@
 """Clusters as a river: colours that last, and who moves."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cfl_flower.analysis.saved import SavedRun, load_run
 from simulations.reporting.rivers import match_clusters, river, true_groups
-from tests.conftest import Runner
+from simulations.reporting.sections import divide
 
 
 @pytest.fixture
-def run(undisturbed: Runner) -> SavedRun:
+def run(folders: list[Path]) -> SavedRun:
     """A run of four rounds of twelve clients, with a drift before round 3."""
-    return load_run(undisturbed("strategy=fielding", "faults.raises=0.2").folder)
+    return load_run(folders[1])
 
 
 def with_clusters(run: SavedRun, clusters: np.ndarray) -> SavedRun:
@@ -62,8 +63,6 @@ def test_every_client_flows_from_each_round_to_the_next(run):
 
 
 def test_rivers_are_of_methods_with_several_clusters(run, tmp_path):
-    from simulations.reporting.sections import divide
-
     (stream,) = divide([run])
     assert [each.title for each in stream.rivers] == ["true concepts", "fielding"]
     stream.rivers[1].save(tmp_path)
@@ -87,8 +86,6 @@ def test_rivers_are_of_methods_with_several_clusters(run, tmp_path):
     ],
 )
 def test_one_cluster_and_one_for_each_client_are_no_river(sizes, drawn, run):
-    from simulations.reporting.sections import divide
-
     pairs = zip(run.rounds, sizes, strict=True)
     rounds = [{**row, "cluster_sizes": own} for row, own in pairs]
     (stream,) = divide([replace(run, rounds=rounds)])

@@ -42,7 +42,6 @@ CASES = [
 
 @pytest.fixture(params=CASES)
 def options(request: pytest.FixtureRequest) -> list[str]:
-    """The options of each run in turn."""
     return RUNS[str(request.param)]
 
 
