@@ -122,10 +122,19 @@ def test_failures_are_counted_first_and_in_every_table(folders):
     assert "failed" not in sound.latex
 
 
-def test_pictures_come_as_files_too(folders, tmp_path, capsys):
+def test_pictures_and_tables_come_as_files_too(folders, tmp_path, capsys):
     asked = [*map(str, folders), "--output", str(tmp_path / "new" / "page.html")]
     assert main([*asked, "--figures", str(tmp_path / "pictures")]) == 0
     assert "page.html" in capsys.readouterr().out
+    with (tmp_path / "new" / "page.csv").open(newline="") as file:
+        rows = {row["method"]: row for row in csv.DictReader(file)}
+    assert "rival" not in rows["fedavg"]
+    for folder, method in zip(folders, ("fedavg", "fielding"), strict=True):
+        final = json.loads((folder / "summary.json").read_text())["final"]["accuracy"]
+        assert float(rows[method]["final"]) == pytest.approx(final)
+        assert rows[method]["folder"] == str(folder)
+    latex = (tmp_path / "new" / "page.tex").read_text()
+    assert latex.count(r"\begin{tabular}{l") == latex.count(r"\bottomrule") >= 3
     names = {path.name for path in (tmp_path / "pictures").iterdir()}
     assert {"accuracy.pdf", "accuracy.svg", "fielding-river.png"} <= names
     asked += ["--figures", str(tmp_path / "some"), "--methods", "fielding=Ours (new)"]
@@ -221,20 +230,6 @@ def test_a_folder_stands_for_the_runs_below_it(folders, tmp_path):
     shutil.copy(folders[0] / "config.yaml", tmp_path / "c")  # has not begun
     assert find_runs(tmp_path) == [tmp_path / "a" / "one", tmp_path / "b"]
     assert find_runs(tmp_path / "b") == [tmp_path / "b"]
-
-
-def test_tables_come_for_other_programs(folders, tmp_path):
-    asked = [*map(str, folders), "--output", str(tmp_path / "page.html")]
-    assert main(asked) == 0
-    with (tmp_path / "page.csv").open(newline="") as file:
-        rows = {row["method"]: row for row in csv.DictReader(file)}
-    assert "rival" not in rows["fedavg"]
-    for folder, method in zip(folders, ("fedavg", "fielding"), strict=True):
-        final = json.loads((folder / "summary.json").read_text())["final"]["accuracy"]
-        assert float(rows[method]["final"]) == pytest.approx(final)
-        assert rows[method]["folder"] == str(folder)
-    latex = (tmp_path / "page.tex").read_text()
-    assert latex.count(r"\begin{tabular}{l") == latex.count(r"\bottomrule") >= 3
 
 
 def test_runs_on_different_data_are_in_sections_of_their_own(folders, undisturbed):

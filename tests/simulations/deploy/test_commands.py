@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from fnmatch import fnmatch
@@ -103,14 +103,8 @@ def test_the_doctor_finds_nothing_wrong_with_a_healthy_device(
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     data = tmp_path / "data" / "site-a"
     asked = [f"127.0.0.1:{serve(made, 0.0)}", str(made), "--client", "site-a"]
-    asked += [
-        "--data-dir",
-        str(data),
-        "--home",
-        str(tmp_path),
-        *["--shape", "1", "8", "8"],
-    ]
-    assert doctor.main(asked) == 0
+    asked += ["--data-dir", str(data), "--home", str(tmp_path)]
+    assert doctor.main([*asked, "--shape", "1", "8", "8"]) == 0
     said = capsys.readouterr().out
     for name in ("certificate", "clock", "key", "data"):
         assert f"ok    {name}" in said
@@ -139,10 +133,8 @@ def test_the_doctor_reads_a_table_as_its_owners_settings_say(
     asked = ["127.0.0.1:1", str(tmp_path), "--client", "site-a", "--settings"]
     asked += [str(path), "--data-dir", str(tmp_path), "--home", str(tmp_path)]
     assert doctor.main(asked) == 1  # there is no SuperLink
-    (line,) = (
-        line for line in capsys.readouterr().out.splitlines() if " data " in line
-    )
-    assert said in line
+    lines = capsys.readouterr().out.splitlines()
+    assert [said in line for line in lines if " data " in line] == [True]
 
 
 @pytest.mark.parametrize("wrong", ["authority", "name", "expired", "soon", "clock"])
@@ -192,10 +184,8 @@ def test_the_doctor_examines_the_superlink_itself(made, tmp_path, capsys):
     asked = [str(made), "--server", "--home", str(tmp_path)]
     assert doctor.main(["127.0.0.1:9092", *asked]) == 0
     assert doctor.main(["elsewhere:9092", *asked]) == 1
-    assert (
-        "make it anew with simulations.deploy.keys --host elsewhere"
-        in capsys.readouterr().out
-    )
+    told = "make it anew with simulations.deploy.keys --host elsewhere"
+    assert told in capsys.readouterr().out
     assert doctor.main(["nowhere", *asked]) == 2
 
 
@@ -207,17 +197,28 @@ def test_a_key_that_others_may_read_is_no_secret(made, tmp_path):
         doctor.check_key(key)
 
 
+def uncommented(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def by_name(lines: Iterable[str]) -> dict[str, Requirement]:
+    return {each.name: each for each in map(Requirement, lines)}
+
+
+SETTINGS = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+DEPENDENCIES = by_name(SETTINGS["project"]["dependencies"])
+
+
 def test_a_device_needs_what_the_project_needs_but_for_ray_and_hydra():
-    text = (DEPLOY / "device.txt").read_text()
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
-    device = {Requirement(line).name: Requirement(line) for line in lines}
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    all_of = {Requirement(r).name: Requirement(r) for r in project["dependencies"]}
-    beside = {"hydra-core", "jinja2", "psutil"}
-    beside |= {"vl-convert-python"}
+    device, all_of = (
+        by_name(uncommented((DEPLOY / "device.txt").read_text())),
+        DEPENDENCIES,
+    )
+    beside = {"hydra-core", "jinja2", "psutil", "vl-convert-python"}
     assert all_of.keys() - device.keys() == beside
     assert not device["flwr"].extras
-    versions = {each.name: each for each in fixed_versions()}
+    # What pyproject.toml fixes for uv, and thereby for Flower.
+    versions = by_name(SETTINGS["tool"]["uv"]["constraint-dependencies"])
     for name, need in device.items():
         if name in ("flwr", "torch", "torchvision"):
             assert need.specifier == versions[name].specifier
@@ -228,33 +229,21 @@ def test_a_device_needs_what_the_project_needs_but_for_ray_and_hydra():
         assert name == "ray" or all_of[name].specifier.contains(exact.version)
 
 
-def fixed_versions() -> list[Requirement]:
-    """Return the versions that pyproject.toml fixes for uv, and thereby for Flower."""
-    tools = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]
-    return [Requirement(each) for each in tools["uv"]["constraint-dependencies"]]
-
-
-def locked_versions() -> list[Requirement]:
-    lines = (PROJECT / "constraints.txt").read_text().splitlines()
-    return [Requirement(line) for line in lines if not line.startswith("#")]
-
-
 def test_the_hashes_are_of_the_locked_versions():
     text = (PROJECT / "hashes.txt").read_text().replace("\\\n", "")
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    lines = uncommented(text)
     assert all(" --hash=sha256:" in line for line in lines)
     # What it is for stands in its head, as `make lock` writes it.
     makefile = (PROJECT / "Makefile").read_text()
     (purpose,) = re.findall("^HASHES := (.*)$", makefile, re.MULTILINE)
     assert f"#    {purpose}\n" in text
     hashed = {str(Requirement(line.partition(" --hash")[0])) for line in lines}
-    locked = {str(each) for each in locked_versions()}
+    constraints = uncommented((PROJECT / "constraints.txt").read_text())
+    locked = {str(Requirement(line)) for line in constraints}
     # A marker may be narrower where fewer extras ask for a package.
     versions = [{each.partition(";")[0] for each in file} for file in (hashed, locked)]
     assert versions[0] <= versions[1]
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    for each in map(Requirement, project["dependencies"]):
-        name = canonicalize_name(each.name)
+    for name in map(canonicalize_name, DEPENDENCIES):
         assert any(found.startswith(f"{name}==") for found in hashed), name
 
 
@@ -272,16 +261,15 @@ def test_a_connection_is_added_to_those_that_are_there(made, tmp_path, monkeypat
 
 
 def test_a_device_says_who_it_is_in_flowers_words(made, tmp_path):
-    told = supernode.node_config("site-a", tmp_path / "home", data_dir=tmp_path)
+    home, word = tmp_path / "home", tmp_path / "own.json"
+    told = supernode.node_config("site-a", home, data_dir=tmp_path)
     command = supernode.supernode("h:1", made / "site-a", made / "ca.pem", told, 9101)
     read = tomllib.loads("\n".join(command[-1].split(" ")))
     assert read == {
         "client-id": "site-a",
-        "state-dir": str(tmp_path / "home" / "state"),
+        "state-dir": str(home / "state"),
         "data-dir": str(tmp_path),
     }
-    home = tmp_path / "home"
-    word = tmp_path / "own.json"
     word.write_text("{}")
     words = {"secure_sums": True, "least_members": 5, "settings": word}
     strict = supernode.node_config("b", home, data_dir=tmp_path, **words)
@@ -326,8 +314,7 @@ def test_files_of_the_guide_get_into_no_image():
     made = made_by_the_guide()
     devices = {"device-a", "device-b", "device-c"}
     assert made == {"keys", "data", "superlink", "runs", "served", *devices}
-    text = (PROJECT / ".dockerignore").read_text()
-    patterns = [line for line in text.splitlines() if not line.startswith("#")]
+    patterns = uncommented((PROJECT / ".dockerignore").read_text())
     for name in {*made, "outputs", ".git", ".venv"}:
         assert any(fnmatch(name, pattern) for pattern in patterns), name
     # Nor does it keep out what an image needs.
