@@ -87,10 +87,7 @@ def test_a_run_in_process_needs_neither_ray_nor_what_draws_nor_a_compiler(tmp_pa
     ("name", "line"),
     [
         ("", "selection"),
-        (
-            "strategy",
-            "pFedMe (Dinh et al., 2020): personal models by Moreau envelopes.",
-        ),
+        ("strategy", "pFedMe (Dinh et al., 2020): personal models by Moreau "),
         ("experiment", "FlexCFL, Table 3: MNIST by FedProx's recipe"),
         ("pfedme", "lambda, strength of the attraction between theta and w."),
         ("dirichlet", "Concentration: small is uneven."),

@@ -37,10 +37,7 @@ TYPOS = [
     ("--rounds 5", "arguments: --rounds; … without dashes; … --help"),
     ("--output-dir=x", "--output-dir=x; … without dashes; … --help"),
     ("--multi x", "arguments: --multi; did you mean --multirun? see --help"),
-    (
-        "drift=sudden drift.ids=[3]",
-        "drift.ids … did you mean drift.steps.first.ids or ",
-    ),
+    ("drift=sudden drift.ids=[3]", "drift.ids … mean drift.steps.first.ids or "),
     ("strategy.batch_size=3", "not a setting; did you mean strategy.local.batch_size?"),
     ("learning_rate=1", "not a setting; did you mean strategy.local.learning_rate?"),
     ("drift=rotate drift.angle=9", "drift.angle … drift=rotate; "),
@@ -69,10 +66,7 @@ VALUES = [
     ("drift.rounds.x=3", "drift.rounds.x is not a setting: drift.rounds is a list"),
     ("model.lora=[1]", "model.lora=[1] … a mapping with rank, targets"),
     ("devices.joins={3:1}", "devices.joins={3: 1} … a list of whole numbers"),
-    (
-        "strategy.local.schedule_settings=[1]",
-        "schedule_settings=[1] … a mapping, such as {name",
-    ),
+    ("strategy.local.schedule_settings=[1]", "settings=[1] … a mapping, such as {name"),
     ("drift=staggered drift.rounds=[0.5]", "drift.rounds=[0.5] … a list of 3 values"),
     ("drift.rounds=[9,4]", "drift.rounds=[9, 4] … ascending"),
     ("partition=dirichlet partition.alpha=0", "partition.alpha=0 … above 0"),
@@ -92,10 +86,7 @@ TOGETHER = [
     ("partition=natural", "partition=natural … drift=regroup; use drift=none"),
     ("partition=natural drift=none", "partition=natural … use another partition"),
     ("drift=none drift.rounds=[5]", "drift.rounds=[5] … use [] with drift=none"),
-    (
-        "~drift.rounds drift.rounds=[5]",
-        "drift.rounds is not a setting of drift=regroup",
-    ),
+    ("~drift.rounds drift.rounds=[5]", "drift.rounds is not … of drift=regroup"),
     ("partition=hybrid", "partition.domains=2 … use 1"),
     ("partition=natural dataset=synthetic clients=101 drift=none", "the 100 owners"),
     ("model=gru", "model=gru … (1, 8, 8) … (tokens, dimensions) … model=mlp"),
@@ -118,18 +109,12 @@ DATA = [
     ("dataset=mnist", "MNIST is not in data_dir= … add dataset.download=true"),
     (f"{TABLE}nowhere.csv", "data_dir= … lacks nowhere.csv; set dataset.file"),
     (f"{TABLE}gap.csv", "gap.csv lacks values: b in 1 of … row 2; fill … missing=drop"),
-    (
-        f"{TABLE}text.csv",
-        "text.csv: row 2 has b=z, … no finite number … leave it out, or name it",
-    ),
+    (f"{TABLE}text.csv", "text.csv: row 2 has b=z, … no finite number … name it"),
     (f"{TABLE}gap.csv dataset.label=labl", "dataset.label=labl … did you mean label?"),
 ]
 
 OWN_PARTS = [
-    (
-        "model._target_=raising.Net",
-        "'raising.Net' … no licence); … fix the module",
-    ),
+    ("model._target_=raising.Net", "'raising.Net' … no licence); … fix the module"),
     ("model._target_=lacking.Net", "'lacking.Net' … No module named 'not_installed'"),
     ("model._target_=nowhere.Net", "'nowhere.Net' … correct the path, install its"),
     ("model._target_=plain.Net", "'plain.Net' has no settings; … a dataclass"),

@@ -13,6 +13,7 @@ import urllib.request
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import yaml
@@ -80,14 +81,8 @@ def test_who_asks_hears_what_is_wrong(told):
 def test_an_address_that_cannot_be_used_starts_nothing(told, tmp_path, capsys):
     assert keys.main([str(tmp_path), "--host", "127.0.0.1"]) == 0
     taken = f"127.0.0.1:{told()}"
-    for odd in (
-        taken,
-        "0.0.0.0:0",
-        "9100",
-        "127.0.0.1:",
-        "127.0.0.1:99999",
-        "http://127.0.0.1:1",
-    ):
+    wrong = "0.0.0.0:0 9100 127.0.0.1: 127.0.0.1:99999 http://127.0.0.1:1"
+    for odd in (taken, *wrong.split()):
         command = [str(tmp_path), "--home", str(tmp_path / "home"), "--health", odd]
         assert superlink.main(command) == 2
         assert "cfl-flower error: --health=" in capsys.readouterr().err
@@ -103,16 +98,13 @@ def test_containers_ask_where_their_process_answers():
 
 def test_another_machine_must_prove_who_it_is_and_a_proxy_may_hide_it(told, tmp_path):
     (closed,) = free_ports(1)
-    refused = health.why_not(f"https://127.0.0.1:{closed}/health", ssl_authority())
+    authority = ssl.get_default_verify_paths().openssl_cafile
+    refused = health.why_not(f"https://127.0.0.1:{closed}/health", authority)
     assert "refused" in refused
     assert health.why_not(f"http://127.0.0.1:{told()}/hidden") == ""
     assert health.why_not(f"http://127.0.0.1:{told('away')}/health").endswith(": 503")
     missing = str(tmp_path / "ca.pem")
     assert health.why_not("https://127.0.0.1:1/health", missing)
-
-
-def ssl_authority() -> str:
-    return ssl.get_default_verify_paths().openssl_cafile
 
 
 def families(text: str) -> dict[str, dict[str, float]]:
@@ -267,7 +259,6 @@ def test_a_renewed_certificate_is_taken_without_a_stop(tmp_path, capsys):
 
 def start_answering(context: ssl.SSLContext, listener: socket.socket) -> None:
     """Answer callers in a thread with what a context has for them."""
-    from threading import Thread
 
     def answer() -> None:
         with suppress(OSError):

@@ -84,10 +84,7 @@ REFUSED = [
     ("dataset=folder strategy=cfl privacy.secure_sums=true", "secure_sums=true"),
     ("strategy=fedavg,cfl privacy.secure_sums=true", "secure_sums=true"),
     ("strategy=fedavg clusters=0", "clusters=0"),
-    (
-        "dataset=csv dataset.label=y strategy=cfl privacy.secure_sums=true",
-        "secure_sums",
-    ),
+    ("dataset=csv dataset.label=y strategy=cfl privacy.secure_sums=true", "secure_"),
     ("dataset=mnist data_dir=/on/it strategy=cfl privacy=central", "privacy="),
     ("dataset=csv strategy=local server_optimizer=yogi", "server_optimizer="),
 ]

@@ -58,16 +58,6 @@ def test_two_processes_give_the_numbers_of_one(run_small, two, overrides):
     assert both.clients == one.clients
 
 
-def test_a_run_goes_on_with_more_processes_and_the_same_numbers(run_small):
-    asked = [*SMALL, "strategy=ditto", "system.checkpoint_every=1"]
-    whole = run_small(*asked, folder="whole")
-    with closing(ProcessGrid(2)) as two:
-        run_small(*asked, "rounds=2", grid=two)
-    with closing(ProcessGrid(3)) as three:
-        rest = run_small(*asked, "resume=true", grid=three)
-    assert rest.numbers == whole.numbers
-
-
 @LINUX
 def test_a_worker_that_dies_costs_its_clients_their_results_and_is_replaced(
     run_small, two, monkeypatch, caplog
@@ -189,17 +179,14 @@ def test_a_worker_may_take_as_long_as_its_tasks_may(task, message, seconds):
     assert time_for(Message(content, 1, "train")) == seconds
 
 
-def command(folder: Path, *more: str) -> list[str]:
-    asked = [*SMALL, "strategy=fielding", "workers=2", f"output_dir={folder}"]
-    return [sys.executable, "-m", "simulations.run", *asked, *more]
-
-
 @LINUX
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_outlives_its_run(tmp_path, how, frozen):
-    asked = command(tmp_path, "rounds=5000", "system.checkpoint_every=100")
-    with subprocess.Popen(asked, stderr=subprocess.PIPE, text=True) as run:
+    asked = [*SMALL, "strategy=fielding", "workers=2", f"output_dir={tmp_path}"]
+    asked += ["rounds=5000", "system.checkpoint_every=100"]
+    command = [sys.executable, "-m", "simulations.run", *asked]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
         path = tmp_path / "rounds.jsonl"
         deadline = time.monotonic() + 60
         while not path.exists() or path.read_text().count("\n") < 3:
