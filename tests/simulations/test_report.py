@@ -295,21 +295,16 @@ def test_seeds_with_different_data_are_refused_with_the_reason(
     folders, tmp_path, capsys
 ):
     page = tmp_path / "page.html"
-    wrong = [folders[0], _with_other_files(folders[1], tmp_path)]
-    assert main([*map(str, wrong), "--output", str(page)]) == 2
+    other = tmp_path / "other"
+    shutil.copytree(folders[1], other)
+    summary = json.loads((other / "summary.json").read_text())
+    # As if its clients had held something else.
+    (other / "summary.json").write_text(json.dumps(summary | {"data": "0" * 32}))
+    assert main([str(folders[0]), str(other), "--output", str(page)]) == 2
     complaint = capsys.readouterr().err
     assert complaint.count("\n") == 1
     assert "seed 0 but different data" in complaint
     assert not page.exists()
-
-
-def _with_other_files(folder: Path, tmp_path: Path) -> Path:
-    """Return the run as it would be, had its clients held something else."""
-    other = tmp_path / "other"
-    shutil.copytree(folder, other)
-    summary = json.loads((other / "summary.json").read_text())
-    (other / "summary.json").write_text(json.dumps(summary | {"data": "0" * 32}))
-    return other
 
 
 def test_drift_after_the_last_round_is_said(folders, run_small):

@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,12 +29,6 @@ def rename(folder: Path, name: str) -> None:
     old = "name: fedavg\n"
     assert path.read_text().count(old) == 1
     path.write_text(path.read_text().replace(old, f"name: {json.dumps(name)}\n"))
-
-
-def change_last(path: Path, **values: Any) -> None:
-    *lines, last = path.read_text().splitlines()
-    row = json.loads(last) | values
-    path.write_text("\n".join([*lines, json.dumps(row), ""]))
 
 
 def test_a_name_is_no_command_of_tex(folder):
@@ -80,7 +73,9 @@ NO_COUNTS = dict.fromkeys(CLASS_COUNTS, 0)
     ],
 )
 def test_huge_numbers_are_one_line(name, values, folder):
-    change_last(folder / name, **values)
+    *lines, last = (folder / name).read_text().splitlines()
+    row = json.loads(last) | values
+    (folder / name).write_text("\n".join([*lines, json.dumps(row), ""]))
     with pytest.raises(ConfigError, match=r"^[^\n]+$"):
         render([load_run(folder)])
 

@@ -74,8 +74,7 @@ def test_device_that_moves_loses_that_round_only(run_small, tmp_path, caplog):
         grid.add_node(node_config(tmp_path, "site-a"))
 
     grid.events[2] = move
-    with caplog.at_level(logging.WARNING, "cfl_flower"):
-        run = run_small(*QUICK, "strategy=fielding", "rounds=4", grid=grid)
+    run = run_small(*QUICK, "strategy=fielding", "rounds=4", grid=grid)
     assert "client site-a has left with node 1000" in caplog.text
     lost = [[f["client"] for f in row["failures"]] for row in run.rounds]
     assert lost == [[], ["site-a"] * 2, [], []]
@@ -88,8 +87,7 @@ def test_two_devices_that_claim_one_id_are_both_refused(run_small, tmp_path, cap
     grid = Sites(tmp_path)
     grid.events[1] = lambda: grid.add_node(node_config(tmp_path, "site-a"))
     grid.events[3] = lambda: grid.remove_node(1003)
-    with caplog.at_level(logging.WARNING, "cfl_flower"):
-        run = run_small(*QUICK, "strategy=fielding", "rounds=5", grid=grid)
+    run = run_small(*QUICK, "strategy=fielding", "rounds=5", grid=grid)
     assert (
         "site-a is claimed by node 1000 and by node 1003; both refused" in caplog.text
     )
@@ -165,8 +163,7 @@ def test_bad_node_that_comes_first_ends_no_run(
     first, reason, run_small, tmp_path, caplog
 ):
     grid = Gathering(tmp_path, first)
-    with caplog.at_level(logging.WARNING, "cfl_flower"):
-        run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
+    run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
     assert reason in caplog.text
     assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
     assert all(row["failures"] == [] for row in run.rounds)
@@ -176,8 +173,7 @@ def test_bad_node_that_comes_first_ends_no_run(
 def test_device_that_dies_takes_part_once_it_is_back(dead, run_small, tmp_path, caplog):
     """Under its old node id, and before anybody saw that it had left."""
     grid = Dying(tmp_path, dead)
-    with caplog.at_level(logging.WARNING, "cfl_flower"):
-        run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
+    run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
     assert not grid.dead
     assert "left out" not in caplog.text
     assert set(clusters(run, 1)) == {"site-a", "site-b", "site-c"}

@@ -145,7 +145,7 @@ def test_the_doctor_says_what_is_wrong_with_a_superlink(
     monkeypatch.setattr(keys, "SERVER_DAYS", days.get(wrong, 99))
     if wrong == "expired":
         # A certificate cannot end before it starts.
-        monkeypatch.setattr(keys, "timedelta", _long_ago)
+        monkeypatch.setattr(keys, "timedelta", lambda days=9, **_: timedelta(days))
     theirs = tmp_path / "theirs"
     assert keys.main([str(theirs), "--host", "127.0.0.1"]) == 0
     port = serve(theirs, 3600.0 if wrong == "clock" else 0.0)
@@ -162,10 +162,6 @@ def test_the_doctor_says_what_is_wrong_with_a_superlink(
     }[wrong]
     assert len(said) == 1, said
     assert complaint in said[0]
-
-
-def _long_ago(**parts: float) -> timedelta:
-    return timedelta(days=9) if "minutes" in parts else timedelta(**parts)
 
 
 def test_the_doctor_says_what_is_wrong_with_a_device(made, tmp_path, capsys):

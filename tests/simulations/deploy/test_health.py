@@ -239,7 +239,15 @@ def test_a_renewed_certificate_is_taken_without_a_stop(tmp_path, capsys):
     context.load_cert_chain(*files)
     renew = partial(flower_superlink.renew, [context], *map(str, files))
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        start_answering(context, listener)
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    caller, _ = listener.accept()
+                    with suppress(OSError):
+                        context.wrap_socket(caller, server_side=True).close()
+
+        Thread(target=answer, daemon=True).start()
         port = listener.getsockname()[1]
         first = shown(port)
         for file in files:
@@ -255,16 +263,3 @@ def test_a_renewed_certificate_is_taken_without_a_stop(tmp_path, capsys):
         files[1].write_text("no key")
         renew()
         assert shown(port) == second, "half of a pair is not taken"
-
-
-def start_answering(context: ssl.SSLContext, listener: socket.socket) -> None:
-    """Answer callers in a thread with what a context has for them."""
-
-    def answer() -> None:
-        with suppress(OSError):
-            while True:
-                caller, _ = listener.accept()
-                with suppress(OSError):
-                    context.wrap_socket(caller, server_side=True).close()
-
-    Thread(target=answer, daemon=True).start()
