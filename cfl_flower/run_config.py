@@ -81,6 +81,9 @@ class System:
     checkpoint_best: str | None = None
     """Measure by which the best checkpoint is kept beside the last, in the run's folder
     `checkpoint.best`; by `validation_accuracy` for what tests shall judge."""
+    diagnose: bool = False
+    """Whether to say in what clients differ before the first round, by sums that each
+    sends."""
 
 
 @dataclass(frozen=True)

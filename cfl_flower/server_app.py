@@ -13,6 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from rich.console import Console
 
 from cfl_flower.analysis.comparison import compare
+from cfl_flower.analysis.diagnosis import show_diagnosis
 from cfl_flower.building import locate
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.grid import SIMULATION
@@ -23,7 +24,7 @@ from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
-from cfl_flower.engine.hello import ask_for_words, with_scale
+from cfl_flower.engine.hello import ask_for_differences, ask_for_words, with_scale
 from cfl_flower.environment.machine import keep_free_memory, rare_collections
 from cfl_flower.errors import CflError, FailedRunsError, one_line
 from cfl_flower.run_config import RunConfig
@@ -122,6 +123,8 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         elif stream:
             directory.begin(stream.samples())
         directory.rewind(done)
+        if config.system.diagnose and not done:
+            show_diagnosis(ask_for_differences(config, fleet), console)
         if changed := record_provenance(directory.path, config.resolved, done):
             warn(f"warning: {changed}")
         timeline = config.timeline if stream else None

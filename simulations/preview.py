@@ -15,7 +15,10 @@ from rich.columns import Columns as SideBySide
 from rich.console import Console
 from rich.table import Table
 
+from cfl_flower.analysis.diagnosis import show_diagnosis
+from cfl_flower.clustering.differences import COMPARED, sums_by_label
 from cfl_flower.config.composition import compose_plain
+from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import make_console
 from cfl_flower.types import FloatArray
@@ -106,6 +109,21 @@ def show(
     console.print(SideBySide(tables, padding=(0, 4)))
 
 
+def sums_of(
+    stream: Stream, periods: Sequence[Period]
+) -> dict[str, dict[str, FloatArray]]:
+    """Return the sums of the first clients' samples in each period, by their number."""
+    found: dict[str, dict[str, FloatArray]] = {}
+    for period in periods:
+        own = {}
+        for client in range(min(COMPARED, len(period.counts))):
+            view = stream.view(client, period.start)
+            x = view.train()[0].numpy()
+            own[str(client)] = sums_by_label(x, view.labels, len(view.relabel))
+        found[period.rounds.capitalize()] = own
+    return found
+
+
 @command
 def main(arguments: Sequence[str]) -> None:
     """Print a preview, and return the exit code."""
@@ -119,7 +137,6 @@ def main(arguments: Sequence[str]) -> None:
     from cfl_flower.config.compose import check_settings
     from cfl_flower.config.warnings import find_warnings
     from cfl_flower.server_app import open_stream
-    from simulations.diagnosis import show_diagnosis
 
     config = check_settings(composed)
     stream = open_stream(config)
@@ -127,7 +144,7 @@ def main(arguments: Sequence[str]) -> None:
     console = make_console()
     show(found, headline(config), console, find_warnings(config))
     if asked.diagnose:
-        show_diagnosis(stream, found.ends, console)
+        show_diagnosis(sums_of(stream, found.ends), console)
 
 
 if __name__ == "__main__":

@@ -19,15 +19,15 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_119,
-    "cfl_flower/analysis": 949,
-    "cfl_flower/client": 1_064,
-    "cfl_flower/clustering": 426,
+    "cfl_flower": 1_122,
+    "cfl_flower/analysis": 1_008,
+    "cfl_flower/client": 1_087,
+    "cfl_flower/clustering": 524,
     "cfl_flower/communication": 1_329,
     "cfl_flower/config": 616,
     "cfl_flower/data": 3_387,
     "cfl_flower/dropin": 624,
-    "cfl_flower/engine": 2_046,
+    "cfl_flower/engine": 2_077,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_326,
     "cfl_flower/models": 844,
@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_186,
     "cfl_flower/secure": 658,
     "clients": 1_279,
-    "simulations": 4_814,
+    "simulations": 4_724,
     "strategies": 2_896,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_207
+TESTS = 39_452
 """Lines of all tests."""
 
 

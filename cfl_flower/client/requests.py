@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from cfl_flower.types import Scalar
+import numpy as np
+
+from cfl_flower.types import BoolArray, IntArray, Scalar
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,21 @@ class UploadRequest(Request):
     """Number of tasks received so far."""
     tested: bool = False
     """Whether to test the received and the trained model."""
+
+
+@dataclass(frozen=True)
+class LabelSumsRequest(Request):
+    """Of which of a client's samples sums by label are asked for."""
+
+    held_in: int
+    """Those of this round."""
+    half: int = 0
+    """In the order of time the first or the second half; 0 for all."""
+
+    def rows(self, times: IntArray) -> BoolArray:
+        """Return which of some samples with times are asked for."""
+        later = times > np.median(times)
+        return np.ones(len(times), bool) if self.half == 0 else later == self.half - 1
 
 
 SUMS = "sums"

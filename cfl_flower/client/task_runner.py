@@ -24,9 +24,10 @@ from cfl_flower.client.faults import (
 )
 from cfl_flower.client.model_privacy import BOUNDS, bound_updates, protect_answer
 from cfl_flower.client.node_config import NodeConfig
-from cfl_flower.client.requests import SUMS
+from cfl_flower.client.requests import SUMS, LabelSumsRequest
 from cfl_flower.client.resources import WorkerResources, open_resources
 from cfl_flower.client.time_limit import time_limit
+from cfl_flower.clustering.differences import sums_by_label, to_vector
 from cfl_flower.communication.partial_sums import PartialSums
 from cfl_flower.communication.records import TaskBatch, pack_answers
 from cfl_flower.communication.validation import asks_for_losses
@@ -154,6 +155,8 @@ class TaskRunner:
         config: dict[str, Any] = {**batch.plan.config, **task.config}
         if SUMS in config:
             return self.sums(context)
+        if request := LabelSumsRequest.from_config(config):
+            return self.sums_by_label(context, request)
         client = resources.client_class(context)
         parameters = [batch.models[index] for index in task.models]
         # For whatever draws from torch's own generator, such as dropout.
@@ -210,6 +213,22 @@ class TaskRunner:
         rows = view.train_indices % len(view.train_pool.labels)
         sums = sums_of(view.train_pool.x.cpu().numpy()[rows])
         return Answer(context.client, [to_digits(sums)], 1)
+
+    def sums_by_label(self, context: ClientContext, asked: LabelSumsRequest) -> Answer:
+        """Return the sums of a client's samples by label."""
+        privacy = self.settings["privacy"]
+        if privacy.on or privacy.secure_sums:
+            raise ValueError("system.diagnose=true goes neither with privacy nor masks")
+        view = context.view(asked.held_in)
+        x = view.train()[0].cpu().numpy()
+        y = view.labels
+        pool = view.train_pool
+        if pool.times is not None:
+            rows = asked.rows(pool.times[view.train_indices % len(pool.labels)])
+            x = x[rows]
+            y = y[rows]
+        sums = sums_by_label(x, y, len(view.relabel))
+        return Answer(context.client, [to_vector(sums)], 1)
 
     def sends_direction(self, task: Task) -> bool:
         """Return whether the array of an answer represents data, and is no model."""

@@ -82,6 +82,9 @@ def check_groups(config: RunConfig) -> None:
         "sums of inputs; in a simulation also pooled"
     )
     require(not lacks, "dataset.standardise", "clients", allowed)
+    sums = config.privacy.on or config.privacy.secure_sums
+    allowed = "false with privacy or secure_sums: the sums of each client would leave"
+    require(not (config.system.diagnose and sums), "system.diagnose", True, allowed)
     classes = config.dataset.classes
     require(
         "auc" not in config.metrics or classes == 2,

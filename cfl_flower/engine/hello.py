@@ -1,13 +1,15 @@
 """What the clients of a run agree on before its first round, as the server asks for it.
 
 Devices say in words what their data are, if the server has no file that tells. Then all
-clients send sums of their inputs, behind masks where a run has these.
+clients send sums of their inputs, behind masks where a run has these. Where a run is to
+say in what they differ, they send sums of each label's samples, too.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,7 +19,8 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from cfl_flower.client.requests import SUMS
+from cfl_flower.client.requests import SUMS, LabelSumsRequest
+from cfl_flower.clustering.differences import COMPARED, from_vector, shape_of
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.identity import last_sentence, pack_words, read_words
 from cfl_flower.communication.nodes import NodeRegistry, some_of
@@ -36,6 +39,8 @@ from cfl_flower.settings import require
 from cfl_flower.types import ClientId, FloatArray, Plan, SumSpec, Task
 
 log = logging.getLogger(__name__)
+
+HALVES = ("All samples", "The first half of the times", "The second half")
 
 NO_SUMS = (
     "dataset.standardise=clients needs sums of inputs, and behind masks those of two "
@@ -96,6 +101,40 @@ def with_scale(config: RunConfig, fleet: Fleet) -> RunConfig:
         dataset=replace(dataset, agreed=tuple(agreed)),
         resolved={**config.resolved, "dataset": resolved},
     )
+
+
+def ask_for_differences(
+    config: RunConfig, fleet: Fleet
+) -> dict[str, dict[str, FloatArray]]:
+    """Return the sums of clients' samples by label, in the first and the last period.
+
+    Of devices with times, in the first and the second half of these. The first clients
+    alone are asked. Those whose sums no samples have are left out, and the log says so.
+    """
+    dataset = config.dataset
+    shape = shape_of(math.prod(dataset.shape), dataset.classes)
+    model = np.zeros(1, np.float32)
+    tasks = [Task(client, (0,)) for client in fleet.clients[:COMPARED]]
+    found: dict[str, dict[str, FloatArray]] = {}
+    periods = {
+        f"Round {number}": LabelSumsRequest(number)
+        for number in sorted({1, *config.timeline.rounds[-1:]})
+    }
+    if not fleet.simulated:
+        halves = (1, 2) if getattr(dataset, "time", None) else (0,)
+        periods = {HALVES[half]: LabelSumsRequest(1, half) for half in halves}
+    for heading, asked in periods.items():
+        plan = Plan(tasks, [model], asked.to_config(), (2 * math.prod(shape),))
+        own: dict[str, FloatArray] = {}
+        for result in _ask(config, fleet, "train", plan):
+            label = fleet.label(result.client)
+            sums = from_vector(result.arrays[0], shape)
+            if sums is None:
+                log.warning("client %s: no samples have its sums; left out", label)
+            else:
+                own[label] = sums
+        found[heading] = own
+    return found
 
 
 def _total(config: RunConfig, fleet: Fleet, inputs: int) -> FloatArray:
