@@ -129,7 +129,8 @@ def places_of(saved: SavedRun, state: ClusteredState) -> dict[str, FloatArray]:
 
     None where a model makes them that is not served: adapters are part of the weights.
     """
-    found = {k: np.asarray(v, np.float32) for k, v in state.places().items()}
+    # safetensors writes memory as it lies, whatever an array's strides are.
+    found = {k: np.ascontiguousarray(v, "f4") for k, v in state.places().items()}
     (kind,) = saved.build("model")
     return {} if isinstance(kind, Adapted) and BY_MODEL & found.keys() else found
 

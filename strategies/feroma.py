@@ -41,8 +41,6 @@ class FeromaState(ProfileState):
 
     profiles: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     """The profile of each client's data, shape (n, G z)."""
-    sources: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
-    """The profile of the data behind each model, shape (K, G z)."""
     weights: FloatArray = field(default_factory=partial(np.zeros, 0))
     """The weight of each model in a mean, shape (K,)."""
 
@@ -86,12 +84,10 @@ class Feroma(ProfileStrategy):
         That is the profile, too, of those that do not answer.
         """
         state = self.state
-        rows, profiles = self.begin(server_round)
-        state.sources = profiles.mean(axis=0, keepdims=True)
+        rows, profiles = self.ask_profiles(server_round)
         state.profiles = np.repeat(state.sources, len(state.clients), axis=0)
         state.profiles[rows] = profiles
         state.weights = np.ones(1)
-        state.landmarks = self.label_free(state.sources)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Keep the trained models with the profiles of the data that they are of."""
@@ -103,7 +99,6 @@ class Feroma(ProfileStrategy):
         state.models = [result.arrays[0] for result in results]
         state.sources = state.profiles[rows]
         state.weights = np.array([self.settings.weight(result) for result in results])
-        state.landmarks = self.label_free(state.sources)
         self.serve_nearest()
 
     def serve_nearest(self) -> None:

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import ClassVar
 
 import numpy as np
 
-from cfl_flower.clustering.profiles import (
-    LABEL_FREE,
-    group_ranges,
-    profile_distances,
-)
+from cfl_flower.clustering.profiles import LABEL_FREE, group_ranges
 from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.settings import Count, settings
@@ -47,13 +44,20 @@ class ProfileState(ClusteredState):
     """The model by which data are profiled; none before there are profiles."""
     ranges: FloatArray = field(default_factory=lambda: np.ones(0))
     """The range of each group of a profile, shape (G,), as of the first profiles."""
-    landmarks: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
-    """The label-free part of the profile of each model's data, shape (K, 2 z)."""
+    sources: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
+    """The profile of the data behind each model, shape (K, G z)."""
+
+    def label_free(self, profiles: FloatArray) -> FloatArray:
+        """Return the part of profiles, (n, G z), that needs no labels, (n, 2 z)."""
+        return profiles[:, : LABEL_FREE * profiles.shape[1] // len(self.ranges)]
 
     def places(self) -> dict[str, FloatArray]:
-        """Return the landmarks with what they are compared by, once there are any."""
-        found = {"ranges": self.ranges[:LABEL_FREE], "landmarks": self.landmarks}
-        return {**found, "profiler": self.profiler[0]} if self.profiler else {}
+        """Return what inputs are compared with and by, once there are any profiles."""
+        if not self.profiler:
+            return {}
+        landmarks = self.label_free(self.sources)
+        compared = {"ranges": self.ranges[:LABEL_FREE], "landmarks": landmarks}
+        return {**compared, "profiler": self.profiler[0]}
 
 
 class ProfileStrategy(ClusteredStrategy):
@@ -67,42 +71,23 @@ class ProfileStrategy(ClusteredStrategy):
     """Whether clients report a profile of the next round's data with each test."""
 
     @property
-    def classes(self) -> int:
-        """L, and as many numbers in a group of a profile."""
-        return int(self.run.config.dataset.classes)
-
-    @property
-    def groups(self) -> int:
-        """G, the number of groups of a profile."""
-        return LABEL_FREE * (self.classes + 1)
-
-    def label_free(self, profiles: FloatArray) -> FloatArray:
-        """Return the part of profiles, (n, G z), that needs no labels, (n, 2 z)."""
-        return profiles[:, : LABEL_FREE * self.classes]
-
-    def nearest_by_inputs(self, profiles: FloatArray) -> IntArray:
-        """Return the model whose data's inputs are most like each profile's, (n,)."""
-        state = self.state
-        inputs = self.label_free(profiles)
-        ranges = state.ranges[:LABEL_FREE]
-        gaps = profile_distances(inputs, state.landmarks, ranges)
-        nearest: IntArray = gaps.argmin(axis=1)
-        return nearest
+    def shape(self) -> tuple[int, int]:
+        """G groups of a profile, of z numbers, which are L."""
+        classes = self.run.config.dataset.classes
+        return LABEL_FREE * (classes + 1), classes
 
     # Profiles ------------------------------------------------------------------------
 
     def hello(self, clients: Sequence[ClientId]) -> Plan:
         """Ask newcomers for their sizes, and for profiles once there are any."""
-        profiler = self.state.profiler
-        if not profiler:
-            return super().hello(clients)
-        return self._profile_plan(clients, profiler[0])
+        known = self.state.profiler
+        return self._profile_plan(clients) if known else super().hello(clients)
 
-    def _profile_plan(self, clients: Sequence[ClientId], model: Vector) -> Plan:
+    def _profile_plan(self, clients: Sequence[ClientId]) -> Plan:
+        model = (self.state.profiler or self.state.models)[0]
         request = ProfileRequest(True, self.halves)
-        return Plan(
-            [Task(each, (0,)) for each in clients], [model], request.to_config()
-        )
+        tasks = [Task(each, (0,)) for each in clients]
+        return Plan(tasks, [model], request.to_config())
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read the profile that was asked for, with a hello or a test."""
@@ -111,23 +96,24 @@ class ProfileStrategy(ClusteredStrategy):
 
     def read_profile(self, result: Result) -> Result:
         """Return a result whose report is a profile, shape (G z,)."""
-        length = self.groups * self.classes
-        profile = parse_vector(result.metrics.get("profile"), length, "profile")
+        told = result.metrics.get("profile")
+        profile = parse_vector(told, prod(self.shape), "profile")
         return replace(result, report=profile)
 
-    def begin(self, server_round: int) -> tuple[IntArray, FloatArray]:
-        """Make the common model the profiling one, and ask all clients for profiles.
+    def ask_profiles(self, server_round: int) -> tuple[IntArray, FloatArray]:
+        """Ask all clients for profiles; at first of the common model, which they keep.
 
         Returns the rows of those who answered, (m,), and their profiles, (m, G z).
         """
         state = self.state
-        plan = self._profile_plan(state.clients, state.models[0])
-        answers = self.run.ask(server_round, plan)
+        answers = self.run.ask(server_round, self._profile_plan(state.clients))
         answers = self.run.read("query", answers, self.read_profile)
         self.run.require_any(answers, "query")
         profiles = np.stack([answer.report for answer in answers])
-        state.profiler = [state.models[0]]
-        state.ranges = group_ranges(profiles, self.groups)
+        if not state.profiler:
+            state.profiler = state.models[:1]
+            state.ranges = group_ranges(profiles, self.shape[0])
+            state.sources = profiles.mean(axis=0, keepdims=True)
         return state.rows(answer.client for answer in answers), profiles
 
     # Tests ---------------------------------------------------------------------------
@@ -139,10 +125,11 @@ class ProfileStrategy(ClusteredStrategy):
         unlabelled = test and self.settings.unlabelled
         if not state.profiler or not (unlabelled or self.follows):
             return plan
-        count = len(state.models)
-        known = np.append(state.ranges[:LABEL_FREE], state.landmarks)
+        places = state.places()
+        known = np.append(places["ranges"], places["landmarks"])
         models = [*state.models, known.astype(np.float32), state.profiler[0]]
-        beside = tuple(range(count + 2)) if unlabelled else (count + 1,)
+        every = tuple(range(len(models)))
+        beside = every if unlabelled else every[-1:]
         tasks = plan.tasks or [Task(client) for client in state.clients]
         tasks = [replace(task, models=task.models + beside) for task in tasks]
         request = ProfileRequest(self.follows, self.halves, unlabelled)

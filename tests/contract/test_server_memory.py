@@ -20,6 +20,7 @@ pytestmark = pytest.mark.contract
 ROUNDS = 8
 MANY = ["drift.rounds=[2,3,4,5,6,7,8]"]
 MLP = ["model=mlp", "model.hidden=16"]
+FLUX = ["strategy=flux", "strategy.gain=1", "strategy.drift_rounds=[6,8]"]
 FLEX = ["strategy=flexcfl", "clusters=3", "strategy.mixing=0.1"]
 STOCFL = ["strategy=stocfl", "clients=12", "participants=2", "partition.groups=3"]
 DRIFT = ["strategy=feddrift", "drift=sudden", "drift.rounds=[5]"]
@@ -40,7 +41,7 @@ CHANGES = {
         ["strategy=auxo", "strategy.split_rounds=[2]", "strategy.smallest=2"],
         8,
     ),
-    "one clustering": (["strategy=flux", "strategy.gain=1", *MLP], 8),
+    "clusterings": ([*FLUX, *MLP], 8),
     "choices": (["strategy=ifca", "clusters=2"], 8),
     "nearest models": (["strategy=fesem", "clusters=2"], 8),
     "components": (["strategy=fedem"], 8),

@@ -53,7 +53,10 @@ EXTRACTOR = ["model=mlp", "model.hidden=16"]
 
 NEEDS = {
     **{f"strategy={name}": EXTRACTOR for name in ("fedbabu", "fedrep", "fedpac")},
-    "strategy=flux": [*EXTRACTOR, "strategy.warmup=1", "strategy.latest=0.25"],
+    "strategy=flux": [
+        *(*EXTRACTOR, "strategy.warmup=1", "strategy.latest=0.25"),
+        "strategy.drift_rounds=[3]",
+    ],
     "strategy=feroma": [*EXTRACTOR, "strategy.warmup=1"],
     **{
         f"strategy={name}": [*EXTRACTOR, "strategy.start=2"]

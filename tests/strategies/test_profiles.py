@@ -8,19 +8,21 @@ import pytest
 
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.types import Result
+from cfl_flower.types import Plan, Result
 from strategies.feroma import Feroma
-from strategies.flux import Flux
+from strategies.flux import Flux, followed
 from tests.conftest import open_method
 
-# FEROMA
-
-
-FEROMA_RUN = [
-    *("strategy=feroma", "partition.groups=1", "drift=rotate", "drift.rounds=[8]"),
-    *("model=mlp", "model.hidden=32", "clients=12", "participants=12", "rounds=12"),
+TURNED = [
+    *("partition.groups=1", "drift=rotate", "participants=12", "rounds=12"),
+    *("model=mlp", "model.hidden=32"),
     *("strategy.local.epochs=3", "strategy.local.learning_rate=0.05"),
 ]
+FEROMA_RUN = ["strategy=feroma", "drift.rounds=[8]", *TURNED]
+FLUX_RUN = ["strategy=flux", "drift.rounds=[2]", *TURNED]
+
+
+# FEROMA
 
 
 def test_drifted_clients_are_served_models_of_data_like_theirs(run_small):
@@ -73,7 +75,6 @@ def test_models_go_with_the_profiles_of_their_data(feroma):
     assert [model[0] for model in state.models] == [1, 3]
     assert state.weights.tolist() == [7, 9]
     assert state.sources[:, 0].tolist() == [0, 2]
-    assert state.landmarks.shape == (2, 20)
     # Client 1 is as far from both; ties go to the first.
     assert state.clusters.tolist() == [0, 0, 1]
     told = np.full(220, 1.5, np.float32)
@@ -88,23 +89,15 @@ def test_models_go_with_the_profiles_of_their_data(feroma):
 
 def test_tests_have_what_is_served_and_what_may_be_selected(feroma):
     state = feroma.state
-    state.landmarks = state.sources[:, :20]
     plan = feroma.plan_evaluate(6, test=True)
     assert plan.tasks[0].models == (0, 0, 1, 2, 3)
-    assert plan.models[2].tolist() == [1, 1, *state.landmarks.ravel()]
+    assert plan.models[2].tolist() == [1, 1, *state.sources[:, :20].ravel()]
     quiet = feroma.plan_evaluate(6, test=False)
     assert [task.models for task in quiet.tasks] == [(3,)] * 3
     assert quiet.config == {"profile": True, "halves": 3, "unlabelled": False}
 
 
 # FLUX
-
-
-FLUX_RUN = [
-    *("strategy=flux", "partition.groups=1", "drift=rotate", "drift.rounds=[2]"),
-    *("model=mlp", "model.hidden=32", "clients=12", "participants=12", "rounds=12"),
-    *("strategy.local.epochs=3", "strategy.local.learning_rate=0.05"),
-]
 
 
 def test_rotated_clients_are_clustered_once_and_found_without_labels(run_small):
@@ -130,9 +123,8 @@ def test_rotated_clients_are_clustered_once_and_found_without_labels(run_small):
 @pytest.fixture
 def flux(tmp_path: Path) -> Flux:
     """Return FLUX at the start, with two clients that joined."""
-    found = open_method(
-        tmp_path, "strategy=flux", "clients=4", "participants=4", "rounds=20"
-    )
+    options = ["strategy=flux", "clients=4", "participants=4", "rounds=20"]
+    found: Flux = open_method(tmp_path, *options, "strategy.drift_rounds=[9]")
     found.welcome(1, [Result(0, 10), Result(1, 10)])
     return found
 
@@ -159,8 +151,8 @@ def test_newcomers_join_the_cluster_with_the_nearest_inputs(flux):
     state.models = state.models * 2
     state.ranges = np.ones(22)
     state.ranges[1] = 1000
-    state.landmarks = np.zeros((2, 20))
-    state.landmarks[1, 0] = 4
+    state.sources = np.zeros((2, 220))
+    state.sources[1, 0] = 4
     profile = np.zeros(220, np.float32)
     profile[0] = 3
     # Neither deviations, of a large range, nor labels matter.
@@ -173,6 +165,50 @@ def test_newcomers_join_the_cluster_with_the_nearest_inputs(flux):
     for wrong in (None, profile[:-1].tobytes(), (profile * np.nan).tobytes(), 3):
         with pytest.raises(InvalidResultError):
             flux.read_result("query", Result(3, 5, metrics={"profile": wrong}))
+
+
+def test_clusters_of_a_drift_go_on_with_the_nearest_models(flux, monkeypatch):
+    state = flux.state
+    flux.welcome(2, [Result(2, 10), Result(3, 10)])
+    state.profiler = state.models
+    state.models = [state.models[0] * 0 + value for value in (3, 5)]
+    # The last group is of labels: there the old clusters are 9 apart.
+    state.ranges = np.append(np.ones(21), 100)
+    state.sources = np.zeros((2, 220))
+    state.sources[1, 219] = 900
+    told = np.zeros((4, 220), np.float32)
+    told[:, 219] = [700, 100, 100, 700]
+    answers = [Result(i, 10, metrics={"profile": told[i].tobytes()}) for i in range(4)]
+    asked: list[Plan] = []
+    monkeypatch.setattr(flux.run, "ask", lambda _, plan: asked.append(plan) or answers)
+    flux.plan_train(8)
+    assert not asked
+    plan = flux.plan_train(9)
+    assert asked[0].models == state.profiler
+    assert state.clusters.tolist() == [0, 1, 1, 0]
+    # At 7 and 1: the first has the model of 9, the other that of 0.
+    assert [plan.models[task.models[0]][0] for task in plan.tasks] == [5, 3, 3, 5]
+    assert state.sources[:, 219].tolist() == [700, 100]
+    assert state.ranges[21] == 100
+
+
+def test_who_does_not_answer_goes_where_most_of_its_cluster_go():
+    old = np.array([0, 0, 0, 1, 1, 1, 1, 2, 3, 3, 3])
+    # Of cluster 2 nobody answers, cluster 3 parts: they go to the largest, 1.
+    new = followed(
+        old, np.array([0, 1, 3, 4, 5, 8, 9]), np.array([0, 0, 1, 1, 1, 0, 1])
+    )
+    assert new.tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 0, 1, 1]
+
+
+def test_clusters_are_right_again_after_a_drift(run_small):
+    turned = [*FLUX_RUN, "drift.rounds=[2,9]"]
+    once = run_small(*turned)
+    again = run_small(*turned, "strategy.drift_rounds=[9]", folder="again")
+    assert again.numbers[:7] == once.numbers[:7]
+    assert max(row["ari"] for row in once.rounds[8:]) < 0.1
+    assert [row["ari"] for row in again.rounds[8:]] == [1] * 4
+    assert again.rounds[-1]["accuracy"] > once.rounds[-1]["accuracy"] + 0.05
 
 
 @pytest.mark.parametrize("fits", [None, -1, 6, 2.0, True])

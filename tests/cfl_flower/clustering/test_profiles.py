@@ -9,7 +9,6 @@ from cfl_flower.clustering.profiles import (
     full_profile,
     group_ranges,
     label_free_profile,
-    matching_shares,
     profile_distances,
     random_projection,
 )
@@ -84,11 +83,3 @@ def test_clusters_are_of_pairs_and_outliers_alone():
     assert adaptive_clusters(points).tolist() == [0, 0, 1, 1, 0, 2]
     assert adaptive_clusters(points[:1]).tolist() == [0]
     assert adaptive_clusters(np.zeros((3, 2))).tolist() == [0, 0, 0]
-
-
-def test_shares_fall_with_the_distance_and_rise_with_the_weight():
-    gaps = np.array([[1.0, 2.0, 4.0], [3.0, 3.0, 3.0], [0.0, 1.0, 1.0]])
-    shares = matching_shares(gaps, np.array([1.0, 2.0, 4.0]))
-    # Weights over distances: 1, 1, 1; 1, 2, 4; and next to nothing but the first.
-    expected = np.array([[1, 1, 1], [3 / 7, 6 / 7, 12 / 7], [3, 0, 0]]) / 3
-    assert shares == pytest.approx(expected, abs=1e-7)
