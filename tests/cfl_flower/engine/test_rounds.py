@@ -15,6 +15,7 @@ from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.record import RoundRecord
+from cfl_flower.server_app import open_stream
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Plan, Result, Task
 from simulations.engines.inprocess import InProcessGrid
@@ -26,34 +27,23 @@ QUIET = ["strategy=fedavg", "drift.rounds=[]", "rounds=2"]
 MODEL_BYTES = 4 * 650
 
 
-def samples_of(run: Any) -> dict[int, int]:
-    """The clients' training samples, from what the stream says."""
-    from cfl_flower.server_app import open_stream
-
-    config = run.config
-    stream = open_stream(config)
-    return {c: len(stream.view(c, 1).labels) for c in range(config.clients)}
-
-
-def test_a_rounds_time_is_that_of_its_slowest_participant(run_small):
-    run = run_small(*QUIET, "participants=12")
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_rounds_time_is_that_of_its_slowest_participant_without_tests(
+    every, run_small
+):
+    run = run_small(*QUIET, "participants=12", f"system.evaluate_every={every}")
+    stream = open_stream(run.config)
     local, device_of = LocalTraining(epochs=1), Devices().open(seed=0)
     slowest = max(
         device_of(client).seconds(
-            TRAINING_PASSES * local.count_samples(count), 2 * MODEL_BYTES
+            TRAINING_PASSES * local.count_samples(len(stream.view(client, 1).labels)),
+            2 * MODEL_BYTES,
         )
-        for client, count in samples_of(run).items()
+        for client in range(12)
     )
     times = [row["virtual_seconds"] for row in run.rounds]
     assert times == pytest.approx([slowest, slowest])
     assert run.summary["virtual_seconds"] == pytest.approx(2 * slowest)
-
-
-def test_tests_cost_no_device_time(run_small):
-    every = run_small(*QUIET)
-    once = run_small(*QUIET, "system.evaluate_every=2", folder="once")
-    times = [[row["virtual_seconds"] for row in run.rounds] for run in (every, once)]
-    assert times[0] == times[1]
 
 
 def test_a_client_counts_for_the_samples_that_it_can_train_on(tmp_path):

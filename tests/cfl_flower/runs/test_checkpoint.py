@@ -44,15 +44,9 @@ def saved(tmp_path: Path) -> Checkpoint:
 def test_a_loaded_state_equals_the_saved_one(saved):
     round, loaded = saved.load(State)
     assert round == 3
-    assert loaded.clients == [0, 1, "site-a"]
-    assert loaded.clusters.tolist() == [0, 1, 1]
+    np.testing.assert_equal(vars(loaded), vars(state()))
     assert loaded.clusters.dtype == np.int64
-    assert [model.tolist() for model in loaded.models] == [[1, 2], [3, 4]]
-    assert loaded.empty.shape == (0, 10)
-    assert loaded.notes[1] == "one"
-    assert loaded.notes["two"][0].tolist() == [2.0]
-    assert loaded.notes["none"] is None
-    assert loaded.notes["bytes"] == b"\0\1"
+    assert {model.dtype for model in loaded.models} == {np.dtype(np.float32)}
     loaded.clusters[0] = 7
 
 

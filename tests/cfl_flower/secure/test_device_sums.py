@@ -138,18 +138,15 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-@pytest.mark.parametrize("plan", [{"sum_spec": None}, {"tasks": [Task(0)]}])
-def test_it_does_not_train_for_a_plain_result(site, plan):
-    sums = site.sums(secure_sums=True)
-    task = plan.get("tasks", [site.task()])[0]
-    assert "without masks" in site.refusal(sums, 1, task, **plan)
-
-
 def test_its_own_configuration_stands_above_the_run(tmp_path):
     strict = Site(tmp_path, **{SECURE_SUMS: True, LEAST_MEMBERS: 5})
     sums = strict.sums()
     assert sums.required
-    assert "without masks" in strict.refusal(sums, 1, Task(0), sum_spec=None)
+    for wanted in (sums, strict.sums(secure_sums=True)):
+        assert "without masks" in strict.refusal(wanted, 1, Task(0))
+        assert "without masks" in strict.refusal(
+            wanted, 1, strict.task(), sum_spec=None
+        )
     assert "fewer than" in strict.refusal(sums, 1, strict.task(count=4))
     assert not strict.refusal(sums, 1, strict.task(count=5))
     plain = Answer(0, [MODEL], 7)
@@ -207,20 +204,12 @@ def test_of_its_data_a_strict_device_sends_what_is_on_its_list(kind, phase):
 
 def test_a_salt_is_used_once(site):
     sums = site.sums(secure_sums=True)
-    assert not site.refusal(sums, 1, site.task(salt=1))
-    assert "this salt" in site.refusal(sums, 1, site.task(salt=1))
-    for round in range(2, 6):
-        assert not site.refusal(sums, round, site.task(salt=round))
-    assert "this salt" in site.refusal(sums, 6, site.task(salt=2))
-    short = Task(0, (0,), Groups(b"x", [[]]).to_config())
-    assert site.refusal(sums, 6, short)
-
-
-def test_a_salt_of_a_round_that_was_asked_for_late_is_remembered_too(site):
-    sums = site.sums(secure_sums=True)
+    # Of a round that was asked for late, too.
     for salt, round in enumerate((7, 6, 8, 9), start=1):
         assert not site.refusal(sums, round, site.task(salt=salt))
+        assert "this salt" in site.refusal(sums, round, site.task(salt=salt))
     assert "this salt" in site.refusal(sums, 10, site.task(salt=2))
+    assert site.refusal(sums, 10, Task(0, (0,), Groups(b"x", [[]]).to_config()))
     for late in (1, 7):
         assert "after round 9" in site.refusal(sums, late, site.task(salt=20 + late))
 
@@ -278,14 +267,6 @@ def test_it_opens_the_sum_of_those_that_sent(site):
     assert [len(seed) for seed in told.seeds] == [32]
 
 
-def test_it_reads_the_shares_of_one_result(site):
-    sums = site.trained()
-    assert site.reveal(sums, EVERYONE).error is None
-    # The same senders, and what they encrypted for another result.
-    error = site.reveal(sums, EVERYONE).error
-    assert error == ("refused", "it was asked for other shares with this salt before")
-
-
 def test_of_requests_at_once_one_is_answered(site, tmp_path):
     for round in range(1, 6):
         sums = site.trained(round)
@@ -298,9 +279,12 @@ def test_of_requests_at_once_one_is_answered(site, tmp_path):
         assert errors.count(None) == 1
 
 
-def test_it_opens_one_sum_in_a_round(site):
+def test_it_opens_one_sum_in_a_round_and_reads_the_shares_of_one_result(site):
     sums = site.trained()
     assert site.reveal(sums, EVERYONE).error is None
+    # The same senders, and what they encrypted for another result.
+    error = site.reveal(sums, EVERYONE).error
+    assert error == ("refused", "it was asked for other shares with this salt before")
     error = site.reveal(sums, site.fewer).error
     assert error == ("refused", "it signed other senders in this round before")
     # Nor after the server died, and asked for the round once more.

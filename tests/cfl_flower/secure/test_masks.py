@@ -22,6 +22,7 @@ from cfl_flower.types import Vector
 
 SECRETS = [bytes([place] * 32) for place in range(1, 5)]
 KEYS = sorted(map(public_key, SECRETS))
+FIRST = min(SECRETS, key=public_key)
 LENGTH = 50
 
 
@@ -185,8 +186,7 @@ def test_a_list_that_all_but_the_lost_have_signed_is_enough(count):
 )
 def test_a_signature_is_of_one_salt_array_and_group(salt, array, members):
     groups = Groups(b"salt", [KEYS, KEYS])
-    secret = next(s for s in SECRETS if public_key(s) == KEYS[0])
-    signature = GroupMember(secret, groups, 0).sign([0, 1, 2])
+    signature = GroupMember(FIRST, groups, 0).sign([0, 1, 2])
     assert groups.is_signed(0, [0, 1, 2], 0, signature)
     assert not groups.is_signed(0, [0, 1, 2], 1, signature)
     other = Groups(salt, [KEYS[:members], KEYS[:members]])
@@ -199,9 +199,8 @@ def test_keys_with_a_half_in_common_are_not_two_devices():
     copies = [one[:KEY_BYTES] + two[KEY_BYTES:], three[:KEY_BYTES] + one[KEY_BYTES:]]
     for copied in copies:
         assert any_in_common([one, copied])
-        secret = next(s for s in SECRETS if public_key(s) == one)
         keys = sorted({one, three, four, copied})
-        told = Groups(b"", [keys]).problem(secret, 1, 3)
+        told = Groups(b"", [keys]).problem(FIRST, 1, 3)
         assert told == ("refused", "a group has a key twice, or is not sorted")
 
 
@@ -303,10 +302,9 @@ def test_a_task_says_whose_masks_there_are():
 
 
 def test_a_device_refuses_groups_that_hide_too_little():
-    secret = next(s for s in SECRETS if public_key(s) == KEYS[0])
 
     def problem(keys: list[bytes], arrays: int = 2) -> tuple[str, str] | None:
-        return Groups(b"", [KEYS, keys]).problem(secret, arrays, 3)
+        return Groups(b"", [KEYS, keys]).problem(FIRST, arrays, 3)
 
     assert problem(KEYS) is None
     for keys in (KEYS[:2], [*KEYS[:2], KEYS[1], KEYS[1]]):

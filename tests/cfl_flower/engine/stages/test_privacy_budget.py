@@ -40,20 +40,17 @@ CASES = [
 ]
 
 
-@pytest.fixture(params=CASES)
-def options(request: pytest.FixtureRequest) -> list[str]:
-    return RUNS[str(request.param)]
-
-
 def trained(run: Any, client: int) -> int:
     """Return in how many rounds a client's epsilon grew by a training."""
     spent = [row["epsilon"] for row in run.clients if row["client"] == client]
     return int(np.count_nonzero(np.diff([0.0, *spent])))
 
 
+@pytest.mark.parametrize("name", CASES)
 def test_a_run_is_the_same_on_any_number_of_nodes_and_after_a_resume(
-    options, run_small, undisturbed, monkeypatch
+    name, run_small, undisturbed, monkeypatch
 ):
+    options = RUNS[name]
     whole = undisturbed(*options)
     run_small(*options, "rounds=2")
     monkeypatch.setattr("cfl_flower.communication.portions.PORTION_FLOATS", 1300)
