@@ -59,8 +59,7 @@ def test_help_and_a_wrong_key_need_none_of_what_trains(name, arguments, exit_cod
         "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
         "sys.exit(main(sys.argv[1:]))"
     )
-    command = [sys.executable, "-c", script, *arguments]
-    done = run_command(command)
+    done = run_command([sys.executable, "-c", script, *arguments])
     assert done.returncode == exit_code
     imported = set(done.stderr.split())
     assert "cfl_flower.errors" in imported

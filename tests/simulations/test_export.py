@@ -200,8 +200,7 @@ def test_the_best_models_are_those_of_the_best_round(run_small, tmp_path, capsys
     assert min(tests) <= card["trained"]["accuracy"] <= max(tests)
     kept = Checkpoint(run.folder / "checkpoint.best", run.config.resolved)
     _, state = kept.load(load_run(run.folder).method.State)
-    network = FlatModel(load_served(served))
-    assert np.array_equal(network.to_vector(), state.models[0])
+    assert np.array_equal(FlatModel(load_served(served)).to_vector(), state.models[0])
     other = run_small("strategy=fedavg", "rounds=1", folder="other")
     capsys.readouterr()
     assert main([str(other.folder), "--output", str(served), "--best"]) == 2

@@ -87,8 +87,7 @@ def folder(undisturbed: Runner, tmp_path_factory: pytest.TempPathFactory) -> Pat
 )
 def test_a_page_of_forged_files(name, folder):
     def read() -> None:
-        page = render([load_run(folder)])
-        assert "<script>alert" not in page.html
+        assert "<script>alert" not in render([load_run(folder)]).html
 
     count, refused = try_each(folder / name, read)
     assert count == EACH

@@ -56,8 +56,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page(folders: list[Path]) -> Page:
-    runs = [load_run(folder) for folder in folders]
-    return Page(render(runs).html)
+    return Page(render([load_run(folder) for folder in folders]).html)
 
 
 def test_every_element_ends_and_stands_in_a_titled_page(page):
@@ -90,8 +89,7 @@ def test_the_page_fetches_nothing_and_uses_each_id_once(page):
     assert program == {"type": "module"}
     assert all(each == {"type": "application/json"} for each in data)
     ids = [a["id"] for _, a in page.elements if a.get("id")]
-    anchors = {a["href"] for a in page.all("a")}
-    assert anchors <= {f"#{each}" for each in ids}
+    assert {a["href"] for a in page.all("a")} <= {f"#{each}" for each in ids}
     assert len(ids) == len(set(ids))
 
 
@@ -248,8 +246,7 @@ def test_runs_on_different_data_are_in_sections_of_their_own(folders, undisturbe
     assert f"fielding & - & {last} " in latex
     sections = [str(a["id"]) for tag, a in page.elements if tag == "section"]
     assert sections == ["stream-1", "stream-2"]
-    links = [a["href"] for a in page.all("a")]
-    assert links[:2] == ["#stream-1", "#stream-2"]
+    assert [a["href"] for a in page.all("a")][:2] == ["#stream-1", "#stream-2"]
     words = [word for word in page.words if word.strip()]
     assert {"drift=regroup", "drift=none"} < set(words[: words.index("Tables")])
     assert "under drift regroup and no drift on digits" in " ".join(page.words)

@@ -82,8 +82,7 @@ def test_arrays_are_encoded_as_flower_does():
     grid = np.arange(6, dtype=np.float32).reshape(2, 3)
     vectors = [MODELS[0], np.zeros(0, np.float32), grid[:, 1], MODELS[2]]
     content = pack_answers([answer(arrays=vectors[:2]), answer(arrays=vectors[2:])])
-    found = content.array_records["arrays"]["all"]
-    assert found == Array(np.concatenate(vectors))
+    assert content.array_records["arrays"]["all"] == Array(np.concatenate(vectors))
     assert pack_answers([]).array_records["arrays"]["all"].numpy().shape == (0,)
 
 
@@ -111,8 +110,7 @@ def test_answers_arrive_as_they_were_sent():
         answer(arrays=[np.float32([]), np.float32([7, 8, 9])]),
         Answer(8, error=("raised", "ValueError: no")),
     ]
-    received = unpack_answers(pack_answers(sent))
-    for one, two in zip(sent, received, strict=True):
+    for one, two in zip(sent, unpack_answers(pack_answers(sent)), strict=True):
         assert [a.tolist() for a in one.arrays] == [a.tolist() for a in two.arrays]
         assert replace(one, arrays=()) == replace(two, arrays=())
 

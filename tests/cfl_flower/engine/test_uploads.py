@@ -277,8 +277,7 @@ def known(state: ClusteredState) -> dict[str, Any]:
 @pytest.mark.parametrize("spoilt", SPOILT)
 def test_an_upload_that_is_not_taken_in_changes_nothing(spoilt, tmp_path):
     config = compose_config(["strategy=fedasync", f"output_dir={tmp_path}"])
-    fleet = Fleet(InProcessGrid([{}]), config)
-    method = Refusing(config, fleet, config.timeline)
+    method = Refusing(config, Fleet(InProcessGrid([{}]), config), config.timeline)
     method.engine.context.begin(1)
     method.engine.welcome([Result(client, 5) for client in range(3)])
     exchanges = method.engine.exchanges

@@ -148,8 +148,7 @@ def test_the_first_line_of_config_yaml_is_a_shell_command(tmp_path):
     assert words[:3] == ["python", "-m", "simulations.run"]
     # The last of each key, and what trains from the start.
     assert words[3:] == ["rounds=7", f"output_dir='{place}'", "drift.rounds=[3, 5]"]
-    repeated = compose_config(words[3:])
-    assert repeated.resolved == again.resolved | {"resume": False}
+    assert compose_config(words[3:]).resolved == again.resolved | {"resume": False}
 
 
 def test_a_second_process_waits_for_the_folder_and_refuses_it(config, monkeypatch):

@@ -192,6 +192,5 @@ def test_a_damaged_provenance_is_one_line(tmp_path, module):
 def test_the_commit_is_that_of_the_checkout():
     if not (ROOT / ".git").exists():
         pytest.skip("this code is in no git checkout")
-    command = ["git", "rev-parse", "HEAD"]
-    head = subprocess.check_output(command, cwd=ROOT, text=True)
+    head = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True)
     assert (commit() or "").removesuffix("-dirty") == head.strip()

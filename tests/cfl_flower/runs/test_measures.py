@@ -88,8 +88,7 @@ def test_what_profiles_select_is_scored_beside_what_is_served():
     results = [result(0, 8, 10, 1.0, **found), result(1, 0, 10, 1.0, **more)]
     rows = note_tests(record, [*results, result(2, 1, 1, 1.0)], np.zeros(3, np.int64))
     assert record.measures == {"accuracy_unlabelled": 0.5}
-    shares = [row.row().get("accuracy_unlabelled") for row in rows]
-    assert shares == [0.75, 0.0, None]
+    assert [row.row().get("accuracy_unlabelled") for row in rows] == [0.75, 0.0, None]
 
 
 def test_scores_of_a_class_are_of_those_who_hold_it():

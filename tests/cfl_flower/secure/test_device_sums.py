@@ -59,8 +59,7 @@ class Site:
     """A device among others, whom the server asks in a round."""
 
     def __init__(self, folder: Path, others: int = 5, **node: Any) -> None:
-        config = {"client-id": 0, "state-dir": str(folder), **node}
-        found = NodeConfig.of(config)
+        found = NodeConfig.of({"client-id": 0, "state-dir": str(folder), **node})
         assert found is not None
         own = found.secret(RUN)
         secrets = [own, *(bytes([place] * 32) for place in range(1, 1 + others))]
@@ -72,8 +71,7 @@ class Site:
         self.model = MODEL
 
     def sums(self, **privacy: Any) -> DeviceSums:
-        settings = {"run": RUN, "privacy": NoPrivacy(**privacy)}
-        return DeviceSums(self.node, settings)
+        return DeviceSums(self.node, {"run": RUN, "privacy": NoPrivacy(**privacy)})
 
     def task(self, salt: int = 1, count: int | None = None) -> Task:
         keys = [public_key(secret) for secret in self.secrets]
@@ -242,8 +240,7 @@ def test_masks_are_for_one_result_of_training(site, phase, more, why):
     task = replace(task, round=more.get("round"))
     tasks = [task, task] if "twice" in more else [task]
     plan = Plan(tasks, [MODEL], reply=(4,), sum_spec=SUMS)
-    at = more.get("at", 1)
-    batch = batch_of(phase, at, plan, MODEL)
+    batch = batch_of(phase, more.get("at", 1), plan, MODEL)
     problem = site.sums(secure_sums=True).refuse(batch, task)
     assert problem is not None
     assert why in problem[1]
@@ -259,8 +256,7 @@ def test_in_a_round_it_answers_to_one_list_of_groups(site):
 
 
 def test_it_opens_the_sum_of_those_that_sent(site):
-    sums = site.trained()
-    answer = site.reveal(sums, site.fewer)
+    answer = site.reveal(site.trained(), site.fewer)
     assert answer.error is None
     (told,) = Revealed.read(answer.metrics[REVEAL])
     assert sorted(len(share) for share in told.shares) == [0, 16, 16, 16, 16]
@@ -353,8 +349,7 @@ def test_it_signs_one_list_of_senders_for_a_model(first, site):
     assert site.reveal(sums, lists[first]).error is None
     sums = site.trained(2)
     error = site.reveal(sums, lists[11 - first], 2, 2).error
-    told = "it had this model before, in a sum of other senders"
-    assert error == ("refused", told)
+    assert error == ("refused", "it had this model before, in a sum of other senders")
     sums = site.trained(3)
     assert site.reveal(sums, lists[first], 3, 3).error is None, "the same ones again"
     site.model = np.nextafter(MODEL, np.float32(2))

@@ -114,8 +114,7 @@ def test_masked_devices_give_the_numbers_of_a_simulation(
     assert behind.rounds[0]["bytes_up"] >= 3 * plain.rounds[0]["bytes_up"]
     losses = [row["loss"] for row in behind.rounds]
     assert len(set(losses)) == len(losses)
-    models = zip(behind.state.models, plain.state.models, strict=True)
-    for hidden, seen in models:
+    for hidden, seen in zip(behind.state.models, plain.state.models, strict=True):
         assert np.allclose(hidden, seen, rtol=1e-4, atol=1e-6)
     if name == "feddrift":
         assert behind.state.steps.tolist() == plain.state.steps.tolist()

@@ -28,8 +28,7 @@ def test_as_many_at_a_time_as_there_are_processors(tmp_path, monkeypatch):
     assert at_once(configs[1:2]) == 4
     uneven = [job.config for job in make("engine=processes workers=1,2", tmp_path)]
     assert at_once(uneven) == 2
-    free = [job.config for job in make("seed=0,1", tmp_path)]
-    assert at_once(free) == 4
+    assert at_once([job.config for job in make("seed=0,1", tmp_path)]) == 4
     assert at_once(configs, asked=3) == 3
     monkeypatch.setattr("simulations.batch.jobs.usable_cores", lambda: 1)
     assert at_once(configs) == 1

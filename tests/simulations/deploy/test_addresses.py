@@ -1,7 +1,6 @@
 """Names and addresses of a SuperLink: right as certificates need them, or one line."""
 
 import re
-import tomllib
 
 import pytest
 from cryptography import x509
@@ -94,15 +93,6 @@ def test_a_wildcard_is_for_certificates_alone(tmp_path):
     assert keys.main([str(tmp_path), "--host", "*.example.org"]) == 0
     with pytest.raises(ConfigError):
         read_host("*.example.org")
-
-
-def test_connections_are_written_as_flower_reads_them(tmp_path, monkeypatch):
-    assert keys.main([str(tmp_path), "--host", "::1"]) == 0
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
-    asked = ["prod", "[0::1]:09092", str(tmp_path / "ca.pem")]
-    assert connect.main(asked) == 0
-    links = tomllib.loads((tmp_path / "config.toml").read_text())["superlink"]
-    assert links["prod"]["address"] == "[::1]:9092"
 
 
 @pytest.mark.parametrize("command", [superlink, supernode])

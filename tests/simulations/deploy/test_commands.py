@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name
 
 from cfl_flower.client.node_config import FOLDER
 from cfl_flower.errors import ConfigError
-from simulations.deploy import connect, doctor, keys, submit, superlink, supernode
+from simulations.deploy import connect, doctor, keys, superlink, supernode
 from simulations.engines.superlink import PROJECT
 
 DEPLOY = PROJECT / "simulations" / "deploy"
@@ -37,8 +37,7 @@ Door = Callable[[Path, float], int]
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Keys of a SuperLink at 127.0.0.1 and of one device."""
     folder: Path = tmp_path_factory.mktemp("made") / "keys"
-    command = [str(folder), "--host", "127.0.0.1", "--device", "site-a"]
-    assert keys.main(command) == 0
+    assert keys.main([str(folder), "--host", "127.0.0.1", "--device", "site-a"]) == 0
     return folder
 
 
@@ -247,11 +246,11 @@ def test_a_connection_is_added_to_those_that_are_there(made, tmp_path, monkeypat
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     config = tmp_path / "config.toml"
     config.write_text('[superlink.old]\naddress = "x:1"\n')
-    assert connect.main(["prod", "y:2", str(made / "ca.pem")]) == 0
+    assert connect.main(["prod", "[0::1]:09092", str(made / "ca.pem")]) == 0
     links = tomllib.loads(config.read_text())["superlink"]
     assert links["old"] == {"address": "x:1"}
     trusted = str(made / "ca.pem")
-    assert links["prod"] == {"address": "y:2", "root-certificates": trusted}
+    assert links["prod"] == {"address": "[::1]:9092", "root-certificates": trusted}
     config.write_text("[")
     assert connect.main(["prod", "y:2", str(made / "ca.pem")]) == 2
 
@@ -260,8 +259,7 @@ def test_a_device_says_who_it_is_in_flowers_words(made, tmp_path):
     home, word = tmp_path / "home", tmp_path / "own.json"
     told = supernode.node_config("site-a", home, data_dir=tmp_path)
     command = supernode.supernode("h:1", made / "site-a", made / "ca.pem", told, 9101)
-    read = tomllib.loads("\n".join(command[-1].split(" ")))
-    assert read == {
+    assert tomllib.loads("\n".join(command[-1].split(" "))) == {
         "client-id": "site-a",
         "state-dir": str(home / "state"),
         "data-dir": str(tmp_path),
@@ -271,11 +269,6 @@ def test_a_device_says_who_it_is_in_flowers_words(made, tmp_path):
     strict = supernode.node_config("b", home, data_dir=tmp_path, **words)
     assert [strict["secure-sums"], strict["least-members"]] == [True, 5]
     assert strict["settings"] == str(word)
-
-
-def test_a_run_that_may_be_restarted_has_a_folder(capsys):
-    assert submit.main(["prod", "rounds=2", "--restarts", "1", "seed=1"]) == 2
-    assert "needs output_dir" in capsys.readouterr().err
 
 
 def commands() -> Iterator[list[str]]:
@@ -329,8 +322,7 @@ def test_the_key_of_a_device_is_the_one_of_its_name_as_typed(
     home = ["--home", str(tmp_path)]
     assert supernode.main(["h:1", str(folder), "--client", "007", *home]) == 0
     (line,) = started
-    key = line[line.index("--auth-supernode-private-key") + 1]
-    assert key == str(folder / "007")
+    assert line[line.index("--auth-supernode-private-key") + 1] == str(folder / "007")
     assert line[-1].startswith("client-id=7 ")
     assert supernode.main(["h:1", str(folder), "--client", "../keys/007", *home]) == 2
     assert doctor.main(["127.0.0.1:1", str(folder), "--client", "007", *home]) == 1

@@ -103,8 +103,7 @@ def test_another_machine_must_prove_who_it_is_and_a_proxy_may_hide_it(told, tmp_
     assert "refused" in refused
     assert health.why_not(f"http://127.0.0.1:{told()}/hidden") == ""
     assert health.why_not(f"http://127.0.0.1:{told('away')}/health").endswith(": 503")
-    missing = str(tmp_path / "ca.pem")
-    assert health.why_not("https://127.0.0.1:1/health", missing)
+    assert health.why_not("https://127.0.0.1:1/health", str(tmp_path / "ca.pem"))
 
 
 def families(text: str) -> dict[str, dict[str, float]]:
@@ -128,8 +127,7 @@ def make_nodes(database: Path) -> None:
     store = ObjectStoreFactory(str(database))
     state = LinkStateFactory(str(database), NoOpFederationManager(), store).state()
     for name in ("site-a", 'St "Mary"\n', None):
-        key = f"key of {name}".encode()
-        node = state.create_node("", "", key, 30.0, name=name)
+        node = state.create_node("", "", f"key of {name}".encode(), 30.0, name=name)
         if name == "site-a":
             assert state.activate_node(node, 30.0)
 

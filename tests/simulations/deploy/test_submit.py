@@ -78,6 +78,7 @@ REFUSED = [
     ("strategy=cfl privacy.secure_sums=true", "privacy.secure_sums=true"),
     ("strategy=fedbuff devices.slowest=0.5", "devices.slowest="),
     ("rounds=0", "rounds=0"),
+    ("rounds=2 --restarts 1 seed=1", "needs output_dir"),
     ("stratgy=fedavg", "did you mean strategy?"),
     ("dataset=folder participants=9 clients=3", "participants=9"),
     ("dataset=mnist data_dir=/on/the/superlink rounds=0", "rounds=0"),

@@ -19,8 +19,7 @@ def test_neither_flower_nor_ray_tells_its_makers_of_a_run(monkeypatch):
         "from ray._common.usage import usage_lib as u; print(u.usage_stats_enabled())"
     )
     monkeypatch.delenv("RAY_USAGE_STATS_ENABLED")
-    command = [sys.executable, "-c", code]
-    said = run_command(command, env=environment(), check=True)
+    said = run_command([sys.executable, "-c", code], env=environment(), check=True)
     assert said.stdout.strip() == "False"
 
 
@@ -53,8 +52,7 @@ def test_an_environment_without_flowers_commands_is_told(name, tmp_path):
     module = f"simulations.deploy.keys {keys} --host 127.0.0.1 --device site-a"
     subprocess.run([sys.executable, "-m", *module.split()], check=True)
     bare = tmp_path / "bare"
-    venv = [sys.executable, "-m", "venv", "--without-pip", bare]
-    subprocess.run(venv, check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
     asked = [word.format(keys=keys) for word in START[name]]
     path = os.pathsep.join([str(PROJECT), *filter(None, sys.path)])
     done = run_command(

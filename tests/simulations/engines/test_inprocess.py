@@ -21,28 +21,18 @@ def echo() -> ClientApp:
 
 def ask(grid: InProcessGrid, *nodes: int) -> list[Message]:
     content = RecordDict({"empty": ConfigRecord({})})
-    messages = [Message(content, node, "query") for node in nodes]
-    return grid.send_and_receive(messages)
+    return grid.send_and_receive([Message(content, node, "query") for node in nodes])
 
 
-def test_each_node_answers_for_itself_with_its_own_config():
-    grid = InProcessGrid([{}, {"client-id": "site-a"}], echo())
-    first, second = grid.get_node_ids()
-    replies = ask(grid, second, first)
-    said = [dict(reply.content.config_records["said"]) for reply in replies]
-    assert said == [
-        {"node": second, "client-id": "site-a"},
-        {"node": first, "num-partitions": 2},
-    ]
-    assert [reply.metadata.src_node_id for reply in replies] == [second, first]
-
-
-def test_an_app_that_raises_gives_an_error_reply_as_in_flower():
-    grid = InProcessGrid([{"broken": True}, {}], echo())
-    broken, sound = ask(grid, *grid.get_node_ids())
-    assert broken.has_error()
-    assert "ValueError: no such sensor" in broken.error.reason
-    assert not sound.has_error()
+def test_each_node_answers_for_itself_and_one_that_raises_with_an_error():
+    grid = InProcessGrid([{}, {"broken": True}, {"client-id": "site-a"}], echo())
+    first, broken, last = grid.get_node_ids()
+    replies = ask(grid, last, broken, first)
+    assert [reply.metadata.src_node_id for reply in replies] == [last, broken, first]
+    assert "ValueError: no such sensor" in replies[1].error.reason
+    said = [dict(replies[place].content["said"]) for place in (0, 2)]
+    assert said[0] == {"node": last, "client-id": "site-a"}
+    assert said[1] == {"node": first, "num-partitions": 3}
 
 
 def test_a_reply_names_its_message_and_is_handed_out_once():

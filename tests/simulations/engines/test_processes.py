@@ -58,33 +58,6 @@ def test_two_processes_give_the_numbers_of_one(run_small, two, overrides):
     assert both.clients == one.clients
 
 
-@LINUX
-def test_a_worker_that_dies_costs_its_clients_their_results_and_is_replaced(
-    run_small, two, monkeypatch, caplog
-):
-    honest = ClusteredClient.fit
-
-    def die_once(self: ClusteredClient, parameters: Any, config: Any) -> Any:
-        if (self.context.client, self.context.round) == (3, 2):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return honest(self, parameters, config)
-
-    monkeypatch.setattr(ClusteredClient, "fit", die_once)
-    run = run_small(
-        *SMALL, "strategy=fedavg", "participants=12", grid=two, folder="killed"
-    )
-    failures = [row["failures"] for row in run.rounds]
-    assert [len(each) for each in failures] == [0, 6, 0, 0]
-    assert {each["client"] for each in failures[1]} >= {3}
-    assert {each["detail"] for each in failures[1]} == {
-        "its worker process was ended by SIGKILL"
-    }
-    said = [
-        record.message for record in caplog.records if "no result" in record.message
-    ]
-    assert said == ["6 clients have no result: its worker process was ended by SIGKILL"]
-
-
 def halt_once(
     monkeypatch: pytest.MonkeyPatch, how: signal.Signals, phase: str, note: Path
 ) -> None:
@@ -101,6 +74,21 @@ def halt_once(
 
 
 @LINUX
+def test_a_worker_that_dies_costs_its_clients_their_results_and_is_replaced(
+    run_small, two, tmp_path, monkeypatch, caplog
+):
+    halt_once(monkeypatch, signal.SIGKILL, "train", tmp_path / "note")
+    run = run_small(*SMALL, "strategy=fedavg", "participants=12", grid=two)
+    failures = [row["failures"] for row in run.rounds]
+    assert [len(each) for each in failures] == [6, 0, 0, 0]
+    assert {each["client"] for each in failures[0]} >= {3}
+    why = "its worker process was ended by SIGKILL"
+    assert {each["detail"] for each in failures[0]} == {why}
+    said = [line for line in caplog.messages if "no result" in line]
+    assert said == [f"6 clients have no result: {why}"]
+
+
+@LINUX
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", ["query", "train", "evaluate"])
 def test_a_worker_that_stands_still_costs_what_one_costs_that_dies(
@@ -114,12 +102,11 @@ def test_a_worker_that_stands_still_costs_what_one_costs_that_dies(
             runs[how] = run_small(*asked, folder=f"run-{how.name}", grid=grid)
     stopped = runs[signal.SIGSTOP]
     assert 3 in {each["client"] for each in stopped.failures}
-    assert {(each["phase"], each["reason"]) for each in stopped.failures} == {
-        (phase, "timeout")
+    told = {
+        (each["phase"], each["reason"], each["detail"]) for each in stopped.failures
     }
-    assert {each["detail"] for each in stopped.failures} == {
-        "its worker process did not answer in 8 s and was ended"
-    }
+    why = "its worker process did not answer in 8 s and was ended"
+    assert told == {(phase, "timeout", why)}
     # But for why, all is as if the worker had died there.
     bare = [_without_reasons(run.numbers) for run in runs.values()]
     assert bare[0] == bare[1]
@@ -254,5 +241,4 @@ def test_the_memory_of_messages_goes_with_them(run_small, two):
     time.sleep(0.1)
     workers = [worker.process.pid for worker in two._workers.values()]
     for process in (os.getpid(), *workers):
-        maps = Path(f"/proc/{process}/maps").read_text()
-        assert "memfd:cfl-flower" not in maps
+        assert "memfd:cfl-flower" not in Path(f"/proc/{process}/maps").read_text()

@@ -69,8 +69,7 @@ def finish(
     folder: Path, *options: str, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **variables}
-    asked = command(folder, *options)
-    return run_command(asked, env=env)
+    return run_command(command(folder, *options), env=env)
 
 
 def begin(folder: Path, *options: str, **variables: str) -> subprocess.Popen[str]:

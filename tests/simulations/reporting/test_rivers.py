@@ -57,8 +57,7 @@ def test_every_client_flows_from_each_round_to_the_next(run):
     # Who joins a cluster is below those who were there.
     ends = {way["way"]: (way["low"], way["high"]) for way in ways}
     assert (ends["2-0-0"], ends["2-1-0"]) == ((0, 6), (6, 7))
-    darker = {way["way"] for way in ways if way["opacity"] > 0.5}
-    assert darker == {"2-1-0"}
+    assert {way["way"] for way in ways if way["opacity"] > 0.5} == {"2-1-0"}
     assert [drift["at"] for drift in drifts] == [1.5]
 
 

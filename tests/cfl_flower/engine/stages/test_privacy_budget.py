@@ -75,8 +75,7 @@ def test_models_of_each_round_and_reports_add_up(undisturbed):
     assert least >= epsilon_of(2 * 4, 1e-5)
     # StoCFL's participants send two models.
     run = undisturbed(*RUNS["stocfl-local"])
-    first = run.rounds[0]["epsilon"]
-    assert first == pytest.approx(epsilon_of(4 + 2, 1e-5))
+    assert run.rounds[0]["epsilon"] == pytest.approx(epsilon_of(4 + 2, 1e-5))
 
 
 def test_who_has_spent_its_budget_is_not_chosen_any_more(run_small):
@@ -125,8 +124,7 @@ def test_who_cannot_afford_a_report_is_not_asked_for_one(tmp_path):
     sent.failures = [Failure(c, "evaluate", why, "") for c, why in reasons.items()]
     stage.send(Plan([Task(client) for client in range(5)], [], plan.config))
     stage.receive(plan, sent)
-    spent = [loss.of(client) for client in range(6)]
-    assert spent == [11.5, 8.5, 4.0, 4.0, 0.0, 0.0]
+    assert [loss.of(client) for client in range(6)] == [11.5, 8.5, 4.0, 4.0, 0.0, 0.0]
 
 
 def test_a_server_of_devices_draws_noise_from_a_secret(run_small):

@@ -55,8 +55,7 @@ def test_a_method_finds_the_mean_of_clipped_updates_in_the_place_of_each_model()
 @pytest.mark.parametrize("client", CLUSTERS)
 def test_nobody_changes_its_clusters_sum_by_more_than_the_bound(client):
     neighbour = SENT | {client: MODELS[CLUSTERS[client]].tolist()}
-    pairs = zip(released(SENT), released(neighbour), strict=True)
-    for one, other in pairs:
+    for one, other in zip(released(SENT), released(neighbour), strict=True):
         count = 3 if CLUSTERS[int(one.client)] == 0 else 1
         change = count * np.linalg.norm(one.arrays[0] - other.arrays[0])
         same = CLUSTERS[int(one.client)] == CLUSTERS[client]

@@ -190,8 +190,7 @@ def test_a_device_shortens_each_update_and_tells_how_long_it_was():
     config = {BASES: "1,0,0", BOUNDS: "10.0,2.5,0.0"}
     found, told = bound_updates(received, config, arrays)
     assert [array.tolist() for array in found] == [[1, 2], [1.5, 2], []]
-    result = Result(0, 1, telemetry=told)
-    assert read_lengths(result, 3).tolist() == [1, 5, 0]
+    assert read_lengths(Result(0, 1, telemetry=told), 3).tolist() == [1, 5, 0]
 
 
 @pytest.mark.parametrize(
