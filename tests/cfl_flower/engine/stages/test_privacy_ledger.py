@@ -31,6 +31,8 @@ SIZE = [
     *("rounds=4", "clients=5", "participants=4", "drift=none", "dataset=folder"),
     *("dataset.shape=[6]", "strategy.weighting=plain"),
 ]
+EACH = pytest.mark.parametrize("method", METHODS)
+BOTH = pytest.mark.parametrize("privacy", ["privacy=local", "privacy=central"])
 NOISE = ["privacy.noise_multiplier=2", "privacy.report_noise=0.5"]
 MODEL, REPORT = 0.25, 4.0
 """What a model and a report cost, as 1 / z^2."""
@@ -129,16 +131,6 @@ def account(run: Run) -> dict[str, float]:
     return dict(squares)
 
 
-@pytest.fixture(params=["local", "central"])
-def privacy(request: pytest.FixtureRequest) -> str:
-    return f"privacy={request.param}"
-
-
-@pytest.fixture(params=METHODS)
-def method(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     return Ledger(tmp_path, monkeypatch)
@@ -152,6 +144,8 @@ def compare(grid: Ledger, run: Run, equal: bool = True) -> None:
         assert not equal or counted[client] == pytest.approx(true), client
 
 
+@EACH
+@BOTH
 def test_what_arrives_is_counted_once(method, privacy, grid, run_small):
     """A device whose data change, and a newcomer, among it."""
     grid.before["evaluate", 2] = lambda: grid.put("site-b")
@@ -161,6 +155,8 @@ def test_what_arrives_is_counted_once(method, privacy, grid, run_small):
     compare(grid, run)
 
 
+@EACH
+@BOTH
 @pytest.mark.parametrize("how", ["lost", "refused"])
 def test_what_does_not_arrive_is_counted(how, method, privacy, grid, run_small):
     def spoil(phase: str, round: int, client: str, reply: Message) -> Message:
