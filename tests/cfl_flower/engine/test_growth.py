@@ -1,6 +1,6 @@
 """What a server holds grows with clusters, and not with clients or rounds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -24,9 +24,9 @@ class Noting(NoLogger):
     def open(self, config: RunConfig, done: int) -> Iterator[Callback]:
         shape, classes = config.dataset.shape, config.dataset.classes
         length = len(initial_vector(config.model, shape, classes, 0))
-        bound = BOUNDS[config.names["strategy"]]
+        each, beside = BOUNDS[config.names["strategy"]]
         yield lambda _, __, state: HELD.append(
-            (models_held(state, length), bound(state))
+            (models_held(state, length), each * len(state.models) + beside)
         )
 
 
@@ -43,26 +43,22 @@ def models_held(state: ClusteredState, length: int) -> float:
     return sum(held.values()) / (4 * length)
 
 
-def per_cluster(models: float, beside: float = 0) -> Callable[[ClusteredState], float]:
-    """Return the bound of a method that keeps so many models for each of K clusters."""
-    return lambda state: models * len(state.models) + beside
-
-
-BOUNDS: dict[str, Callable[[ClusteredState], float]] = {
-    "fedavg": per_cluster(1),
-    "ditto": per_cluster(1),
-    "fesem": per_cluster(1),
-    "feddrift": per_cluster(1),
-    "fedccfa": per_cluster(1),
+BOUNDS = {
+    "fedavg": (1, 0),
+    "ditto": (1, 0),
+    "fesem": (1, 0),
+    "feddrift": (1, 0),
+    "fedccfa": (1, 0),
     # The direction of each group as well.
-    "flexcfl": per_cluster(2),
+    "flexcfl": (2, 0),
     # The models from before each split.
-    "cfl": per_cluster(2),
+    "cfl": (2, 0),
     # What clients were last served, whose mixtures differ, and uploads to take in.
-    "ccfl": per_cluster(1, 2 * CLIENTS),
+    "ccfl": (1, 2 * CLIENTS),
     # A psi alone is float32, the sum of several float64.
-    "stocfl": per_cluster(3, 1),
+    "stocfl": (3, 1),
 }
+"""How many models a method keeps for each cluster, and beside them."""
 OPTIONS = {
     "fedccfa": ["model=mlp", "model.hidden=32"],
     "cfl": ["strategy.first=0", "strategy.norms=relative", "strategy.eps1=9"],

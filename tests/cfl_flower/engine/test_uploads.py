@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from cfl_flower.engine.turns import STAMP_BYTES, Turns
 from cfl_flower.engine.uploads import Uploads
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.learning.gradients import TRAINING_PASSES
-from cfl_flower.runs.checkpoint import pack
 from cfl_flower.server_app import open_stream
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Failure, Result, Vector
@@ -263,15 +263,9 @@ SPOILT: dict[str, Callable[[Vector], Result | Failure]] = {
 
 
 def known(state: ClusteredState) -> dict[str, Any]:
-    """Return what is remembered but for the next task, by its place in a checkpoint."""
-    arrays: dict[str, np.ndarray] = {}
-    packed = pack(state, arrays)["fields"]
+    """Return what is remembered but for the next task."""
     again = ("cycles", "rounds", "due")
-    found = {
-        **packed,
-        **{name.removeprefix("."): each for name, each in arrays.items()},
-    }
-    return {name: each for name, each in found.items() if name not in again}
+    return {name: each for name, each in asdict(state).items() if name not in again}
 
 
 @pytest.mark.parametrize("spoilt", SPOILT)
