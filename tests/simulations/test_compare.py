@@ -2,7 +2,6 @@ import io
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from cfl_flower.analysis.scorecards import new_table
 from cfl_flower.runs.console import fitting
 from cfl_flower.runs.reading import read_lines
 from simulations.compare import announce, main, make_jobs, with_marks
+from tests.simulations.deploy.loopback import wait_for
 
 SMALL = ["clients=6", "participants=3", "partition.groups=3", "engine=inprocess"]
 
@@ -111,10 +111,7 @@ def test_killed_in_the_middle_the_same_command_goes_on(tmp_path, capsys):
     asked = [*runs, "--bare", "--jobs=2", f"output_dir={tmp_path / 'killed'}"]
     command = [sys.executable, "-m", "simulations.compare", *asked]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as command:
-        deadline = time.monotonic() + 90
-        while lines(tmp_path) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(lambda: lines(tmp_path) >= 3, "the third round", 90)
         ours = psutil.Process(command.pid).children()
         command.kill()
     assert ours

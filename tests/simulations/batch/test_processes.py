@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from cfl_flower.runs.console import Verbosity
 from simulations.batch.processes import start
 from simulations.engines.superlink import PROJECT
 from tests.conftest import run_command
+from tests.simulations.deploy.loopback import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -38,16 +38,9 @@ def exit_code(process: BaseProcess) -> int | None:
     return process.exitcode
 
 
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def test_a_run_that_is_killed_takes_no_other_with_it(tmp_path):
     endless = begin("rounds=9999", tmp_path, "a")
-    wait_for(tmp_path / "a" / "rounds.jsonl")
+    wait_for((tmp_path / "a" / "rounds.jsonl").exists, "the first round")
     short = begin("rounds=1", tmp_path, "b")
     assert endless.pid is not None
     os.kill(endless.pid, signal.SIGKILL)
@@ -57,7 +50,7 @@ def test_a_run_that_is_killed_takes_no_other_with_it(tmp_path):
 def test_runs_end_with_the_process_that_asked_for_them(tmp_path):
     asked = [*SMALL.split(), "rounds=9999", "strategy=fedavg", f"output_dir={tmp_path}"]
     with subprocess.Popen([sys.executable, "-c", SCRIPT, *asked]) as caller:
-        wait_for(tmp_path / "seed1" / "rounds.jsonl")
+        wait_for((tmp_path / "seed1" / "rounds.jsonl").exists, "the first round")
         started = psutil.Process(caller.pid).children(recursive=True)
         caller.kill()
     assert len(started) >= 3, "two runs and the process that forks"

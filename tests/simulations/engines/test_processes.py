@@ -23,11 +23,13 @@ from cfl_flower.client.resources import WorkerResources
 from cfl_flower.client.task_runner import TaskRunner
 from cfl_flower.communication.records import pack_tasks
 from cfl_flower.config.overrides import CONF
+from cfl_flower.runs.reading import read_lines
 from cfl_flower.types import Answer, Plan, Task
 from clients.base import ClusteredClient
 from simulations.engines.choice import VISIBLE, gpu_of, visible_gpus
 from simulations.engines.processes import SLACK, ProcessGrid, time_for, usual_start
 from simulations.engines.shared_arrays import SharedArrays, receive
+from tests.simulations.deploy.loopback import wait_for
 
 METHODS = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
 SMALL = ["rounds=4", "clients=12", "participants=6", "clusters=3", "drift.rounds=[2]"]
@@ -175,10 +177,7 @@ def test_no_process_outlives_its_run(tmp_path, how, frozen):
     command = [sys.executable, "-m", "simulations.run", *asked]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
         path = tmp_path / "rounds.jsonl"
-        deadline = time.monotonic() + 60
-        while not path.exists() or path.read_text().count("\n") < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(lambda: len(read_lines(path)) >= 3, "the third round")
         workers = psutil.Process(run.pid).children(recursive=True)
         assert len(workers) == 2
         if frozen:
