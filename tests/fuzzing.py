@@ -5,6 +5,7 @@ import random
 import struct
 from typing import Any
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as WireRecords
@@ -123,3 +124,14 @@ class Mutator:
         name, left = self.rng.choice([("odd", record), (key, self.rng.choice(kinds))])
         if self.rng.random() < 0.75:
             content[name] = left
+
+
+VIEWS = {
+    "transposed": lambda x: x.T,
+    "every other": lambda x: x[:, ::2],
+    "backwards": lambda x: x[::-1],
+    "repeated": lambda x: np.broadcast_to(x[0], (4, *x.shape[1:])),
+    "one number": lambda x: x[0, :1].reshape(()),
+    "none": lambda x: x[:0],
+}
+"""Arrays whose memory is not in the order of their values, and of odd shapes."""

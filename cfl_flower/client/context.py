@@ -12,7 +12,7 @@ referred to.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -82,7 +82,7 @@ class ClientState:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         mode = 0o600 if self._alone else 0o666  # A device keeps secrets here.
-        data = save(arrays)
+        data = to_bytes(arrays)
         write_atomically(
             self._path(server_round), data, sync_name=self._alone, mode=mode
         )
@@ -106,7 +106,7 @@ class ClientState:
         path = self._common(name)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, save(arrays), sync_name=self._alone)
+            write_atomically(path, to_bytes(arrays), sync_name=self._alone)
 
     def kept(self, name: str) -> dict[str, np.ndarray]:
         """Return what `keep` saved; empty if there is nothing."""
@@ -128,6 +128,11 @@ class ClientState:
 
     def _versions(self) -> list[int]:
         return sorted(int(p.stem) for p in self._directory.glob("[0-9]*.safetensors"))
+
+
+def to_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Return arrays as a file, which has the values of views, too."""
+    return save({name: np.asarray(of, order="C") for name, of in arrays.items()})
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

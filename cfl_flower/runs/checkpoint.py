@@ -59,7 +59,8 @@ def pack(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Json:
     their keys.
     """
     if isinstance(value, np.ndarray):
-        arrays[path] = np.ascontiguousarray(value)
+        # Safetensors writes the memory of an array, whatever its strides say.
+        arrays[path] = np.asarray(value, order="C")
         return {"array": path}
     if isinstance(value, bytes):
         arrays[path] = np.frombuffer(value, np.uint8)

@@ -6,6 +6,7 @@ import pytest
 from cfl_flower.client.context import ClientState
 from cfl_flower.environment import files
 from cfl_flower.errors import ConfigError, SavedStateError
+from tests.fuzzing import VIEWS
 
 
 def value(state: ClientState, before: int) -> float | None:
@@ -89,6 +90,16 @@ def test_shared_arrays_are_saved_once(tmp_path):
     two.keep(name, {"x": np.float32([9, 9])})
     assert two.kept(name)["x"].tolist() == [1, 2]
     assert len(list((tmp_path / ".common").iterdir())) == 1
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_what_comes_back_has_the_values_of_a_view(view, tmp_path):
+    array = view(np.arange(6.0).reshape(2, 3))
+    state = ClientState(tmp_path, 1)
+    state.save(1, {"x": array})
+    state.keep("shared-0123456789abcdef", {"x": array})
+    for found in (state.at(1), state.kept("shared-0123456789abcdef")):
+        np.testing.assert_array_equal(found["x"], array, strict=True)
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])

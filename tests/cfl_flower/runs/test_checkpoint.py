@@ -11,6 +11,7 @@ from cfl_flower.errors import CheckpointError, ConfigError
 from cfl_flower.runs import checkpoint as module
 from cfl_flower.runs.asked import ASKED, Asked
 from cfl_flower.runs.checkpoint import Checkpoint
+from tests.fuzzing import VIEWS
 
 CONFIG = {"seed": 1, "clients": 4, "rounds": 9, "strategy": {"name": "fielding"}}
 
@@ -48,6 +49,17 @@ def test_a_loaded_state_equals_the_saved_one(saved):
     assert loaded.clusters.dtype == np.int64
     assert {model.dtype for model in loaded.models} == {np.dtype(np.float32)}
     loaded.clusters[0] = 7
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_a_loaded_array_has_the_values_of_a_view(view, large, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LARGE", 0 if large else 10**6)
+    checkpoint = Checkpoint(tmp_path, CONFIG)
+    expected = State([], view(np.arange(6.0).reshape(2, 3)), [], np.zeros(1), {})
+    checkpoint.save(1, expected)
+    _, found = checkpoint.load(State)
+    np.testing.assert_array_equal(found.clusters, expected.clusters, strict=True)
 
 
 LENGTH = 1000
