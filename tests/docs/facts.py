@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import yaml
 
+from cfl_flower.analysis.scorecards import say_lead
 from cfl_flower.building import locate
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.options import list_options
@@ -26,7 +27,7 @@ from simulations.papers.published import load_tables
 from simulations.track import ROWS
 from simulations.tracking.rows import TrackRow, load_protocol, read_rows
 from tests.docs.scoreboard import PAPERS, RESULTS, lines
-from tests.docs.track import ALL_TRAIN, KINDS, situations
+from tests.docs.track import ALL_TRAIN, KINDS, lead_of, situations
 
 ROOT = CONF.parent
 
@@ -185,6 +186,7 @@ FACTS: dict[str, Callable[..., str]] = {
     ),
     "support table": support_table,
     "streams": lambda: word(len(load_protocol().streams)),
+    "lead": lambda a, b, *of: say_lead(lead_of(rows()[a], rows()[b], *of)),
     "take": lambda stream: track_map(False, KINDS)[stream]["take"],
     "gain": lambda *words: gain("a method's add", *words),
     "bound": lambda *words: gain("the true ones add", *words),

@@ -26,6 +26,7 @@ from simulations.tracking.table import (
     MARKS,
     USES,
     Rows,
+    baseline_of,
     by_use,
     say_ranks,
     score_table,
@@ -68,27 +69,23 @@ def situations(
         )
         if one is None:
             continue
-        leads = [_lead(each, one, key, "scores") for each in (found, true)]
+        leads = [lead_of(each, one, key, "scores") for each in (found, true)]
         won = leads[0] is not None and leads[0].holds and leads[0].mean > 0
         take = found if won and found else one
         adding = [
             f"{_told(each, key)}: {say_lead(lead)}; at the end "
-            f"{say_lead(_lead(each, one, key, 'last'))}"
+            f"{say_lead(lead_of(each, one, key, 'last'))}"
             if each
             else "-"
             for each, lead in zip((found, true), leads, strict=True)
         ]
         costs = [each.streams[key] for each in (one, found) if each]
-        cells = [
-            f"`{key}`",
-            stream.title,
-            take.name,
-            _told(one, key),
-            *adding,
-            " / ".join(f"{fmean(each.megabytes):.0f}" for each in costs),
-            " / ".join(f"{fmean(each.client_epochs):.0f}" for each in costs),
+        spent = [
+            " / ".join(f"{fmean(getattr(each, kind)):.0f}" for each in costs)
+            for kind in ("megabytes", "client_epochs")
         ]
-        lines.append(cells)
+        told = [f"`{key}`", stream.title, take.name, _told(one, key)]
+        lines.append([*told, *adding, *spent])
     heads = ["stream", "situation", "take", "without clusters", "a method's add"]
     heads += ["the true ones add", "MB", "client epochs"]
     return Table("what clusters add, in points", heads, lines)
@@ -113,11 +110,11 @@ def _told(row: TrackRow, stream: str) -> str:
     return f"{row.name} {100 * row.streams[stream].mean:.1f}"
 
 
-def _lead(row: TrackRow | None, other: TrackRow, stream: str, what: str) -> Lead | None:
+def lead_of(row: TrackRow | None, other: TrackRow, stream: str, of: str) -> Lead | None:
     """Return the lead of a row over another in some scores, paired by seed."""
     if row is None:
         return None
-    both = (getattr(each.streams[stream], what) for each in (row, other))
+    both = (getattr(each.streams[stream], of) for each in (row, other))
     return find_lead(zip(*both, strict=True))
 
 
@@ -131,8 +128,7 @@ def say_edges(rows: Rows, protocol: Protocol) -> str:
         names = [
             name
             for name, row in rows.items()
-            if sum(each.rate == end for each in row.streams.values())
-            > len(row.streams) / 2
+            if fmean(each.rate == end for each in row.streams.values()) > 1 / 2
         ]
         if names:
             found.append(f"{end:g}: {', '.join(names)}")
@@ -189,13 +185,15 @@ def say_hours(rows: Rows) -> str:
 
 
 def say_rows(rows: Rows, protocol: Protocol) -> str:
-    """Return the tables of all rows, one for each use."""
-    parts = [
-        f"### {USES[use]}\n\n{score_table(some, protocol, use).markdown()}\n\n"
-        f"{say_ranks(some, protocol, use)}"
-        for use, some in by_use(rows).items()
-        if some
-    ]
+    """Return the tables of all rows, one for each use, and who has no ▲ in it."""
+    parts = []
+    for use, some in by_use(rows).items():
+        if some:
+            table = score_table(some, protocol, use)
+            others = (line for line in table.lines if line[0] != baseline_of(use))
+            names = ", ".join(line[0] for line in others if "▲" not in " ".join(line))
+            told = f"{say_ranks(some, protocol, use)} Without any ▲: {names or 'none'}."
+            parts.append(f"### {USES[use]}\n\n{table.markdown()}\n\n{told}")
     return "\n\n".join(parts)
 
 
