@@ -41,7 +41,8 @@ def test_line_is_the_mean_over_seeds_in_a_band_of_their_deviation(run):
     first = spec["data"]["values"][0]
     low = run.rounds[0]["accuracy"]
     assert first["mean"] == pytest.approx(low + 0.01, abs=1e-5)
-    assert first["high"] - first["mean"] == pytest.approx(0.02 / 2**0.5, abs=1e-5)
+    around = [first["high"] - first["mean"], first["mean"] - first["low"]]
+    assert around == pytest.approx([0.02 / 2**0.5] * 2, abs=1e-5)
     assert first["shown"] == f"{100 * low + 1:.1f} ± 1.4%"
     (band,) = marks(spec, "area")
     assert band["encoding"]["color"] == marks(spec, "line")[0]["encoding"]["color"]
@@ -78,7 +79,6 @@ NAMES = ["fedavg", "one", "two", "three", "four"]
 
 
 def lines_of(run: SavedRun, count: int) -> list[Line]:
-    """Return lines of two seeds each, each a point above the one before."""
     return [
         Line(name, [changed(run, 0.01 * n + by, name) for by in (0, 0.02)], n)
         for n, name in enumerate(NAMES[:count])
