@@ -15,10 +15,7 @@ from rich.columns import Columns as SideBySide
 from rich.console import Console
 from rich.table import Table
 
-from cfl_flower.analysis.diagnosis import show_diagnosis
-from cfl_flower.clustering.differences import COMPARED, sums_by_label
 from cfl_flower.config.composition import compose_plain
-from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import make_console
 from cfl_flower.types import FloatArray
@@ -109,21 +106,6 @@ def show(
     console.print(SideBySide(tables, padding=(0, 4)))
 
 
-def sums_of(
-    stream: Stream, periods: Sequence[Period]
-) -> dict[str, dict[str, FloatArray]]:
-    """Return the sums of the first clients' samples in each period, by their number."""
-    found: dict[str, dict[str, FloatArray]] = {}
-    for period in periods:
-        own = {}
-        for client in range(min(COMPARED, len(period.counts))):
-            view = stream.view(client, period.start)
-            x = view.train()[0].numpy()
-            own[str(client)] = sums_by_label(x, view.labels, len(view.relabel))
-        found[period.rounds.capitalize()] = own
-    return found
-
-
 @command
 def main(arguments: Sequence[str]) -> None:
     """Print a preview, and return the exit code."""
@@ -134,6 +116,7 @@ def main(arguments: Sequence[str]) -> None:
     asked = parser.parse_overrides(arguments)
     composed = compose_plain(asked.overrides)
     # torch with the classes of all groups, once the keys are right.
+    from cfl_flower.analysis.diagnosis import show_diagnosis, sums_of
     from cfl_flower.config.compose import check_settings
     from cfl_flower.config.warnings import find_warnings
     from cfl_flower.server_app import open_stream
@@ -144,7 +127,8 @@ def main(arguments: Sequence[str]) -> None:
     console = make_console()
     show(found, headline(config), console, find_warnings(config))
     if asked.diagnose:
-        show_diagnosis(sums_of(stream, found.ends), console)
+        rounds = {each.rounds.capitalize(): each.start for each in found.ends}
+        show_diagnosis(sums_of(stream, config.clients, rounds), console)
 
 
 if __name__ == "__main__":

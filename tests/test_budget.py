@@ -20,7 +20,7 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_122,
-    "cfl_flower/analysis": 1_008,
+    "cfl_flower/analysis": 1_020,
     "cfl_flower/client": 1_089,
     "cfl_flower/clustering": 524,
     "cfl_flower/communication": 1_329,
@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_186,
     "cfl_flower/secure": 658,
     "clients": 1_279,
-    "simulations": 4_724,
+    "simulations": 4_713,
     "strategies": 2_896,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""

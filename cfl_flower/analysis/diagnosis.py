@@ -11,7 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cfl_flower.clustering.differences import KINDS, differences
+from cfl_flower.clustering.differences import (
+    COMPARED,
+    KINDS,
+    differences,
+    sums_by_label,
+)
+from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.types import BoolArray, FloatArray, IntArray
 
 LEVEL = 0.05
@@ -65,6 +71,21 @@ def find_groups(differ: BoolArray) -> IntArray:
         return np.ones(len(differ), np.int64)
     distances = differ[np.triu_indices(len(differ), 1)].astype(float)
     found: IntArray = fcluster(linkage(distances, "average"), 0.5, "distance")
+    return found
+
+
+def sums_of(
+    stream: Stream, clients: int, rounds: Mapping[str, int]
+) -> dict[str, dict[str, FloatArray]]:
+    """Return the sums of the first clients' samples, by number, in named rounds."""
+    found: dict[str, dict[str, FloatArray]] = {}
+    for heading, server_round in rounds.items():
+        own = {}
+        for client in range(min(COMPARED, clients)):
+            view = stream.view(client, server_round)
+            x = view.train()[0].numpy()
+            own[str(client)] = sums_by_label(x, view.labels, len(view.relabel))
+        found[heading] = own
     return found
 
 

@@ -49,10 +49,10 @@ def sums_by_label(x: FloatArray, y: IntArray, classes: int) -> FloatArray:
     ``x`` has shape (n, ...); the sums have shape (classes, a + 2, a + 1) for a axes.
     """
     inputs = math.prod(x.shape[1:])
-    x = x.reshape(len(x), inputs).astype(np.float64)
+    x = x.reshape(len(x), inputs)
     if inputs > AXES:
         x = x @ random_projection(inputs, AXES, np.random.default_rng(0))
-    z = np.column_stack([np.ones(len(x)), x])
+    z = np.column_stack([np.ones(len(x)), x.astype(np.float64)])
     found = np.zeros(shape_of(inputs, classes))
     for label in range(classes):
         own = z[y == label]
