@@ -21,7 +21,7 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_122,
     "cfl_flower/analysis": 1_020,
-    "cfl_flower/client": 1_089,
+    "cfl_flower/client": 1_093,
     "cfl_flower/clustering": 524,
     "cfl_flower/communication": 1_329,
     "cfl_flower/config": 616,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_378
+TESTS = 39_404
 """Lines of all tests."""
 
 

@@ -209,6 +209,8 @@ class TaskRunner:
         if self.settings["privacy"].on:
             mode = self.settings["privacy"].mode
             raise ValueError(f"privacy={mode} does not cover the sums of inputs")
+        if not getattr(self.settings["dataset"], "lacks_sums", False):
+            raise ValueError("sums of inputs are for dataset.standardise=clients, once")
         view = context.view(1)
         rows = view.train_indices % len(view.train_pool.labels)
         sums = sums_of(view.train_pool.x.cpu().numpy()[rows])
@@ -219,6 +221,9 @@ class TaskRunner:
         privacy = self.settings["privacy"]
         if privacy.on or privacy.secure_sums:
             raise ValueError("system.diagnose=true goes neither with privacy nor masks")
+        # An owner may fix the setting: a server that asks without it gets nothing.
+        if not self.settings["system"].diagnose:
+            raise ValueError("sums by label are for system.diagnose=true alone")
         view = context.view(asked.held_in)
         x = view.train()[0].cpu().numpy()
         y = view.labels

@@ -15,11 +15,17 @@ from flwr.app import Error, Message
 from PIL import Image
 from rich.console import Console
 
+from cfl_flower import server_app
 from cfl_flower.communication.identity import pack_words
 from cfl_flower.config.compose import compose_sweep
 from cfl_flower.data.datasets.tables import Csv
 from cfl_flower.data.reading.agreement import UNITS
-from cfl_flower.engine.hello import ask_for_words
+from cfl_flower.engine.hello import (
+    NO_SUMS,
+    ask_for_differences,
+    ask_for_words,
+    with_scale,
+)
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.server_app import execute
 from simulations.engines.inprocess import InProcessGrid
@@ -430,3 +436,23 @@ def test_a_diagnosis_and_privacy_do_not_go_together(own, tmp_path):
     unscaled = "dataset.standardise=false"
     with pytest.raises(ConfigError, match=r"system\.diagnose=True is not allowed"):
         diagnosed(Tables(tmp_path), tmp_path / "run", own, unscaled)
+
+
+@pytest.mark.parametrize("ask", [ask_for_differences, with_scale])
+def test_a_server_whose_settings_do_not_say_so_gets_no_sums(ask, tmp_path, monkeypatch):
+    found: list[Any] = []
+
+    def asked(config: Any, fleet: Any, directory: Any) -> Any:
+        try:
+            found.append([len(each) for each in ask(config, fleet).values()])
+        except ConfigError as error:
+            found.append(str(error))
+        return config
+
+    monkeypatch.setattr(server_app, "agreed", asked)
+    text = f"{' '.join(RUN)} output_dir={tmp_path}/run data_dir={tmp_path}"
+    text += " dataset.standardise=false"
+    grid = Tables(tmp_path)
+    (config,) = compose_sweep(text, partial(ask_for_words, grid))
+    execute(grid, config, Console(file=io.StringIO()))
+    assert found in ([[0, 0]], [NO_SUMS])
