@@ -17,11 +17,8 @@ from cfl_flower.clustering.representations import label_counts
 from cfl_flower.learning.anchors import (
     AlignedLoss,
     Anchors,
-    Contrast,
-    Distance,
     class_means,
     contrast,
-    distance,
     read_anchors,
 )
 from cfl_flower.learning.decoupling import balanced_batch, label_entropy, represent
@@ -123,9 +120,7 @@ class FedCCFAClient(DecoupledClient):
         if not weight or waiting or anchors is None or not anchors.present.any():
             return None
         device = self.context.model.vector.device
-        alignment: Contrast | Distance = distance(anchors, device)
-        if settings.alignment != "l2":
-            alignment = contrast(anchors, settings.temperature, device)
+        alignment = contrast(anchors, settings.temperature, device)
         # Eq. 9, with eq. 8 as the alignment.
         return AlignedLoss(alignment, weight, self.local.label_smoothing)
 

@@ -53,8 +53,8 @@ class FedCCFASettings(DecoupledSettings):
     concepts."""
     reach: Positive = 0.1
     """eps, the largest distance of neighbours in DBSCAN."""
-    alignment: Literal["none", "contrast", "l2"] = "contrast"
-    """No alignment, FedFM's contrastive loss, or FedPAC's squared distance."""
+    alignment: Literal["none", "contrast"] = "contrast"
+    """No alignment, or FedFM's contrastive loss."""
     alignment_weight: NonNegative | None = None
     """Weight of the alignment, the same for everyone; null for H(P(Y)) / gamma."""
     gamma: Positive = 20.0

@@ -34,9 +34,9 @@ BUDGET: dict[str, int] = {
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_186,
     "cfl_flower/secure": 658,
-    "clients": 1_279,
+    "clients": 1_277,
     "simulations": 4_713,
-    "strategies": 2_896,
+    "strategies": 2_885,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_404
+TESTS = 39_401
 """Lines of all tests."""
 
 

@@ -186,10 +186,9 @@ class Fielding(ClusteredStrategy):
     @property
     def request(self) -> ReportRequest:
         """The request for representations that have changed."""
-        representation = self.settings.representation
-        tolerance = representation.largest_tolerance(self.settings.tolerance)
+        settings = self.settings
         shared = digest(self.shared[0]) if self.shared else ""
-        return ReportRequest(representation.name, tolerance, shared)
+        return ReportRequest(settings.representation.name, settings.tolerance, shared)
 
     def hello(self, clients: Sequence[ClientId]) -> Plan:
         """Ask for first representations, and send the shared model."""

@@ -32,7 +32,6 @@ from cfl_flower.settings import (
     Count,
     Fraction,
     Natural,
-    NonNegative,
     Positive,
     require,
     settings,
@@ -125,10 +124,6 @@ class OnePart:
         gap = distances(last[None], now[None], distance)[0, 0]
         return bool(gap > tolerance)
 
-    def largest_tolerance(self, tolerance: float) -> float:
-        """Return the largest change of a part that a client does not report."""
-        return tolerance
-
 
 @settings("strategy.representation")
 class LabelHistogram(OnePart):
@@ -205,10 +200,6 @@ class Combined(Gradient):
     metrics: ClassVar[tuple[Distance, ...]] = ("l1", "l2")
     has_labels: ClassVar[bool] = True
 
-    gradient_tolerance: NonNegative = 0.0
-    """Change of the gradient, as 1 - cos, that is no drift yet; `tolerance` is the
-    histogram's L1 change."""
-
     def width(self, network: FlatModel, classes: int) -> int:
         """Return the length of a representation."""
         return classes + super().width(network, classes)
@@ -225,14 +216,10 @@ class Combined(Gradient):
         tolerance: float,
         classes: int,
     ) -> bool:
-        """Return whether either part changed by more than its tolerance."""
+        """Return whether the labels changed by more than tolerated, or the gradient."""
         labels = float(abs(now[:classes] - last[:classes]).sum())
         turned = distances(last[None, classes:], now[None, classes:], "cosine")[0, 0]
-        return bool(labels > tolerance or turned > self.gradient_tolerance)
-
-    def largest_tolerance(self, tolerance: float) -> float:
-        """Return the largest change of a part that a client does not report."""
-        return max(tolerance, self.gradient_tolerance)
+        return bool(labels > tolerance or turned > 0)
 
 
 Representation: TypeAlias = LabelHistogram | Embedding | Gradient | Combined

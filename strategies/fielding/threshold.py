@@ -22,7 +22,7 @@ from numpy.random import Generator
 from pydantic import Field
 
 from cfl_flower.runs.record import RoundRecord
-from cfl_flower.settings import Count, Natural, settings
+from cfl_flower.settings import Count, settings
 from cfl_flower.types import FloatArray
 
 THRESHOLDS = (0.0, 1 / 6, 1 / 3, 1 / 2, 2 / 3)
@@ -49,8 +49,6 @@ class Trials:
     """The accuracy of the last test."""
     learned: float | None = None
     """The chosen threshold, as a fraction of theta."""
-    since: int = 0
-    """The round in which it was chosen."""
 
     def tested(self, accuracy: float, rounds: int) -> Trials:
         """Return the trials after a test; an open trial ends after some rounds."""
@@ -91,8 +89,6 @@ class LearnedThreshold:
     events: Annotated[int, Field(ge=2)] = 2
     """Drifts on which each threshold is tried; a single one is not enough to exclude
     chance."""
-    relearn_every: Natural = 0
-    """Rounds until the thresholds are tried again; 0: never."""
 
     def in_force(self, configured: float, trials: Trials) -> float:
         """Return the threshold on trial, or else the learned or configured one."""
@@ -116,13 +112,10 @@ class LearnedThreshold:
         if record.accuracy is not None:
             trials = trials.tested(record.accuracy, self.rounds)
         tried = candidates(configured)
-        if trials.learned is None:
-            if len(trials.scores) >= len(tried) * self.events:
-                place = tried.index(configured)
-                best = best_candidate(trials.scores, len(tried), place, rng)
-                trials = replace(trials, learned=tried[best], since=record.round)
-        elif 0 < self.relearn_every <= record.round - trials.since:
-            trials = Trials(latest=trials.latest)
+        if trials.learned is None and len(trials.scores) >= len(tried) * self.events:
+            place = tried.index(configured)
+            best = best_candidate(trials.scores, len(tried), place, rng)
+            trials = replace(trials, learned=tried[best])
         return trials.drifted() if drifted and trials.learned is None else trials
 
 
