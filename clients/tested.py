@@ -108,7 +108,8 @@ class TestedClient(NumPyClient):
         """
         context = self.context
         own = self.data(context.upcoming if request.ahead else context.round)
-        view = own.everything() if own.whole else own
+        wide = own.tests != "own"
+        view = own.everything() if wide else own
         count = len(view.test_indices)
         if count == 0:
             return 0.0, 0, {}
@@ -131,7 +132,7 @@ class TestedClient(NumPyClient):
                 found[OUTCOMES] = outcomes.to_bytes()
             if context.predictions:
                 write_predictions(context.predictions, context.round, view, scores)
-            if own.whole and len(own.test_indices):
+            if wide and len(own.test_indices):
                 found["own_correct"] = test(own)[1]
                 found["own_tested"] = len(own.test_indices)
             if len(own.held_out):

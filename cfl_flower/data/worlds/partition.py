@@ -81,10 +81,11 @@ class Partition:
     shared: Literal["none", "rare_half", "one", "two"] = "none"
     """Training samples that everyone holds beside its own, against heterogeneity: one
     of each of the rarer half of the labels, one of each label, or two (Fielding)."""
-    tests: Literal["own", "whole"] = "own"
-    """Samples of the reported accuracy: the client's own test samples (personalised),
-    or the whole test set as it calls and turns it (generalised); then that on its own
-    samples is reported beside, as ``personalised``."""
+    tests: Literal["own", "labels", "whole"] = "own"
+    """Samples of the reported accuracy: the client's own test samples (personalised);
+    or, as it calls and turns them, those of the test set with a label that it trains
+    on, or the whole test set (generalised). Then that on its own samples is reported
+    beside, as ``personalised``."""
     validation: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     """Share of the training samples that nobody trains on; each client is tested on
     those that it holds as well, and `validation_accuracy` is on them."""
@@ -228,7 +229,7 @@ class Partition:
 
 @settings("partition")
 class LabelGroups(Partition):
-    """Labels are split into disjoint groups; a client holds mostly one group's."""
+    """Labels are split into groups; a client holds mostly one group's."""
 
     groups: Count = 5
     """Number of label groups, which are the true concepts."""
@@ -237,11 +238,19 @@ class LabelGroups(Partition):
     labels."""
     named: list[list[int]] = field(default_factory=list)
     """The labels of each group; empty for groups at random."""
+    labels: Count | None = None
+    """Labels of each group at random, which may share some: those that no group has
+    come first (FedDAG). null for disjoint groups."""
+    alpha: Positive | None = None
+    """Concentration of the Dirichlet distribution by which each label's samples are
+    spread over the clients that hold it (FedDAG). null for equal shares."""
 
     def __post_init__(self) -> None:
         ok = len(self.named) in (0, self.groups) and all(self.named)
         allowed = f"labels for each of the {self.groups} groups, or none"
         require(ok, "partition.named", self.named, allowed)
+        ok = self.labels is None or not self.named
+        require(ok, "partition.labels", self.labels, "null with partition.named")
 
     def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Split the labels into groups that never existed, and spread the clients.
@@ -251,12 +260,17 @@ class LabelGroups(Partition):
         `ConfigError` if there are more groups than labels, or a single one, which is
         every one.
         """
-        ok = self.groups <= classes
-        allowed = f"partition=iid, or at most the {classes} labels"
-        require(ok, "partition.groups", self.groups, f"{allowed} of the dataset")
+        # Groups that share labels may be more than these.
+        name = "labels" if self.labels else "groups"
+        count = self.labels or self.groups
+        allowed = f"partition=iid, or at most the {classes} labels of the dataset"
+        require(count <= classes, f"partition.{name}", count, allowed)
         ok = self.groups > 1 or not known
         allowed = "at least 2 with drift=regroup"
         require(ok, "partition.groups", self.groups, f"{allowed}, or drift=none")
+        # Of a client's shares it could not be told which group they are of.
+        ok = self.alpha is None or not known
+        require(ok, "partition.alpha", self.alpha, "null with drift=regroup")
         rng = generator(seed, "layout", len(known))
         layouts = [allocation.layout for allocation in known]
         existed = {
@@ -270,10 +284,13 @@ class LabelGroups(Partition):
                 break
         groups = rng.permutation(np.arange(clients) % self.groups)
         first = 1 + max((old.groups.max() for old in layouts), default=-1)
-        numbers = [
-            existed.get(row.tobytes(), first + group) for group, row in enumerate(rows)
-        ]
-        return Layout(rows[groups], np.array(numbers, np.int64)[groups])
+        keys = [row.tobytes() for row in rows]
+        numbers = [existed.get(key, first + keys.index(key)) for key in keys]
+        demand = rows[groups]
+        if self.alpha is not None:
+            # Gamma variates, in proportion, follow a Dirichlet distribution.
+            demand *= rng.gamma(self.alpha, size=demand.shape)
+        return Layout(demand, np.array(numbers, np.int64)[groups])
 
     def wishes(self, demand: FloatArray, labels: IntArray) -> FloatArray:
         """Return the demand, which is a distribution of labels already."""
@@ -288,6 +305,11 @@ class LabelGroups(Partition):
                 allowed = f"labels from 0 to {classes - 1}"
                 require(ok, "partition.named", self.named, allowed)
                 row[labels] = 1
+        elif self.labels:
+            for row in own:
+                # Labels of groups before come last, and all in a random order.
+                order = np.lexsort((rng.random(classes), own.any(axis=0)))
+                row[order[: self.labels]] = 1
         else:
             group = rng.permutation(np.arange(classes) % self.groups)
             own[group, np.arange(classes)] = 1

@@ -228,7 +228,7 @@ class Stream:
             relabel=world.relabel[client],
             alike=float(world.alike[client]),
             turns=turns,
-            whole=self._partition.tests == "whole",
+            tests=self._partition.tests,
             looks=looks if looks.any() else None,
             test_looks=test_looks if test_looks.any() else None,
             shown=world.shown,

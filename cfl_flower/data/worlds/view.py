@@ -81,8 +81,8 @@ class View:
     """Share of all clients whose test samples are shown in the same way."""
     turns: tuple[float, ...] = (0.0,)
     """Rotations that come on top, of the distributions that the client mixes."""
-    whole: bool = False
-    """The reported accuracy is on the whole test set."""
+    tests: str = "own"
+    """Samples of the reported accuracy (`Partition.tests`)."""
     held_out: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     """Indices in the training pool of the samples for validation."""
     looks: IntArray | None = None
@@ -122,11 +122,15 @@ class View:
         return self._take(self.test_pool, "test", self.test_labels)
 
     def everything(self) -> View:
-        """Return the view of one who tests on the whole test set."""
+        """Return the view of one who tests on the whole test set, or its labels."""
         size = len(self.test_pool.labels)
         indices = np.arange(size * len(self.turns))
+        if self.tests == "labels":
+            held = self.train_pool.labels_at(self.train_indices)
+            indices = indices[np.isin(self.test_pool.labels_at(indices), held)]
         if self.late is not None:
-            indices += np.where(self.late[indices % size], len(indices), 0)
+            count = size * len(self.turns)
+            indices += np.where(self.late[indices % size], count, 0)
         return replace(self, test_indices=indices)
 
     def validation(self) -> View:

@@ -48,7 +48,10 @@ REFUSED: dict[type, list[dict[str, Any]]] = {
     Npz: [{"classes": 3, "names": ("a", "b")}],
     Folder: [{"shape": ()}, {"shape": (3, 0)}, {"classes": 0}, {"names": ("a",)}],
     Partition: [{"minimum": -1}, {"rotations": []}, {"rotations": [math.nan]}],
-    LabelGroups: [{"groups": 0}, {"purity": 1.5}, {"samples": 0}, {"test_samples": -1}],
+    LabelGroups: [
+        *({"groups": 0}, {"purity": 1.5}, {"samples": 0}, {"test_samples": -1}),
+        *({"labels": 0}, {"alpha": 0.0}),
+    ],
     Dirichlet: [{"alpha": 0.0}],
     FewClasses: [{"labels": 0}, {"sigma": -1.0}],
     Mixtures: [
@@ -90,6 +93,8 @@ def test_a_setting_out_of_range_is_named(kind, options):
         (LabelGroups(groups=11), 10, r"partition\.groups=11.*10 labels"),
         (LabelGroups(groups=1), 10, "groups=1 .* at least 2 with drift=regroup"),
         (FewClasses(labels=11), 10, r"partition\.labels=11.*10 labels"),
+        (LabelGroups(labels=11), 10, r"partition\.labels=11.*10 labels"),
+        (LabelGroups(alpha=0.5), 10, r"partition\.alpha=0.5.*null with drift=regroup"),
         (LabelGroups(groups=2, named=[[0], [12]]), 10, r"partition\.named="),
         (Natural(), 2, "cannot be allocated anew"),
     ],
@@ -104,6 +109,8 @@ def test_a_partition_that_does_not_fit_the_labels_is_refused(partition, labels, 
 def test_groups_without_labels_are_refused(named):
     with pytest.raises(ConfigError, match=r"partition\.named="):
         LabelGroups(groups=2, named=named)
+    with pytest.raises(ConfigError, match=r"labels=1.* null with partition\.named"):
+        LabelGroups(groups=2, named=[[0], [1]], labels=1)
 
 
 FILES: list[FileDataset] = [

@@ -163,6 +163,31 @@ def test_named_groups_are_the_labels_that_are_named():
     assert np.bincount(layout.groups).tolist() == [2] * 4
 
 
+@given(st.integers(0, 99), st.integers(1, 10), st.integers(1, 12))
+def test_groups_that_may_share_labels_cover_them_first(seed, labels, groups):
+    partition = LabelGroups(groups=groups, purity=1, labels=labels)
+    layout = partition.layout(24, 10, [], seed)
+    held = kinds(layout) > 0
+    assert (held.sum(axis=1) == labels).all()
+    assert held.any(axis=0).sum() == min(10, groups * labels)
+    # No label comes twice before all have come once.
+    assert groups * labels > 10 or held.sum(axis=0).max() == 1
+    # Groups of the same labels are one concept.
+    assert len(held) == len(np.unique(layout.groups))
+
+
+def test_each_labels_samples_are_spread_by_a_dirichlet_distribution():
+    partition = LabelGroups(groups=5, purity=1, labels=3, alpha=0.25)
+    layout = partition.layout(4000, 10, [], 0)
+    plain = LabelGroups(groups=5, purity=1, labels=3).layout(4000, 10, [], 0)
+    assert ((layout.demand > 0) <= (plain.demand > 0)).all()
+    assert layout.groups.tolist() == plain.groups.tolist()
+    for label in np.flatnonzero(plain.demand.any(axis=0)):
+        shares = layout.demand[plain.demand[:, label] > 0, label]
+        # The variance of n times a share is nearly 1 / alpha.
+        assert np.var(shares / shares.mean()) == pytest.approx(4, rel=0.3)
+
+
 def test_without_new_groups_clients_are_spread_over_those_that_exist():
     partition = LabelGroups(groups=5)
     # Five labels make the five groups in one way only.

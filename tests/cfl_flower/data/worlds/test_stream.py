@@ -64,6 +64,23 @@ def test_drawn_data_follow_the_true_concept_of_the_few_who_drift(fraction):
                 assert shares == pytest.approx(wanted[client], abs=0.12)
 
 
+def test_tests_on_labels_are_all_test_samples_of_those_that_are_trained_on():
+    partition = LabelGroups(groups=5, purity=1, labels=2, tests="labels", shifts=[0, 3])
+    source = Stream(Digits(), partition, Regroup([]), CLIENTS, 0, rounds=9)
+    pool = source.view(0, 1).test_pool
+    for client in range(CLIENTS):
+        own = source.view(client, 1)
+        held = np.unique(own.labels)
+        view = own.everything()
+        assert len(held) == 2
+        # As it calls them.
+        names = own.relabel[pool.labels]
+        assert (
+            view.test_indices.tolist() == np.flatnonzero(np.isin(names, held)).tolist()
+        )
+        assert set(own.test_indices) < set(view.test_indices)
+
+
 def test_a_client_without_samples_has_an_empty_view():
     # 1,257 training samples for 2,000 clients.
     source = Stream(Digits(), LabelGroups(), Regroup([]), 2000, 0, rounds=9)
