@@ -27,8 +27,8 @@ from markupsafe import Markup
 
 from cfl_flower.analysis.baselines import REFERENCE_METHOD, require_reference
 from cfl_flower.analysis.drift_metrics import MEASURED
+from cfl_flower.analysis.method_tables import Table
 from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
-from cfl_flower.analysis.scorecards import Table
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.building import locate
 from cfl_flower.config.composition import compose_plain

@@ -26,7 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cfl_flower.analysis.leads import TESTED
-from cfl_flower.analysis.scorecards import Table, markdown
+from cfl_flower.analysis.method_tables import Table, markdown
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import make_console
 from cfl_flower.settings import require

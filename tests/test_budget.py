@@ -22,7 +22,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower": 1_122,
     "cfl_flower/analysis": 1_020,
     "cfl_flower/client": 1_093,
-    "cfl_flower/clustering": 524,
+    "cfl_flower/clustering": 514,
     "cfl_flower/communication": 1_329,
     "cfl_flower/config": 616,
     "cfl_flower/data": 3_404,
@@ -36,19 +36,19 @@ BUDGET: dict[str, int] = {
     "cfl_flower/secure": 658,
     "clients": 1_278,
     "simulations": 4_713,
-    "strategies": 2_885,
+    "strategies": 2_895,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
 LONGEST_FILE = 432
 LONGEST_FUNCTION = 60
-LONG_FILES = 47
+LONG_FILES = 46
 """Files of more than 240 lines."""
 SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_450
+TESTS = 39_448
 """Lines of all tests."""
 
 

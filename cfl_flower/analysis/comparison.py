@@ -21,6 +21,7 @@ from cfl_flower.analysis.drift_metrics import (
     score,
 )
 from cfl_flower.analysis.idle import find_idle
+from cfl_flower.analysis.method_tables import Table
 from cfl_flower.analysis.saved import SavedRun, read_finished
 from cfl_flower.analysis.scorecards import (
     ACCURACIES,
@@ -30,7 +31,6 @@ from cfl_flower.analysis.scorecards import (
     MEASURES,
     WORST,
     Column,
-    Table,
     lead_tables,
     score_table,
 )

@@ -111,6 +111,11 @@ def mean_and_deviation(
     return f"{fmean(found):{form.replace('.', 'z.')}}{spread}"
 
 
+def say_lead(lead: Lead | None) -> str:
+    """Return a lead in points; a dash without any."""
+    return lead.in_points() if lead else "-"
+
+
 def find_lead(pairs: Iterable[Pair]) -> Lead | None:
     """Return the lead of the first of each pair, which are of one seed.
 

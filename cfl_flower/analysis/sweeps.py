@@ -8,8 +8,8 @@ from functools import partial
 
 from cfl_flower.analysis.drift_metrics import mean_of_known
 from cfl_flower.analysis.leads import mean_and_deviation
+from cfl_flower.analysis.method_tables import FAILED, Table, new_table
 from cfl_flower.analysis.saved import SavedRun
-from cfl_flower.analysis.scorecards import FAILED, Table, new_table
 from cfl_flower.settings import show_value
 from cfl_flower.types import Json
 

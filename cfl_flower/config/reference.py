@@ -91,9 +91,9 @@ def attribute_docstrings(cls: type) -> dict[str, str]:
 
     Examples
     --------
-    >>> from cfl_flower.clustering.label_shift import ShiftTest
-    >>> attribute_docstrings(ShiftTest)["threshold"]
-    'Share of the samples whose change is a shift; 0.2 in eq. 9.'
+    >>> from cfl_flower.clustering.algorithms import KMeansScan
+    >>> attribute_docstrings(KMeansScan)["smallest"]
+    'The smallest K that is tried.'
     """
     found: dict[str, str] = {}
     for each in reversed(cls.mro()[:-1]):

@@ -24,8 +24,8 @@ from cfl_flower.analysis.comparison import (
 )
 from cfl_flower.analysis.drift_metrics import MEASURED as CHOSEN
 from cfl_flower.analysis.drift_metrics import Scores
+from cfl_flower.analysis.method_tables import Table
 from cfl_flower.analysis.saved import SavedRun
-from cfl_flower.analysis.scorecards import Table
 from cfl_flower.analysis.sweeps import name_settings
 from cfl_flower.types import Json
 from simulations.reporting.charts import PAPER, Chart, slug

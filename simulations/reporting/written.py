@@ -10,8 +10,8 @@ import pandas as pd
 from cfl_flower.analysis.comparison import Runs
 from cfl_flower.analysis.drift_metrics import Score, Scores, mean_of_known
 from cfl_flower.analysis.leads import Seeds, leads_over
+from cfl_flower.analysis.method_tables import Table
 from cfl_flower.analysis.saved import SavedRun
-from cfl_flower.analysis.scorecards import Table
 from cfl_flower.types import client_order
 
 LATEX = {

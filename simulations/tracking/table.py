@@ -15,7 +15,7 @@ from cfl_flower.analysis.leads import (
     half_width,
     leads_over,
 )
-from cfl_flower.analysis.scorecards import Table, new_table
+from cfl_flower.analysis.method_tables import Table, new_table
 from simulations.tracking.rows import Protocol, StreamResult, TrackRow
 
 REFERENCES = ("local", "local_async", "local_rounds", BOUND)

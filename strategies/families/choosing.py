@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import (
     ClusteredStrategy,
@@ -22,7 +21,7 @@ from cfl_flower.engine.method import (
     read_number,
     with_all_models,
 )
-from cfl_flower.settings import Count, require, settings
+from cfl_flower.settings import Count, NonNegative, require, settings
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import (
     BoolArray,
@@ -38,6 +37,42 @@ from clients.families.choosing import CHOOSE, CHOSEN
 
 CHOICE = "the number of the cluster that they chose"
 """The data that clients of these methods send beside models."""
+
+
+@settings("strategy.shift")
+class ShiftTest:
+    """FlexCFL's test on label counts: eq. 9."""
+
+    threshold: NonNegative = 0.2
+    """Share of the samples whose change is a shift; 0.2 in eq. 9."""
+    metric: Literal["labels", "reference"] = "labels"
+    """Measure of the change. `labels`: (1/L) sum_l |c_l - c'_l|. `reference`: the
+    authors' code, the Wasserstein distance of the counts taken as values, which sees
+    sizes and the sorted profile only: other labels in the same numbers are no change to
+    it."""
+
+    def detects(self, current: IntArray, before: IntArray) -> bool:
+        """Return whether label counts have changed by more than tau.
+
+        tau = threshold * n / L, with the n samples of ``before`` (eq. 9). Both arrays
+        have shape (L,).
+
+        Examples
+        --------
+        >>> test, before = ShiftTest(), np.array([50, 50, 0, 0])
+        >>> test.detects(np.array([40, 50, 10, 0]), before)
+        False
+        >>> test.detects(np.array([39, 50, 11, 0]), before)
+        True
+        """
+        from scipy.stats import wasserstein_distance
+
+        if self.metric == "reference":
+            change = float(wasserstein_distance(current, before))
+        else:
+            change = float(np.abs(current - before).mean())
+        # FlexCFL, eq. 9.
+        return bool(change > self.threshold * before.sum() / len(before))
 
 
 @settings("strategy")

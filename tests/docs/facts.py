@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import yaml
 
-from cfl_flower.analysis.scorecards import say_lead
+from cfl_flower.analysis.leads import say_lead
 from cfl_flower.building import locate
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.options import list_options

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cfl_flower.analysis.leads import TESTED
-from cfl_flower.analysis.scorecards import markdown
+from cfl_flower.analysis.method_tables import markdown
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.types import Json

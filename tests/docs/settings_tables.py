@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from cfl_flower.client.upload_policy import UploadPolicy
-from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.config.reference import Setting, option_settings, setting_of
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.learning.optimizer import LocalTraining
@@ -23,6 +22,7 @@ from cfl_flower.models import Adapted
 from cfl_flower.models.adapters import Lora
 from cfl_flower.privacy.settings import CentralPrivacy
 from cfl_flower.state import StrategySettings
+from strategies.families.choosing import ShiftTest
 
 PAGES = CONF.parent / "docs" / "methods"
 

@@ -10,8 +10,8 @@ from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
-from cfl_flower.analysis.leads import Lead, find_lead
-from cfl_flower.analysis.scorecards import Table, say_lead
+from cfl_flower.analysis.leads import Lead, find_lead, say_lead
+from cfl_flower.analysis.method_tables import Table
 from cfl_flower.config.options import list_options
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import CONF

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from cfl_flower.analysis.baselines import BOUND, REFERENCES
-from cfl_flower.analysis.scorecards import new_table
+from cfl_flower.analysis.method_tables import new_table
 from cfl_flower.runs.console import fitting
 from cfl_flower.runs.reading import read_lines
 from simulations.compare import announce, main, make_jobs, with_marks

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from cfl_flower.analysis.comparison import compare
+from cfl_flower.analysis.method_tables import Table
 from cfl_flower.analysis.saved import SavedRun, read_finished
-from cfl_flower.analysis.scorecards import Table
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError

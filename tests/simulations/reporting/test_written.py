@@ -6,7 +6,7 @@ from statistics import fmean
 import pytest
 
 from cfl_flower.analysis.leads import Seeds
-from cfl_flower.analysis.scorecards import Table, new_table
+from cfl_flower.analysis.method_tables import Table, new_table
 from simulations.reporting.written import to_latex
 
 ROWS = {
