@@ -25,8 +25,8 @@ from simulations.export import export
 from simulations.predict import main
 from simulations.rows import read_rows, to_inputs
 from simulations.served import CARD, read_json
-from tests.cfl_flower.engine.test_hello import COLUMNS, Tables
-from tests.cfl_flower.engine.test_hello import run as run_sites
+from tests.cfl_flower.engine.sites import COLUMNS, Tables
+from tests.cfl_flower.engine.sites import run as run_sites
 from tests.conftest import Runner, run_command
 from tests.simulations.test_export import PAGE
 

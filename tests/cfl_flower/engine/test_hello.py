@@ -1,10 +1,8 @@
 """What devices agree on before the first round, with tables of their own."""
 
-import io
 import json
 import logging
 import sqlite3
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,101 +11,22 @@ import pandas as pd
 import pytest
 from flwr.app import Error, Message
 from PIL import Image
-from rich.console import Console
 
-from cfl_flower import server_app
 from cfl_flower.communication.identity import pack_words
-from cfl_flower.config.compose import compose_sweep
 from cfl_flower.data.datasets.tables import Csv
 from cfl_flower.data.reading.agreement import UNITS
-from cfl_flower.engine.hello import (
-    NO_SUMS,
-    ask_for_differences,
-    ask_for_words,
-    with_scale,
-)
 from cfl_flower.errors import CflError, ConfigError
-from cfl_flower.server_app import execute
-from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.data.datasets.test_preprocessing import inputs_of
-
-COLUMNS = {
-    "site-a": ["age", "city", "day", "outcome"],
-    "site-b": ["outcome", "day", "city", "age"],
-    "site-c": ["city", "outcome", "age", "day"],
-}
-CITIES = {"site-a": ["Bern", "Basel"], "site-b": ["Zug", "Basel"], "site-c": ["Ulm"]}
-RUN = [
-    *("strategy=fedavg", "clients=3", "participants=3", "rounds=2", "drift=none"),
-    *("partition=iid", "model=mlp", "dataset=csv", "dataset.label=outcome"),
-    *("dataset.time=day", "dataset.missing=mean"),
-]
-
-
-def frame_of(name: str, rows: int = 60) -> pd.DataFrame:
-    """Return a site's own table; its ages are its own, and one is missing."""
-    rng = np.random.default_rng(list(COLUMNS).index(name))
-    age = rng.integers(20, 80, rows) + 10 * list(COLUMNS).index(name)
-    table = {
-        "age": [None, *age[1:].tolist()],
-        "city": rng.choice(CITIES[name], rows),
-        "day": pd.date_range("2024-01-01", periods=rows).astype(str),
-        "outcome": np.where(age > 50, "yes", "no"),
-    }
-    return pd.DataFrame(table)[COLUMNS[name]]
-
-
-class Tables(InProcessGrid):
-    """Devices with csv files of their own; the last may answer something else."""
-
-    def __init__(
-        self, root: Path, liar: Any = None, liars: int = 1, **more: Any
-    ) -> None:
-        configs = []
-        for name in COLUMNS:
-            folder = root / name
-            folder.mkdir(exist_ok=True)
-            if not (folder / "data.csv").exists():
-                frame_of(name).to_csv(folder / "data.csv", index=False)
-            own = {"client-id": name, "data-dir": str(folder), "tell-names": True}
-            configs.append({**own, "state-dir": str(root / f"state-{name}"), **more})
-        super().__init__(configs)
-        self.liar = liar
-        self.liars = [*self.node_configs][-liars:]
-        self.asked: list[str] = []
-
-    def answer(self, message: Message) -> Message:
-        self.asked.append(message.metadata.message_type)
-        reply = super().answer(message)
-        if self.liar and message.metadata.dst_node_id in self.liars:
-            self.liar(message, reply)
-        return reply
-
-
-def run(grid: InProcessGrid, folder: Path, *more: str) -> dict[str, Any]:
-    """Run, and return what the run's folder says of the inputs."""
-    text = " ".join([*RUN, f"output_dir={folder}", f"data_dir={folder.parent}", *more])
-    (config,) = compose_sweep(text, partial(ask_for_words, grid))
-    execute(grid, config, Console(file=io.StringIO()))
-    found: dict[str, Any] = json.loads((folder / "preprocessing.json").read_text())
-    return found
-
-
-def diagnosed(grid: InProcessGrid, folder: Path, *more: str) -> list[str]:
-    """Run with a diagnosis, and return its lines, with one blank between words."""
-    text = f"{' '.join(RUN)} output_dir={folder} data_dir={folder.parent}"
-    asked = f"{text} dataset.features=[age,city] system.diagnose=true {' '.join(more)}"
-    (config,) = compose_sweep(asked, partial(ask_for_words, grid))
-    console = Console(file=io.StringIO(), width=200)
-    execute(grid, config, console)
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
-    return [" ".join(line.split()) for line in lines]
-
-
-def numbers(folder: Path) -> list[tuple[float, float]]:
-    rows = (folder / "rounds.jsonl").read_text().splitlines()
-    return [(row["loss"], row["accuracy"]) for row in map(json.loads, rows)]
+from tests.cfl_flower.engine.sites import (
+    COLUMNS,
+    RUN,
+    Tables,
+    frame_of,
+    lie_in_sums,
+    numbers,
+    run,
+    start,
+)
 
 
 @pytest.mark.parametrize("masks", [False, True])
@@ -195,9 +114,8 @@ def test_other_files_of_devices_are_read_as_in_a_simulation(
         write_arrays(tmp_path / name, number)
     text = f"{' '.join(RUN[:7])} {dataset} dataset.standardise={scale}"
     text += f" output_dir={tmp_path}/run data_dir={tmp_path}"
-    (config,) = compose_sweep(text, partial(ask_for_words, grid))
+    config, _ = start(grid, text)
     assert (config.dataset.shape, config.dataset.classes) == (shape, 2)
-    execute(grid, config, Console(file=io.StringIO()))
     assert len(numbers(tmp_path / "run")) == 2
     is_table = (tmp_path / "run" / "preprocessing.json").exists()
     assert is_table is dataset.startswith("dataset=sql")
@@ -266,19 +184,6 @@ def lie_in_words(text: str) -> Any:
     def lie(message: Message, reply: Message) -> None:
         if message.metadata.message_type == "query.describe":
             reply.content = pack_words(text)
-
-    return lie
-
-
-def lie_in_sums(numbers: np.ndarray[Any, Any]) -> Any:
-    def lie(message: Message, reply: Message) -> None:
-        if (
-            message.metadata.message_type == "train"
-            and message.metadata.group_id == "0"
-        ):
-            arrays = reply.content.array_records["arrays"]
-            (name,) = arrays
-            arrays[name] = type(arrays[name])(numbers.astype(np.float32))
 
     return lie
 
@@ -360,99 +265,3 @@ def test_a_device_says_once_what_of_its_files_is_not_read_as_it_is(
     far = [each for each in told if "input age has -9999 in" in each]
     assert len(lost) == 3
     assert len(far) == 1
-
-
-@pytest.mark.parametrize("kind", ["nothing", "labels", "inputs", "relation"])
-def test_devices_find_in_what_one_of_them_differs(kind, tmp_path):
-    grid = Tables(tmp_path)
-    for number, name in enumerate(COLUMNS):
-        frame = frame_of("site-a", 400)
-        frame = frame.sample(frac=1, random_state=number, ignore_index=True)
-        odd = name == "site-c"
-        if odd and kind == "labels":
-            frame = frame[(frame["outcome"] == "yes") | (np.arange(400) % 4 == 0)]
-        if odd and kind == "inputs":
-            frame["age"] += 40
-        if odd and kind == "relation":
-            frame["outcome"] = frame["outcome"].map({"yes": "no", "no": "yes"})
-        frame.to_csv(tmp_path / name / "data.csv", index=False)
-    lines = diagnosed(grid, tmp_path / "run")
-    for what in ("labels", "inputs", "relation"):
-        groups = "2 (1 1 2)" if what == kind else "1 (1 1 1)"
-        assert f"groups by {what}: {groups}" in lines
-    assert grid.asked.count("query.describe") == 3
-    rows = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
-    assert len(rows) == 2
-    again = diagnosed(grid, tmp_path / "run", "rounds=3", "resume=true")
-    assert not [line for line in again if line.startswith("groups")]
-
-
-def test_devices_see_what_changes_in_their_own_time(tmp_path):
-    for name in COLUMNS:
-        frame = frame_of("site-a", 400)
-        late = np.arange(400) >= 200
-        swapped = frame["outcome"].map({"yes": "no", "no": "yes"})
-        frame["outcome"] = frame["outcome"].where(~late, swapped)
-        (tmp_path / name).mkdir()
-        frame.to_csv(tmp_path / name / "data.csv", index=False)
-    lines = diagnosed(Tables(tmp_path), tmp_path / "run")
-    at = lines.index("The second half: other clients that one differs from")
-    changed = [line.split()[5:] for line in lines[at + 2 : at + 5]]
-    assert changed == [["relation"]] * 3
-
-
-def test_a_device_that_keeps_its_sums_or_lies_is_not_compared(tmp_path, caplog):
-    floats = 2 * 2 * 7 * 6
-    grid = Tables(tmp_path, lie_in_sums(np.full(floats, -1.0)))
-    lines = diagnosed(grid, tmp_path / "run", "dataset.standardise=false")
-    assert "client site-c: no samples have its sums; left out" in caplog.text
-    assert "groups by labels: 1 (1 1)" in lines
-
-
-@pytest.mark.parametrize("own", ["system", "secure-sums"])
-def test_no_sums_leave_a_device_whose_owner_keeps_them(own, tmp_path, caplog):
-    sent: list[int] = []
-
-    def look(message: Message, reply: Message) -> None:
-        if message.metadata.group_id == "0" and reply.has_content():
-            sent.extend(len(each) for each in reply.content.array_records.values())
-
-    table = {"label": "outcome", "time": "day", "missing": "mean"}
-    word: dict[str, Any] = {"system": {"diagnose": False}}
-    if own == "secure-sums":
-        target = "cfl_flower.data.datasets.tables.Csv"
-        word = {"dataset": {"_target_": target, "features": ["age", "city"], **table}}
-    (tmp_path / "own.json").write_text(json.dumps(word))
-    more = {"settings": str(tmp_path / "own.json"), "secure-sums": own != "system"}
-    grid = Tables(tmp_path, look, 3, **more)
-    with pytest.raises(CflError):
-        diagnosed(grid, tmp_path / "run", "dataset.standardise=false")
-    assert sum(sent) == 0
-    assert "owner" in caplog.text
-
-
-@pytest.mark.parametrize("own", ["privacy=local", "privacy.secure_sums=true"])
-def test_a_diagnosis_and_privacy_do_not_go_together(own, tmp_path):
-    unscaled = "dataset.standardise=false"
-    with pytest.raises(ConfigError, match=r"system\.diagnose=True is not allowed"):
-        diagnosed(Tables(tmp_path), tmp_path / "run", own, unscaled)
-
-
-@pytest.mark.parametrize("ask", [ask_for_differences, with_scale])
-def test_a_server_whose_settings_do_not_say_so_gets_no_sums(ask, tmp_path, monkeypatch):
-    found: list[Any] = []
-
-    def asked(config: Any, fleet: Any, directory: Any) -> Any:
-        try:
-            found.append([len(each) for each in ask(config, fleet).values()])
-        except ConfigError as error:
-            found.append(str(error))
-        return config
-
-    monkeypatch.setattr(server_app, "agreed", asked)
-    text = f"{' '.join(RUN)} output_dir={tmp_path}/run data_dir={tmp_path}"
-    text += " dataset.standardise=false"
-    grid = Tables(tmp_path)
-    (config,) = compose_sweep(text, partial(ask_for_words, grid))
-    execute(grid, config, Console(file=io.StringIO()))
-    assert found in ([[0, 0]], [NO_SUMS])
