@@ -28,7 +28,8 @@ from cfl_flower.communication.identity import (
     read_words,
 )
 from cfl_flower.communication.partial_sums import PartialSumBuilder
-from cfl_flower.communication.records import mark, unpack_tasks
+from cfl_flower.communication.records import mark
+from cfl_flower.communication.task_records import unpack_tasks
 from cfl_flower.data.reading.files import fetching
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.errors import (

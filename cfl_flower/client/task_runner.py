@@ -29,7 +29,8 @@ from cfl_flower.client.resources import WorkerResources, open_resources
 from cfl_flower.client.time_limit import time_limit
 from cfl_flower.clustering.differences import sums_by_label, to_vector
 from cfl_flower.communication.partial_sums import PartialSums
-from cfl_flower.communication.records import TaskBatch, pack_answers
+from cfl_flower.communication.records import pack_answers
+from cfl_flower.communication.task_records import TaskBatch
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.reading.agreement import sums_of, to_digits
 from cfl_flower.errors import (

@@ -27,14 +27,9 @@ from cfl_flower.communication.partial_sums import (
     remaining_reply,
     versions_of_node,
 )
-from cfl_flower.communication.records import (
-    HEADER_BYTES,
-    check_reply,
-    encode_models,
-    pack_tasks,
-    unpack_answers,
-)
+from cfl_flower.communication.records import HEADER_BYTES, check_reply, unpack_answers
 from cfl_flower.communication.results import LIMB_BYTES, Results
+from cfl_flower.communication.task_records import encode_models, pack_tasks
 from cfl_flower.communication.validation import validate
 from cfl_flower.errors import ClientFailedError, InvalidResultError, WorkerLostError
 from cfl_flower.models import initial_vector

@@ -1,159 +1,31 @@
-"""Messages: the only module that knows record keys and bytes.
+"""Answers as messages: what a node replies to a batch of tasks.
 
-A message carries a batch of tasks for one node: each distinct model once, the tasks as
-JSON rows, and the settings a client needs. A reply carries one JSON row per task, all
-arrays end to end as one float32 vector, sums of arrays, and representations as bytes.
-Nothing is ever unpickled.
+A reply carries one JSON row per task, all arrays end to end as one float32 vector, sums
+of arrays, and representations as bytes. Nothing is ever unpickled. Only this module and
+`task_records` know record keys and bytes.
 """
 
 from __future__ import annotations
 
-import io
 import json
-import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, TypeAlias
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from cfl_flower.communication.array_bytes import decode, encode
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import (
     OTHER,
     SAID,
     Answer,
-    IntArray,
     Json,
-    Plan,
-    SumSpec,
-    Task,
     Trace,
     Vector,
-    Version,
 )
-
-
-@dataclass(frozen=True)
-class TaskBatch:
-    """The tasks of one message, as a client app reads them."""
-
-    phase: str
-    round: int
-    settings: str
-    plan: Plan
-    """The tasks; the models stand apart."""
-    models: dict[int, Vector]
-    """The models that these tasks use, by their numbers in the server's plan."""
-    sharers: dict[int, int]
-    """Number of clients of the whole phase that receive each model."""
-    summed: Collection[Version]
-    """Versions that this node adds up."""
-
-
-Encoded: TypeAlias = Mapping[int, tuple[str, Array]]
-"""The models that a plan sends, by their number, with their names in a message."""
-
-
-def encode_models(plan: Plan) -> Encoded:
-    """Encode each model that a plan sends once, to be shared by all its messages.
-
-    Clusters may have the same model, as all have that nobody trained yet.
-    """
-    distinct: dict[int, tuple[str, Array]] = {}
-    used = {index for task in plan.tasks for index in task.models}
-    for index in used:
-        model = plan.models[index]
-        if id(model) not in distinct:
-            distinct[id(model)] = str(index), _encode(model.shape, [model])
-    return {index: distinct[id(plan.models[index])] for index in used}
-
-
-def _encode(shape: tuple[int, ...], parts: Sequence[Vector | IntArray]) -> Array:
-    """Encode arrays end to end, as Flower would one of this shape, but copy once."""
-    # Concatenating them and writing the result to a stream holds four times the bytes.
-    header = io.BytesIO()
-    dtype = parts[0].dtype if parts else np.dtype(np.float32)
-    described = {"descr": dtype.str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(header, described)
-    raw = [np.ascontiguousarray(part).data for part in parts]
-    data = b"".join([header.getvalue(), *raw])
-    return Array(dtype.name, shape, "numpy.ndarray", data)
-
-
-def pack_tasks(
-    phase: str,
-    server_round: int,
-    settings: str,
-    plan: Plan,
-    tasks: Sequence[Task],
-    encoded: Encoded,
-    summed: Collection[Version] = (),
-) -> RecordDict:
-    """Pack some of a plan's tasks for one node, with the models that they use.
-
-    Models have their number in the plan. ``summed`` is what the node is to add up.
-    """
-    used = sorted({index for task in tasks for index in task.models})
-    spec = plan.sum_spec if summed else None
-    header = {
-        "phase": phase,
-        "round": server_round,
-        "config": plan.config,
-        "tasks": [
-            [task.client, task.models, task.config, task.round] for task in tasks
-        ],
-        "models": [[index, encoded[index][0], plan.sharers[index]] for index in used],
-        "reply": plan.reply,
-        "keep_from": plan.keep_from,
-        "sum_spec": None if spec is None else asdict(spec),
-        "summed": sorted(summed),
-    }
-    arrays = ArrayRecord(dict(encoded[index] for index in used))
-    batch = ConfigRecord({"header": json.dumps(header), "settings": settings})
-    return RecordDict({"models": arrays, "batch": batch})
-
-
-def unpack_tasks(content: RecordDict) -> TaskBatch:
-    """Read what `pack_tasks` wrote."""
-    batch = content.config_records["batch"]
-    header = json.loads(str(batch["header"]))
-    # All clients of a worker receive the same array: one that writes into it fails.
-    arrays = {k: _decode(array) for k, array in content.array_records["models"].items()}
-    # A view for each: how many clients receive a model is known by the object.
-    models = {index: arrays[name].view() for index, name, _ in header["models"]}
-    sharers = {index: count for index, _, count in header["models"]}
-    tasks = [
-        Task(client, tuple(places), config, own)
-        for client, places, config, own in header["tasks"]
-    ]
-    sent = header["sum_spec"]
-    spec = None
-    if sent is not None:
-        spec = SumSpec(**(sent | {"bases": tuple(sent["bases"])}))
-    plan = Plan(
-        tasks,
-        config=header["config"],
-        reply=tuple(header["reply"]),
-        sum_spec=spec,
-        keep_from=header["keep_from"],
-    )
-    return TaskBatch(
-        phase=header["phase"],
-        round=header["round"],
-        settings=str(batch["settings"]),
-        plan=plan,
-        models=models,
-        sharers=sharers,
-        summed={(array, model) for array, model in header["summed"]},
-    )
-
-
-HEADER_LENGTH = 2**10
-"""Bytes in which the header of an array ends."""
 
 HEADER_BYTES = 2**20
 """Bytes of an answer beside its arrays and representations."""
@@ -232,11 +104,11 @@ def pack_answers(
     added = sums or {}
     summed = [[*key, each.terms, each.weight] for key, each in added.items()]
     limbs = {
-        str(place): _encode(each.limbs.shape, [each.limbs])
+        str(place): encode(each.limbs.shape, [each.limbs])
         for place, each in enumerate(added.values())
     }
     # One array for all: Flower takes 0.1 ms for each, at both ends.
-    together = _encode((sum(map(len, vectors)),), vectors)
+    together = encode((sum(map(len, vectors)),), vectors)
     return RecordDict(
         {
             "answers": ConfigRecord({"rows": json.dumps(rows)}),
@@ -260,7 +132,7 @@ def unpack_sums(content: RecordDict) -> dict[tuple[int, int], ExactSum]:
         for place, row in enumerate(_parse_rows(content, "summed")):
             array, model, terms, weight = map(int, row)
             # A copy, to which others are added.
-            limbs = _decode(arrays[str(place)]).copy()
+            limbs = decode(arrays[str(place)]).copy()
             if limbs.dtype != np.int64 or limbs.ndim != 2 or len(limbs) != 2:
                 kind = f"{limbs.dtype}{limbs.shape}"
                 raise ValueError(f"limbs {kind}, not two rows of int64")
@@ -302,7 +174,7 @@ def unpack_answers(content: RecordDict) -> list[Answer]:
         for key, value in raw.items():
             place, _, name = key.partition(".")
             answers[int(place)].metrics[name] = value  # type: ignore[assignment]
-        vectors: Vector = _decode(content.array_records["arrays"]["all"])
+        vectors: Vector = decode(content.array_records["arrays"]["all"])
         kind = f"{vectors.dtype}{vectors.shape}"
         lengths = [row[5] for row in rows]
         if vectors.dtype != np.float32 or vectors.ndim != 1:
@@ -340,21 +212,3 @@ def _read_row(row: Json) -> Answer:
         problem = (word if word in SAID else OTHER, str(detail))
     found = Trace(*map(str, trace)) if trace else None
     return Answer(client, (), num_examples, loss, metrics, problem, found)
-
-
-def _decode(array: Array) -> Any:
-    """Return an array as a view of its bytes, which cannot be written into.
-
-    Raises `ValueError` for a header that promises something else than there is.
-    """
-    # Flower's way would copy all of it.
-    stream = io.BytesIO(array.data[:HEADER_LENGTH])
-    if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError("an array in another format than numpy's 1.0")
-    shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
-    there = len(array.data) - stream.tell()
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize != there:
-        raise ValueError(f"an array {dtype}{shape} of {there} bytes")
-    if by_columns:
-        raise ValueError("an array by columns")
-    return np.frombuffer(array.data, dtype, offset=stream.tell()).reshape(shape)

@@ -19,7 +19,8 @@ from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.client.resources import WorkerResources
 from cfl_flower.client.task_runner import KEPT, TaskRunner, text_of
 from cfl_flower.communication.partial_sums import PartialSums
-from cfl_flower.communication.records import TaskBatch, pack_answers
+from cfl_flower.communication.records import pack_answers
+from cfl_flower.communication.task_records import TaskBatch
 from cfl_flower.errors import SavedStateError
 from cfl_flower.secure.device_sums import DeviceSums, Problem
 from cfl_flower.secure.groups import REVEAL

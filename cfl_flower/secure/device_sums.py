@@ -16,7 +16,7 @@ from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.identity import public_key
 from cfl_flower.communication.partial_sums import PartialSums
-from cfl_flower.communication.records import TaskBatch
+from cfl_flower.communication.task_records import TaskBatch
 from cfl_flower.secure.groups import (
     GROUPS,
     REVEAL,

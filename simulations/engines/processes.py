@@ -27,7 +27,8 @@ from flwr.app import Message
 
 from cfl_flower.client.resources import open_resources
 from cfl_flower.client_app import app
-from cfl_flower.communication.records import pack_answers, unpack_tasks
+from cfl_flower.communication.records import pack_answers
+from cfl_flower.communication.task_records import unpack_tasks
 from cfl_flower.environment.machine import (
     as_imported_here,
     end_with_parent,

@@ -10,12 +10,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from cfl_flower.client.resources import open_resources
 from cfl_flower.client.task_runner import TaskRunner, unpack
 from cfl_flower.clustering.representations import digest, label_histogram
-from cfl_flower.communication.records import (
-    TaskBatch,
-    encode_models,
-    pack_tasks,
-    unpack_answers,
-)
+from cfl_flower.communication.records import unpack_answers
+from cfl_flower.communication.task_records import TaskBatch, encode_models, pack_tasks
 from cfl_flower.config.compose import compose_config
 from cfl_flower.environment.code_version import code_digest
 from cfl_flower.errors import ConfigError

@@ -19,7 +19,8 @@ import clients
 from cfl_flower.building import build, locate
 from cfl_flower.client.node_config import SECURE_SUMS
 from cfl_flower.client.requests import Request
-from cfl_flower.communication.records import encode_models, pack_tasks, unpack_answers
+from cfl_flower.communication.records import unpack_answers
+from cfl_flower.communication.task_records import encode_models, pack_tasks
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.options import list_options
 from cfl_flower.errors import NoValidResultError

@@ -24,7 +24,8 @@ import clients
 import strategies
 from cfl_flower import models
 from cfl_flower.building import settings_class
-from cfl_flower.communication.records import pack_tasks, unpack_answers
+from cfl_flower.communication.records import unpack_answers
+from cfl_flower.communication.task_records import pack_tasks
 from cfl_flower.config.compose import compose_config
 from cfl_flower.data import datasets
 from cfl_flower.data.datasets.tables import Csv

@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 
 from cfl_flower.communication.records import (
     check_reply,
-    encode_models,
     mark,
     pack_answers,
-    pack_tasks,
     unpack_answers,
-    unpack_tasks,
 )
 from cfl_flower.communication.results import payload_bytes
+from cfl_flower.communication.task_records import (
+    encode_models,
+    pack_tasks,
+    unpack_tasks,
+)
 from cfl_flower.communication.validation import (
     asks_for_losses,
     check_test,

@@ -19,7 +19,7 @@ from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS, NodeConfig
 from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.identity import public_key
-from cfl_flower.communication.records import TaskBatch
+from cfl_flower.communication.task_records import TaskBatch
 from cfl_flower.privacy.settings import NoPrivacy
 from cfl_flower.secure.device import keep_to_list
 from cfl_flower.secure.device_sums import DeviceSums

@@ -15,8 +15,9 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS
 from cfl_flower.communication.partial_sums import add_result, groups_of
-from cfl_flower.communication.records import unpack_answers, unpack_sums, unpack_tasks
+from cfl_flower.communication.records import unpack_answers, unpack_sums
 from cfl_flower.communication.results import Results
+from cfl_flower.communication.task_records import unpack_tasks
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.secure.groups import REVEAL, SIGNED, Groups
 from cfl_flower.secure.server import large_enough, open_sums

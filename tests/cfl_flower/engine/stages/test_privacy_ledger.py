@@ -11,7 +11,8 @@ import pytest
 from flwr.app import Error, Message
 
 from cfl_flower.communication.partial_sums import versions
-from cfl_flower.communication.records import unpack_answers, unpack_tasks
+from cfl_flower.communication.records import unpack_answers
+from cfl_flower.communication.task_records import unpack_tasks
 from cfl_flower.engine.stages.private_means import release_means
 from cfl_flower.errors import ConfigError
 from cfl_flower.privacy.accounting import epsilon_of
