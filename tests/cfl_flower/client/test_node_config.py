@@ -157,7 +157,7 @@ def test_a_device_without_samples_costs_its_own_results_only(
     assert failure["detail"].endswith(
         "ConfigError; its text is in the device's own log"
     )
-    assert "has no samples" in caplog.text
+    assert "has no samples; put .npz files" in caplog.text
     assert set(clusters(run, 2)) == {"site-a", "site-c"}
     assert set(clusters(run, 3)) == {"site-a", "site-b", "site-c"}
 

@@ -112,7 +112,7 @@ def test_lost_worker_of_a_simulation_ends_the_run(config):
     ("node", "words"),
     [({}, "a worker runs other code"), ({"client-id": 0}, "a device runs other code")],
 )
-def test_nodes_with_other_code_are_refused(node, words, config, monkeypatch):
+def test_nodes_with_other_code_are_refused(node, words, config, monkeypatch, caplog):
     monkeypatch.setattr("cfl_flower.communication.nodes.REFUSED_TIMEOUT", 0.1)
     other = ClientApp()
 
@@ -124,6 +124,11 @@ def test_nodes_with_other_code_are_refused(node, words, config, monkeypatch):
 
     with pytest.raises(WorkerLostError, match=words):
         Fleet(InProcessGrid([node], other), config).discover()
+    told = (
+        "is left out: a device runs other code than the server; give it the same "
+        "version"
+    )
+    assert (told in caplog.text) == bool(node)
 
 
 def test_work_left_for_later_is_done_while_messages_are_on_their_way(config):

@@ -155,8 +155,11 @@ class Dying(Sites):
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
-        ({"data-dir": "nowhere"}, "it has no client-id"),
-        ({"client-id": "../a"}, "a node cannot run the app"),
+        (
+            {"data-dir": "none"},
+            "is left out: it has no client-id in its node config",
+        ),
+        ({"client-id": "../a"}, "is left out: a node cannot run the app: "),
     ],
 )
 def test_bad_node_that_comes_first_ends_no_run(
@@ -286,8 +289,8 @@ def test_it_is_said_who_is_there_and_who_is_waited_for(run_small, tmp_path, said
     grid = Named(tmp_path)
     grid.silent = 3
     run_small(*QUICK, "strategy=fedavg", "rounds=1", grid=grid)
-    silent = "an answer of node 1000 (site-a), an answer of node 1001 (St Mary\\n)"
-    assert said()[0].startswith(f"0 of 3 devices here, waiting for {silent}")
+    silent = ", waiting for an answer of node 1000 (site-a), an answer of node 1001"
+    assert said()[0].startswith(f"0 of 3 devices here{silent} (St Mary\\n)")
     assert "3 of 3 devices here (site-a, site-b (St Mary\\n), site-c)" in said()
 
 
@@ -297,6 +300,7 @@ def test_a_device_is_missed_until_it_is_back(run_small, tmp_path, said):
     run_small(*QUICK, "strategy=fedavg", "rounds=3", grid=grid)
     here = "2 of 3 devices here (site-a, site-b (St Mary\\n))"
     assert f"{here}, going on without site-c since NOW" in said()
+    assert any(": node: its device is not connected" in each for each in said())
     again = Named(tmp_path)
     again.remove_node(1002)
     run_small(*QUICK, "strategy=fedavg", "rounds=4", "resume=true", grid=again)

@@ -164,7 +164,9 @@ def test_a_second_process_waits_for_the_folder_and_refuses_it(config, monkeypatc
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(ConfigError, match="in use by another run"):
+        with pytest.raises(
+            ConfigError, match="is in use by another run; wait or use another"
+        ):
             RunDirectory(config).__enter__()
         other.kill()
     # A killed process holds no lock.

@@ -251,7 +251,7 @@ def test_a_renewed_certificate_is_taken_without_a_stop(tmp_path, capsys):
         for file in files:
             file.unlink()
         renew()
-        assert "server.pem was not taken" in capsys.readouterr().err
+        assert "server.pem was not taken: " in capsys.readouterr().err
         assert keys.main(made) == 0
         assert shown(port) == first
         renew()
