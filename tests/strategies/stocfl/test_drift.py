@@ -29,9 +29,6 @@ def test_stocfl_is_blind_to_drift_without_refresh(run_small):
     assert seeing.rounds[2]["moved"] > 0
     assert seeing.rounds[3]["accuracy"] > blind.rounds[3]["accuracy"]
     assert {row["drifted"] for row in blind.rounds} == {None}
-    # psi goes up once more, from those whose data changed.
-    drifted = seeing.rounds[2]["drifted"]
-    assert seeing.rounds[2]["bytes_up"] - blind.rounds[2]["bytes_up"] == drifted * MODEL
 
 
 @pytest.mark.parametrize(
