@@ -25,7 +25,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/clustering": 514,
     "cfl_flower/communication": 1_329,
     "cfl_flower/config": 616,
-    "cfl_flower/data": 3_455,
+    "cfl_flower/data": 3_456,
     "cfl_flower/dropin": 624,
     "cfl_flower/engine": 2_077,
     "cfl_flower/environment": 201,
@@ -42,7 +42,7 @@ BUDGET: dict[str, int] = {
 
 LONGEST_FILE = 441
 LONGEST_FUNCTION = 60
-LONG_FILES = 45
+LONG_FILES = 46
 """Files of more than 240 lines."""
 SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""

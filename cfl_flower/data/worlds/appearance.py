@@ -228,7 +228,8 @@ class DrawPatterns(Change):
         allowed = f"at most the {world.classes} labels of the dataset"
         require(ok, "drift.random_labels", self.random_labels, allowed)
         rng = occasion.rng
-        kinds = list(product(self.rotations, self.channels or [None]))
+        channels: list[int | None] = [*self.channels] or [None]
+        kinds = list(product(self.rotations, channels))
         among = rng.permutation(world.classes)[: self.random_labels or None]
         columns = world.classes if self.random_labels else 1
         drawn = rng.integers(len(kinds), size=(world.clients, columns))
