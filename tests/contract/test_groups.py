@@ -11,7 +11,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.server_app import open_stream
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import SMALL, open_method
-from tests.contract.test_strategies import WITHOUT_ROUNDS
+from tests.contract.test_strategies import WITHOUT_ROUNDS, _KilledError, _killing_app
 
 pytestmark = pytest.mark.contract
 
@@ -157,3 +157,13 @@ def test_all_settings_with_every_method(method, run_small):
     if method in {"fedavg", "fedasync", "fedbuff", "local_async", "scaffold"}:
         # What passes a device makes is what its time follows from, and nothing else.
         assert clocks[0] == clocks[1]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedccfa"])
+def test_rates_and_draws_are_the_same_on_any_nodes_and_when_resumed(method, run_small):
+    options = [f"strategy={method}", "model=mlp", "strategy.local.schedule=cosine"]
+    options += ["strategy.local.augment=[random_crop,horizontal_flip]"]
+    whole = run_small(*options, folder="whole", grid=InProcessGrid([{}, {}, {}]))
+    with pytest.raises(_KilledError):
+        run_small(*options, grid=InProcessGrid([{}], _killing_app(7)))
+    assert run_small(*options, "resume=true").numbers == whole.numbers

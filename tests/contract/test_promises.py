@@ -179,11 +179,6 @@ OPTIONS = [
     ),
     # The buffer is not empty after three rounds of six uploads.
     "fedbuff strategy.buffer=4 drift.rounds=[] rounds=6",
-    *(
-        f"{name} model=mlp strategy.local.schedule=cosine "
-        "strategy.local.augment=[random_crop,horizontal_flip]"
-        for name in ("fedavg", "fedprox", "fedccfa")
-    ),
     # Updates are bounded by what was typical before.
     "fedavg strategy.robust=clip privacy.secure_sums=true participants=8",
     *(f"{name} strategy.robust=clip {NOISY}" for name in ("fedavg", "ccfl")),
