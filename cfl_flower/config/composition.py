@@ -22,7 +22,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from cfl_flower.building import with_defaults
+from cfl_flower.building import settings_class, with_defaults
 from cfl_flower.config.options import (
     GROUPS,
     check_options,
@@ -263,6 +263,9 @@ def _unknown_key(
         return first_line(error.__cause__ or error)
     plain: Any = OmegaConf.to_container(run)
     there = settings_at(parent, plain)
+    if target := there.get("_target_"):
+        # Nothing is known of a class that cannot be imported, and this says why.
+        settings_class(target, parent)
     hint = known_names(name, sorted(each for each in there if each != "_target_"))
     if not parent and "did you mean" not in hint:
         # A setting of a group may be meant; its classes import torch, so look last.

@@ -116,6 +116,9 @@ OWN_PARTS = [
     ("model._target_=plain.Net", "'plain.Net' has no settings; … a dataclass"),
     ("model._target_=queue.Net", "queue is … queue.py, … no Net; … rename your module"),
     ("model._target_=plain.Mesh", "'plain.Mesh' cannot be imported … correct the path"),
+    ("model._target_=lacking.Net model.hidden=3", "No module named 'not_installed'"),
+    ("model._target_=plain.Mesh model.hidden=3", "'plain.Mesh' cannot be imported"),
+    ("drift._target_=raising.Net drift.speed=3", "'raising.Net' … fix the module"),
     ("strategy.client=os.system", "strategy.client=os.system … a NumPyClient"),
 ]
 
