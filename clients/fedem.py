@@ -53,11 +53,12 @@ class FedEMClient(ClusteredClient):
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Make an E-step and an M-step on the data of this round; save the mixture."""
         context = self.context
-        x, y = self.samples(context.round)
+        x, y = self.training_samples(parameters, config)
         if len(y) == 0:
             return parameters, 0, {}
-        shares = self.weigh(parameters, self.own(before=context.round), (x, y))
-        components = parameters[: len(shares)]
+        components = self.components(parameters)
+        mixture = self.own(context.round, len(components))
+        shares = self.weigh(parameters, mixture, (x, y))
         # M-step: pi_m is the mean of q_m over the samples.
         context.state.save(context.round, {"mixture": shares.mean(1).cpu().numpy()})
         loss = partial(weighted_cross_entropy, smoothing=self.local.label_smoothing)
@@ -72,35 +73,56 @@ class FedEMClient(ClusteredClient):
             trained.append(model)
         return [*trained, *self.summaries(shares, y)], len(y), {}
 
+    def training_samples(self, parameters: list[Vector], config: Config) -> Samples:
+        """Return what the client trains on: the samples of this round."""
+        return self.samples(self.context.round)
+
+    def components(self, parameters: Sequence[Vector]) -> Sequence[Vector]:
+        """Return the components among what the client received: all of it."""
+        return parameters
+
     def summaries(self, shares: Tensor, labels: Tensor) -> list[Vector]:
         """Return what is sent beside the components: nothing."""
         return []
 
     def weigh(
-        self, parameters: Sequence[Vector], mixture: Tensor, samples: Samples
+        self, parameters: Sequence[Vector], mixture: Tensor | None, samples: Samples
     ) -> Tensor:
         """Return the responsibilities of all components for some samples, (M, n)."""
-        return responsibilities(self.component_losses(parameters, samples), mixture)
+        losses = self.component_losses(parameters, samples)
+        if mixture is None:
+            mixture = self.even(len(losses))
+        return responsibilities(losses, mixture)
 
     def component_losses(
         self, parameters: Sequence[Vector], samples: Samples
     ) -> Tensor:
         """Return the loss of each component on each sample, (M, n)."""
         network = self.context.model
-        models = parameters[: self.context.settings.components]
+        models = self.components(parameters)
         losses = [sample_losses(network.load(model), *samples) for model in models]
         return torch.stack(losses).double()
 
-    def own(self, before: int) -> Tensor:
-        """Return this client's mixture as of before a round, (M,); even at first."""
-        count = self.context.settings.components
-        even = np.full(count, 1 / count)
-        kept = self.context.state.load(before).get("mixture", even)
+    def even(self, count: int) -> Tensor:
+        """Return the mixture in which all components count the same, (M,)."""
+        vector = self.context.model.vector
+        return vector.new_full((count,), 1 / count, dtype=torch.float64)
+
+    def own(self, before: int, count: int) -> Tensor | None:
+        """Return this client's mixture as of before a round, (M,); None at first.
+
+        There is none of as many components either, if it was found for others.
+        """
+        kept = self.context.state.load(before).get("mixture", np.zeros(0))
+        if len(kept) != count:
+            return None
         return torch.from_numpy(kept).to(self.context.model.vector.device)
 
     def starting_model(self, parameters: list[Vector]) -> Vector:
         """Return the component that had the largest share before this round."""
-        return parameters[int(self.own(before=self.context.round).argmax())]
+        components = self.components(parameters)
+        mixture = self.own(self.context.round, len(components))
+        return components[0 if mixture is None else int(mixture.argmax())]
 
     def make_test(self, parameters: list[Vector]) -> Test:
         """Return the test of the mixture of the components' predictions.
@@ -108,11 +130,14 @@ class FedEMClient(ClusteredClient):
         A client that has not trained yet finds its mixture by one E-step.
         """
         context = self.context
-        mixture = self.own(before=context.upcoming)
+        components = self.components(parameters)
+        mixture = self.own(context.upcoming, len(components))
         samples = self.samples(context.round)
-        if len(samples[1]) and not context.state.load(context.upcoming):
-            mixture = self.weigh(parameters, mixture, samples).mean(1)
-        return partial(self.test_mixture, parameters[: len(mixture)], mixture)
+        if mixture is None:
+            mixture = self.even(len(components))
+            if len(samples[1]):
+                mixture = self.weigh(parameters, mixture, samples).mean(1)
+        return partial(self.test_mixture, components, mixture)
 
     @torch.no_grad()
     def test_mixture(

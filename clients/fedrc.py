@@ -22,12 +22,17 @@ SMALLEST = 1e-6
 class FedRCClient(FedEMClient):
     """The robust objective, on the device."""
 
+    def components(self, parameters: Sequence[Vector]) -> Sequence[Vector]:
+        """Return all but the last, which is C."""
+        return parameters[:-1]
+
     def component_losses(
         self, parameters: Sequence[Vector], samples: Samples
     ) -> Tensor:
         """Return -log of exp(-l_m) / C_{y;m} for each component and sample, (M, n)."""
         losses = super().component_losses(parameters, samples)
-        shares = torch.from_numpy(parameters[-1]).reshape(len(losses), -1).to(losses)
+        shares = torch.from_numpy(parameters[len(losses)]).to(losses)
+        shares = shares.reshape(len(losses), -1)
         labels = samples[1].long()
         return losses + shares.clamp(min=SMALLEST).log()[:, labels]
 

@@ -40,6 +40,11 @@ class FedRCState(ClusteredState):
     """C: the share of each label in each component, shape (M, L)."""
 
 
+def even_shares(components: int, classes: int) -> FloatArray:
+    """Return C at first, (M, L): all labels are as frequent in each component."""
+    return np.full((components, classes), 1 / classes)
+
+
 def share_labels(joint: FloatArray, before: FloatArray) -> FloatArray:
     """Return C, (M, L): each label's share among the samples of a component.
 
@@ -67,7 +72,7 @@ class FedRC(FedEM):
     def initial_state(self) -> Any:
         """Return FedEM's components; at first all labels are as frequent."""
         classes = self.run.config.dataset.classes
-        even = np.full((self.settings.components, classes), 1 / classes)
+        even = even_shares(self.settings.components, classes)
         return replace(super().initial_state(), label_shares=even)
 
     def sent(self) -> list[Vector]:

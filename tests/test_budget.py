@@ -34,9 +34,9 @@ BUDGET: dict[str, int] = {
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_186,
     "cfl_flower/secure": 658,
-    "clients": 1_278,
+    "clients": 1_360,
     "simulations": 4_731,
-    "strategies": 2_895,
+    "strategies": 2_963,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -44,11 +44,11 @@ LONGEST_FILE = 441
 LONGEST_FUNCTION = 60
 LONG_FILES = 46
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 62
+SINGLE_IMPORTERS = 65
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_416
+TESTS = 39_643
 """Lines of all tests."""
 
 

@@ -11,7 +11,7 @@ from cfl_flower.analysis.saved import SavedRun
 WITHOUT_CLUSTERS = (
     *REFERENCES,
     *("adapfedavg", "apfl", "ditto", "fedasync", "fedbabu", "fedbuff", "fedccfa"),
-    *("fedem", "fedfm", "fedpac", "fedprox", "fedrc", "fedrep", "flash"),
+    *("fedem", "fedfm", "fedpac", "fedprox", "fedrc", "feddaa", "fedrep", "flash"),
     *("local_async", "local_rounds", "pfedme", "scaffold", "static"),
 )
 """Methods that cluster no clients, or that say that their clusters never change."""
