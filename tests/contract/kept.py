@@ -1,7 +1,5 @@
 """What odd networks keep in a module of its own."""
 
-steps = 0
-
 CALLS: list[int] = []
 
 

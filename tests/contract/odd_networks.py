@@ -5,8 +5,6 @@ Each is a `torch.nn.Module` that a configuration names by itself.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,24 +86,14 @@ class OwnGenerator(Net):
 class Centred(Net):
     """It takes a running mean off its hidden numbers."""
 
-    replaced = False
-
     def set_up(self) -> None:
         self.register_buffer("centre", torch.zeros(8))
 
     def hidden(self, x: Tensor) -> Tensor:
         kept = super().hidden(x)
         if self.training:
-            now = 0.9 * self.centre + 0.1 * kept.detach().mean(0)
-            if self.replaced:
-                self.centre = now
-            else:
-                self.centre.copy_(now)
+            self.centre.lerp_(kept.detach().mean(0), 0.1)
         return kept - self.centre
-
-
-class CentredReplaced(Centred):
-    replaced = True
 
 
 class CumulativeNorm(Net):
@@ -233,17 +221,6 @@ class SavedAverage(Averaged):
         return self.ema
 
 
-class LateAverage(Averaged):
-    """Its average begins with the weights of the first step."""
-
-    ema: Tensor | None = None
-
-    def average(self) -> Tensor:
-        if self.ema is None:
-            self.ema = self.body.weight.detach().clone()
-        return self.ema
-
-
 class ListedLayers(Net):
     """A list names layers that are its own."""
 
@@ -321,16 +298,3 @@ class LockedCounter(Warm):
     def step(self) -> float:
         self.body.calls += self.training
         return self.body.calls
-
-
-class OpenFile(Warm):
-    """It has a file that is open, and an attribute that training changes."""
-
-    def set_up(self) -> None:
-        self.file = Path(os.devnull).open()  # noqa: SIM115 - it stays open
-        self.steps = torch.zeros(1)
-
-    def step(self) -> float:
-        if self.training:
-            self.steps = self.steps + 1
-        return float(self.steps)

@@ -20,16 +20,6 @@ from tests.contract.odd_networks import Averaged, Net, Warm
 SEEN = {"steps": 0}
 
 
-class PlainAverage(Averaged):
-    refused = "PlainAverage has weights in ema that are neither"
-
-    def set_up(self) -> None:
-        self.ema = {"weight": self.body.weight.detach().clone()}
-
-    def average(self) -> Tensor:
-        return self.ema["weight"]
-
-
 class InnerAverage(Averaged):
     """The average is an attribute of a layer, in an object."""
 
@@ -163,16 +153,6 @@ class PrivateCounter(Net):
         return super().hidden(x) * (1.0 if self.__steps < 30 else 2.0)
 
 
-class CounterOfAModule(Net):
-    """Its counter is a variable of another module."""
-
-    refused = r"changes tests\.contract\.kept\.steps, outside"
-
-    def hidden(self, x: Tensor) -> Tensor:
-        kept.steps += self.training
-        return super().hidden(x) * (1.0 if kept.steps < 30 else 2.0)
-
-
 class CounterOfAProperty(Net):
     refused = r"changes tests\S+refused_networks\.CALLS, outside"
 
@@ -196,20 +176,6 @@ class SameNames(Net):
 
 
 CALLS: list[int] = []
-
-
-def count_calls(calls: list[int]) -> int:
-    calls.append(1)
-    return len(calls)
-
-
-class CalledCounter(Net):
-    """A function that it calls has the counter."""
-
-    refused = r"changes tests\.contract\.refused_networks\.CALLS, out"
-
-    def hidden(self, x: Tensor) -> Tensor:
-        return super().hidden(x) * (1.0 if count_calls(CALLS) < 300 else 2.0)
 
 
 def make_closure() -> type[Net]:
