@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cfl_flower.data.datasets.digits import Digits
-from cfl_flower.data.worlds.appearance import Appearance, Corrupt
+from cfl_flower.data.worlds.appearance import Appearance, Corrupt, DrawPatterns
 from cfl_flower.data.worlds.drift import (
     Change,
     Drift,
@@ -24,6 +24,7 @@ from cfl_flower.data.worlds.drift import (
 )
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
+from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
 from cfl_flower.types import FloatArray
 
@@ -181,3 +182,42 @@ def test_an_own_function_changes_samples():
     assert all(same(samples(source, 0, 4), samples(source, 0, 1)))
     again = stream(Ink([2], above=6))
     assert torch.equal(again.view(0, 2).train()[0], after)
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "said"),
+    [
+        ((60,), [], r"drift=patterns .*images"),
+        ((1, 8, 8), [0], r"drift\.channels=\[0\] .*in colour"),
+        ((3, 8, 8), [0, 3], r"drift\.channels=\[0, 3\] .*in colour"),
+    ],
+)
+def test_patterns_are_of_images_and_a_channel_is_one_of_several(shape, channels, said):
+    with pytest.raises(ConfigError, match=said):
+        DrawPatterns([2], channels=channels).check(shape)
+    DrawPatterns([2], channels=[0, 2]).check((3, 8, 8))
+
+
+@pytest.mark.parametrize("labels", [0, 4])
+def test_each_client_draws_a_pattern_for_all_its_images_or_one_for_each_label(labels):
+    drift = DrawPatterns([2], rotations=[0.0, 90.0], random_labels=labels)
+    source = stream(drift)
+    found = []
+    for client in range(CLIENTS):
+        turned: dict[int, set[bool]] = {}
+        for part in ("train", "test"):
+            x, y = getattr(source.view(client, 1), part)()
+            after, _ = getattr(source.view(client, 2), part)()
+            for label in y.unique():
+                rows = y == label
+                quarter = torch.rot90(x[rows], 1, (-2, -1))
+                seen = [torch.equal(after[rows], each) for each in (x[rows], quarter)]
+                assert sum(seen) == 1
+                turned.setdefault(int(label), set()).add(seen[1])
+        # Training and test samples of a label look alike.
+        assert all(len(each) == 1 for each in turned.values())
+        found.append({label for label, each in turned.items() if True in each})
+    if labels:
+        assert 1 < len(set.union(*found)) <= labels
+    else:
+        assert {len(each) for each in found} == {0, 10}
