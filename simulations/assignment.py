@@ -4,9 +4,10 @@ The method's client answers (`ClusteredClient.find_cluster`). In a run of StoCFL
 takes the direction of its loss at the run's anchor and goes to the nearest cluster;
 below tau the server would give it one of its own, which starts from that one's model
 (section 4.4). Other clients compare their label histograms or embeddings (Fielding),
-their inputs (FLUX, FEROMA), their principal vectors (PACFL), or, in any other method,
-the losses of the models on their training samples. Without labels, StoCFL, FLUX and
-FEROMA compare the same, and others what each model's predictions tell of the samples.
+their inputs (FLUX, FEROMA), their principal vectors (PACFL, FedDAG), or, in any other
+method, the losses of the models on their training samples. Without labels, StoCFL, FLUX
+and FEROMA compare the same, and others what each model's predictions tell of the
+samples.
 """
 
 from __future__ import annotations

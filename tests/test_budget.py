@@ -22,7 +22,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower": 1_122,
     "cfl_flower/analysis": 1_020,
     "cfl_flower/client": 1_093,
-    "cfl_flower/clustering": 514,
+    "cfl_flower/clustering": 540,
     "cfl_flower/communication": 1_329,
     "cfl_flower/config": 618,
     "cfl_flower/data": 3_456,
@@ -34,9 +34,9 @@ BUDGET: dict[str, int] = {
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_186,
     "cfl_flower/secure": 658,
-    "clients": 1_360,
+    "clients": 1_388,
     "simulations": 4_731,
-    "strategies": 2_963,
+    "strategies": 3_073,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 65
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_590
+TESTS = 39_858
 """Lines of all tests."""
 
 

@@ -43,7 +43,8 @@ WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "
 
 CLUSTERED = (
     *("fielding", "flexcfl", "ifca", "feddrift", "fedccfa", "stocfl", "feroma"),
-    *("fedgroup", "fesem", "cfl", "auxo", "flux", "pacfl", "ccfl", "fedsoft", "static"),
+    *("fedgroup", "fesem", "cfl", "auxo", "flux", "pacfl", "feddag", "ccfl"),
+    *("fedsoft", "static"),
 )
 """Methods with clusters or mixtures of clusters. static, the start of fielding, is
 nobody's publication."""
@@ -61,6 +62,7 @@ WHY = {
     "flux": "clients report moments of features",
     "feroma": "clients report moments of features",
     "pacfl": "clients report principal vectors of samples",
+    "feddag": "clients report principal vectors of samples",
     "fedpac": "clients send more than models",
     "fedfm": "clients send more than models",
 }

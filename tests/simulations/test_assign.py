@@ -139,6 +139,7 @@ METHODS = [
     (["feroma", "strategy.warmup=1"], "distance"),
     (["pacfl"], "angle"),
     (["pacfl", "model.lora.rank=2", "model=mlp"], "angle"),
+    (["feddag"], "angle"),
 ]
 """A method, and what its clients compare clusters by."""
 

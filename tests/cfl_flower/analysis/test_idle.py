@@ -74,6 +74,6 @@ def test_every_method_either_has_clusters_or_is_named():
     folder = Path(__file__).parents[3] / "conf" / "strategy"
     methods = {file.stem for file in folder.glob("*.yaml")}
     clustered = "fielding flexcfl fedgroup ifca fesem stocfl cfl auxo feddrift flux"
-    more = "feroma ccfl fedsoft oracle pacfl"
+    more = "feroma ccfl fedsoft oracle pacfl feddag"
     assert methods - {*WITHOUT_CLUSTERS} == {*clustered.split(), *more.split()}
     assert methods >= {*WITHOUT_CLUSTERS}
