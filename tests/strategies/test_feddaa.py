@@ -59,6 +59,7 @@ def test_a_time_step_clusters_prototypes_and_adds_components(tmp_path):
     answer(method, told[:4])
     method.plan_train(6)
     assert (state.step, len(state.centres), len(state.models)) == (6, 2, 3)
+    assert len(state.label_shares) == 3
     state.due = True
     answer(method, [empty])
     method.plan_train(7)
