@@ -62,7 +62,7 @@ class FedDAA(FedRC):
     discloses = Disclosure(
         models=3,
         uncovered="label shares of each component and mean outputs for each label",
-        in_sums="their mean outputs for each label",
+        singly="clusters clients by their mean outputs for each label",
     )
 
     def plan_train(self, server_round: int) -> Plan:
