@@ -76,7 +76,7 @@ VALUES = [
 TOGETHER = [
     ("participants=50", "participants=50 … at most the 40 clients, or raise clients"),
     ("partition.groups=11", "partition.groups=11 … at most the 10 labels"),
-    ("partition.alpha=0.1", "alpha is not a setting of partition=label_groups"),
+    ("partition.sigma=0.1", "sigma is not a setting of partition=label_groups"),
     ("strategy=fedavg strategy.threshold=1", "is not a setting of strategy=fedavg"),
     ("strategy=fedavg strategy/trigger=pairwise", "strategy/trigger … leave it out"),
     ("partition=natural", "partition=natural … drift=regroup; use drift=none"),
