@@ -84,12 +84,12 @@ class Outcome:
             return
         with unbroken(jobs[0].folder / "rounds.jsonl"):
             value = table.value(*runs)
-            tail = score(runs[0].rounds, ())["last_ten"]
+            tails = [score(run.rounds, ())["last_ten"] for run in runs]
         self.saved += runs
         self.values[seed] = value
         shown = value is not None and table.is_share and table.against is None
-        if tail is not None and shown:
-            self.last_ten[seed] = 100 * tail
+        if None not in tails and shown:
+            self.last_ten[seed] = 100 * fmean(tails)
 
     def line(
         self, table: PublishedTable, cell: Cell, lead: str = "-", scale: float = 1.0
