@@ -135,7 +135,7 @@ def reproduce(
         outcome = Outcome()
         reference = table.reference(cell, tables)
         outcomes.append((cell, outcome))
-        both = [cell, reference] if reference else [cell]
+        both = [cell, reference] if reference else cell.parts
         for seed in range(options.seeds):
             seeds.append((outcome, seed, [study.job(each, seed) for each in both]))
     every = list(study.jobs.values())

@@ -25,22 +25,22 @@ BUDGET: dict[str, int] = {
     "cfl_flower/clustering": 514,
     "cfl_flower/communication": 1_329,
     "cfl_flower/config": 616,
-    "cfl_flower/data": 3_404,
+    "cfl_flower/data": 3_455,
     "cfl_flower/dropin": 624,
     "cfl_flower/engine": 2_077,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_326,
-    "cfl_flower/models": 844,
+    "cfl_flower/models": 859,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_186,
     "cfl_flower/secure": 658,
     "clients": 1_278,
-    "simulations": 4_713,
+    "simulations": 4_731,
     "strategies": 2_895,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
-LONGEST_FILE = 432
+LONGEST_FILE = 441
 LONGEST_FUNCTION = 60
 LONG_FILES = 46
 """Files of more than 240 lines."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 62
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_448
+TESTS = 39_508
 """Lines of all tests."""
 
 

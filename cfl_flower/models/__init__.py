@@ -25,6 +25,7 @@ from cfl_flower.models.networks import FedCcfaCnn as FedCcfaCnn
 from cfl_flower.models.networks import FlexCflFashionCnn as FlexCflFashionCnn
 from cfl_flower.models.networks import FlexCflFemnistCnn as FlexCflFemnistCnn
 from cfl_flower.models.networks import FlexCflMnistCnn as FlexCflMnistCnn
+from cfl_flower.models.networks import LeNet5 as LeNet5
 from cfl_flower.models.networks import Mclr as Mclr
 from cfl_flower.models.networks import Mlp as Mlp
 from cfl_flower.models.networks import Recurrent as Recurrent

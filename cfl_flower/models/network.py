@@ -51,17 +51,17 @@ class ModelSettings(Protocol):
 
 
 class Network(nn.Module):
-    """An extractor of representations and a linear classifier on top of them.
+    """An extractor of representations and a classifier, mostly linear, on top of them.
 
     Attributes
     ----------
     extractor : torch.nn.Module
         From inputs, shape (n, ...), to representations, shape (n, width).
-    classifier : torch.nn.Linear
+    classifier : torch.nn.Module
         From representations to logits, shape (n, classes).
     """
 
-    def __init__(self, extractor: nn.Module, classifier: nn.Linear) -> None:
+    def __init__(self, extractor: nn.Module, classifier: nn.Module) -> None:
         super().__init__()
         self.extractor = extractor
         self.classifier = classifier

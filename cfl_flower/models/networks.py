@@ -157,6 +157,32 @@ class FlexCflFashionCnn:
 
 
 @settings("model")
+class LeNet5:
+    """LeNet-5 with average pooling and ReLU, as FLUX has it.
+
+    61,706 parameters on MNIST, 62,006 there on three channels.
+    """
+
+    divided: Literal["last", "convolutions"] = "last"
+    """Representations are what the last layer takes, or what the convolutions give, as
+    FLUX describes clients by; then no method can train the classifier by itself."""
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Build the network for images of ``shape``."""
+        require_image("lenet5", shape, 12)
+        extractor = Convolutional(
+            *(nn.Conv2d(shape[0], 6, 5, padding=2), nn.ReLU(), nn.AvgPool2d(2)),
+            *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()),
+        )
+        width = _output_width(extractor, shape)
+        dense = [nn.Linear(width, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()]
+        last = nn.Linear(84, classes)
+        if self.divided == "last":
+            return Network(extractor.extend(dense), last)
+        return Network(extractor, nn.Sequential(*dense, last))
+
+
+@settings("model")
 class FedCcfaCnn:
     """FedCCFA's networks: 117,066 parameters on Fashion-MNIST, 107,690 on CIFAR-10."""
 

@@ -52,7 +52,7 @@ def list_tables(
         return size, f"{config.names['dataset']}: here"
 
     for table, row in track(some, "reading the rows", console=Console(stderr=True)):
-        own = tuple(table.cell(row, table.columns[0]).overrides)
+        own = tuple(table.cell(row, table.columns[0]).parts[0].overrides)
         needs = describe(own) if whole else ()
         methods = {*table.columns} | ({table.against} & table.methods.keys())
         result.add_row(table.name, row, str(len(methods)), *needs)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +36,7 @@ INHERITED = ("overrides", "methods", "columns", "against")
 shares."""
 
 SPEEDUP = "speed-up"
+CHOSEN = "chosen"
 DISTANCES = ("heterogeneity", "discrepancy")
 """Measures that are not shares."""
 
@@ -53,7 +55,10 @@ def _flatten(overrides: Any) -> list[str]:
 KNOWN_KEYS = ConfigDict(extra="forbid")
 Overrides = Annotated[list[str], BeforeValidator(_flatten)]
 Measure = Annotated[
-    str, Field(pattern=rf"^(final|best|bytes|({'|'.join(AVERAGES)}|{SPEEDUP}) \w+)$")
+    str,
+    Field(
+        pattern=rf"^(final|best|bytes|({'|'.join(AVERAGES)}|{CHOSEN}|{SPEEDUP}) \w+)$"
+    ),
 ]
 
 
@@ -79,6 +84,17 @@ class Cell:
     overrides: list[str]
     folder: str = ""
     """Folder of its runs, below `--output`."""
+    kinds: dict[str, list[str]] = field(default_factory=dict)
+    """Further overrides by kind of data, where the figure is a mean over kinds."""
+
+    @property
+    def parts(self) -> list[Cell]:
+        """The cells whose figures are averaged: one for each kind, or itself."""
+        named = self.kinds.items()
+        return [
+            replace(self, row=f"{self.row}_{kind}", overrides=self.overrides + own)
+            for kind, own in named
+        ] or [self]
 
 
 @dataclass(frozen=True, config=KNOWN_KEYS)
@@ -90,6 +106,8 @@ class Row:
     overrides: Overrides = field(default_factory=list)
     methods: dict[str, Overrides] = field(default_factory=dict)
     """Further overrides of some methods."""
+    kinds: dict[str, Overrides] = field(default_factory=dict)
+    """Overrides by kind of data, if its figures are means over kinds."""
 
 
 @dataclass(frozen=True, config=KNOWN_KEYS)
@@ -104,6 +122,7 @@ class PublishedTable:
     the best round after as many as everyone needs to take part once, as the code of
     FlexCFL has it, which counts no round before all clients were included; ``last
     KEY``, ``mean KEY`` or ``median KEY``, of all rounds that have it in `rounds.jsonl`;
+    ``chosen KEY``, that of the round with the best validation accuracy;
     ``bytes``, both ways, relative to the models of a FedAvg of as many rounds; or
     ``speed-up KEY``, how many times sooner than the reference run it stays at the
     reference's last value."""
@@ -162,13 +181,14 @@ class PublishedTable:
         """With how many a figure is printed."""
         return 2 if self.kind == SPEEDUP or self.key in DISTANCES else 1
 
-    def value(self, run: SavedRun, reference: SavedRun | None = None) -> float | None:
-        """Return the figure of a run, relative to its reference if it has one.
+    def value(self, *runs: SavedRun) -> float | None:
+        """Return the figure of runs, relative to their reference if they have one.
 
         Shares are in percent; None if it never became as good as the reference.
         """
-        if reference is None:
-            return self._figure(run)
+        if self.against is None:
+            return fmean(map(self._figure, runs))
+        run, reference = runs
         if self.kind == SPEEDUP:
             goal = make_reference(self._curve(reference))
             faster: float | None = score(self._curve(run), (), goal)["speedup"]
@@ -182,8 +202,11 @@ class PublishedTable:
             return 100 * _best(run)
         if not self.key:
             return 100 * float(run.summary[self.kind]["accuracy"])
-        known = [row[self.key] for row in run.rounds if row.get(self.key) is not None]
-        found = float(AVERAGES[self.kind](known))
+        rows = [row for row in run.rounds if row.get(self.key) is not None]
+        if self.kind == CHOSEN:
+            rows = [max(rows, key=itemgetter("validation_accuracy"))]
+        known = [row[self.key] for row in rows]
+        found = float(AVERAGES.get(self.kind, fmean)(known))
         return found if self.key in DISTANCES else 100 * found
 
     def _curve(self, run: SavedRun) -> list[dict[str, Json]]:
@@ -226,7 +249,8 @@ class PublishedTable:
             *(self.methods | BESIDE)[method],
             *own.methods.get(method, []),
         ]
-        return Cell(row, method, values.get(method), overrides, self.folder)
+        published = values.get(method)
+        return Cell(row, method, published, overrides, self.folder, own.kinds)
 
     def reference(
         self, cell: Cell, tables: Mapping[str, PublishedTable]

@@ -23,10 +23,9 @@ from cfl_flower.config.options import list_options
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.environment.plugins import CONF
-from simulations.papers.published import load_tables
 from simulations.track import ROWS
 from simulations.tracking.rows import TrackRow, load_protocol, read_rows
-from tests.docs.scoreboard import PAPERS, RESULTS, lines
+from tests.docs.scoreboard import PAPERS, RESULTS, lines, of_papers
 from tests.docs.track import ALL_TRAIN, KINDS, lead_of, situations
 
 ROOT = CONF.parent
@@ -160,12 +159,12 @@ def word(number: int) -> str:
 @cache
 def states() -> Counter[str]:
     """Return how many tables and figures are in each state."""
-    return Counter(line.state for line in lines(load_tables()))
+    return Counter(line.state for line in lines(of_papers()))
 
 
 def whole() -> int:
     """Return how many tables of accuracies are reproduced in full."""
-    shares = [table for table in load_tables().values() if table.is_share]
+    shares = [table for table in of_papers().values() if table.is_share]
     return sum(table.state == "reproduced" for table in shares)
 
 

@@ -48,6 +48,9 @@ PAPERS = {
     "fedccfa": "FedCCFA",
 }
 
+RIVALS = ("flux", "feddag")
+"""How names of tables of other papers begin, whose figures are on one page."""
+
 MARKED = re.compile("(<!-- recorded -->\n).*?(<!-- end of recorded -->)", re.DOTALL)
 
 IN_SHORT = re.compile(r"\*\*In short:\*\* (.*?)\n\n", re.DOTALL)
@@ -98,6 +101,12 @@ class Line(NamedTuple):
     evidence: str
 
 
+def of_papers() -> dict[str, PublishedTable]:
+    """Return the tables of the five papers by name."""
+    tables = load_tables().items()
+    return {name: table for name, table in tables if name.partition("_")[0] in PAPERS}
+
+
 def lines(tables: Mapping[str, PublishedTable]) -> list[Line]:
     """Return every table and figure: those that are run, and those shown elsewhere."""
     run = [
@@ -128,7 +137,7 @@ def in_short(prefix: str) -> str:
 
 def page() -> str:
     """Return the page."""
-    tables = load_tables()
+    tables = of_papers()
     found = lines(tables)
     shares = [table for table in tables.values() if table.is_share]
     text = HEAD.read_text(encoding="utf-8").format(
@@ -152,15 +161,16 @@ def page() -> str:
 def with_recorded(paper: str) -> str:
     """Return a paper's page with the tables of its recorded figures."""
     words = PAGE.with_name(f"{paper}.md").read_text()
-    return MARKED.sub(lambda found: found[1] + section(paper) + found[2], words)
+    prefixes = RIVALS if paper == "rivals" else (paper,)
+    return MARKED.sub(lambda found: found[1] + section(prefixes) + found[2], words)
 
 
-def section(prefix: str) -> str:
-    """Return the tables of a paper's recorded figures, as Markdown."""
+def section(prefixes: Sequence[str]) -> str:
+    """Return the tables of some papers' recorded figures, as Markdown."""
     figures = load()["figures"]
     found = RECORDED
     for table in load_tables().values():
-        if table.name.startswith(f"{prefix}_"):
+        if table.name.partition("_")[0] in prefixes:
             found += "".join(of_table(table, figures))
     return found
 
@@ -198,7 +208,7 @@ def read_outcome(figure: Json) -> Outcome:
 def main() -> int:
     """Write the pages and return the exit code."""
     write_atomically(PAGE, page().encode())
-    for paper in PAPERS:
+    for paper in (*PAPERS, "rivals"):
         write_atomically(PAGE.with_name(f"{paper}.md"), with_recorded(paper).encode())
     return 0
 

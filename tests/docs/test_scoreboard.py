@@ -9,8 +9,10 @@ from simulations.papers.recorded import figure_name, load
 from tests.docs.scoreboard import (
     PAGE,
     PAPERS,
+    RIVALS,
     STATES,
     lines,
+    of_papers,
     page,
     read_outcome,
     with_recorded,
@@ -21,7 +23,7 @@ def test_scoreboard_page_is_up_to_date():
     assert PAGE.read_text() == page(), "run make docs"
 
 
-@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize("paper", [*PAPERS, "rivals"])
 def test_tables_of_a_papers_page_are_what_its_runs_gave(paper):
     words = PAGE.with_name(f"{paper}.md").read_text()
     assert words.count("<!-- recorded -->") == words.count("<!-- end of recorded -->")
@@ -29,11 +31,13 @@ def test_tables_of_a_papers_page_are_what_its_runs_gave(paper):
 
 
 def test_every_table_and_figure_has_a_line_with_evidence():
-    every = lines(load_tables())
+    every = lines(of_papers())
     assert {line.state for line in every} <= STATES.keys()
     found = {line.name: line.evidence for line in every}
     text = page()
-    assert found.keys() == load_tables().keys() | load_elsewhere().keys()
+    assert found.keys() == of_papers().keys() | load_elsewhere().keys()
+    others = load_tables().keys() - of_papers().keys()
+    assert {name.partition("_")[0] for name in others} <= {*RIVALS}
     for name, evidence in found.items():
         assert evidence, name
         # The story is on the paper's page.

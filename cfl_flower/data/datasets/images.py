@@ -43,17 +43,25 @@ class TorchvisionImages(FileDataset):
     standardise: bool = False
     """Take (x - mean) / (deviation + 0.001) of every pixel, from 0 to 255, over both
     sets, instead of x / 255; so do FedProx's recipes."""
+    colour: bool = False
+    """Show grey images in three equal channels, for colours that a drift gives them."""
     normalise: Scaling | None = None
     """The mean and deviation in (x / 255 - mean) / deviation, which then is taken
     instead: two numbers for all pixels, or two lists with one for each channel."""
     remedy: ClassVar[str] = "put the files there or add dataset.download=true"
     folder: ClassVar[str]
     stems: ClassVar[tuple[str, ...]]
-    shape: ClassVar[tuple[int, ...]]
+    size: ClassVar[tuple[int, int, int]]
     classes: ClassVar[int] = 10
 
     def __post_init__(self) -> None:
         check_scaling(self.normalise, self.standardise, self.shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of one image: channels, height, width."""
+        channels, *sides = self.size
+        return (3 if self.colour else channels, *sides)
 
     def files(self) -> tuple[str, ...]:
         """Return torchvision's files, unpacked or as .gz."""
@@ -82,6 +90,7 @@ class TorchvisionImages(FileDataset):
             for part in PARTS:
                 data = self._open(root, train=part == "train", download=False)
                 x = channels_first(np.asarray(data.data))
+                x = np.repeat(x, self.shape[0] // x.shape[1], axis=1)
                 read[part] = {"x": x, "y": np.asarray(data.targets, np.int64)}
         parts: Parts = read
         if self.test_fraction is not None:
@@ -129,7 +138,7 @@ class Mnist(TorchvisionImages):
     name: ClassVar[str] = "MNIST"
     folder: ClassVar[str] = "MNIST/raw"
     stems: ClassVar[tuple[str, ...]] = IDX
-    shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
+    size: ClassVar[tuple[int, int, int]] = (1, 28, 28)
 
 
 @settings("dataset")
@@ -151,7 +160,7 @@ class Cifar10(TorchvisionImages):
         "test_batch",
         "batches.meta",
     )
-    shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
+    size: ClassVar[tuple[int, int, int]] = (3, 32, 32)
 
 
 @settings("dataset")

@@ -11,15 +11,18 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from itertools import product
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from numpy.random import Generator
+from pydantic import Field
 from torch import Tensor
 
 from cfl_flower.data.worlds.drift import Change, Occasion
-from cfl_flower.data.worlds.world import World
+from cfl_flower.data.worlds.view import rotate
+from cfl_flower.data.worlds.world import Look, World
 from cfl_flower.seeding import generator
 from cfl_flower.settings import Natural, require, settings
 from cfl_flower.types import BoolArray, FloatArray, IntArray
@@ -96,7 +99,7 @@ class Seen:
         return self.event.show(x, labels, generator(self.seed, self.purpose), own)
 
 
-def _switch(world: World, trait: str, mask: BoolArray, look: Seen) -> World:
+def _switch(world: World, trait: str, mask: BoolArray, look: Look) -> World:
     """Put a look on where it is not, and take it off where it is."""
     numbers = getattr(world, trait)
     after = numbers.copy()
@@ -174,3 +177,64 @@ class Corrupt(Appearance):
         count = round(self.strength * len(able))
         sensors.ravel()[common.permutation(able)[:count]] = 0
         return x * torch.from_numpy(sensors).to(x.device)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A turn of images, and a channel of which every pixel is 1 (FLUX)."""
+
+    degrees: float
+    channel: int | None
+
+    def show(self, x: Tensor, labels: IntArray, rows: IntArray, part: str) -> Tensor:
+        """Return images as they look after it; see `worlds.world.Look`."""
+        del labels, rows, part
+        shown = rotate(x, self.degrees)
+        if self.channel is not None:
+            shown = shown.clone()
+            shown[:, self.channel] = 1
+        return shown
+
+
+@settings("drift")
+class DrawPatterns(Change):
+    """Covariate drift: each client draws how its images are turned and coloured (FLUX).
+
+    Once more, the new patterns come on top; the same one again is taken off.
+    """
+
+    rotations: Annotated[list[float], Field(min_length=1)] = field(
+        default_factory=lambda: [0.0, 90.0, 180.0, 270.0]
+    )
+    """Degrees, of which each pattern has one."""
+    channels: list[Natural] = field(default_factory=list)
+    """Channels, of which each pattern has one full: 0, 1 and 2 for red, green and blue;
+    empty for images in their own colours."""
+    random_labels: Natural = 0
+    """Number of labels, the same ones for all clients, for each of which a client draws
+    a pattern of its own, so that P(x|y) differs; 0 for one pattern for all its
+    images."""
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise `ConfigError` if it does not fit inputs of a shape."""
+        require(len(shape) == 3, "drift", "draw_patterns", "images; another drift")
+        ok = all(channel < shape[0] for channel in self.channels)
+        allowed = f"channels from 0 to {shape[0] - 1}; dataset.colour=true makes three"
+        require(ok, "drift.channels", self.channels, allowed)
+
+    def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
+        """Return the world after it."""
+        ok = self.random_labels <= world.classes
+        allowed = f"at most the {world.classes} labels of the dataset"
+        require(ok, "drift.random_labels", self.random_labels, allowed)
+        rng = occasion.rng
+        kinds = list(product(self.rotations, self.channels or [None]))
+        among = rng.permutation(world.classes)[: self.random_labels or None]
+        columns = world.classes if self.random_labels else 1
+        drawn = rng.integers(len(kinds), size=(world.clients, columns))
+        able = chosen[:, None] & np.isin(np.arange(world.classes), among)
+        for number, kind in enumerate(kinds):
+            for trait in () if kind == (0, None) else ("looks", "test_looks"):
+                mask = able & (drawn == number)
+                world = _switch(world, trait, mask, Pattern(*kind))
+        return world

@@ -211,27 +211,33 @@ class Relabel(Change):
     fits datasets with fewer labels; with two of them its groups would not differ."""
     random_swaps: Natural = 0
     """Pairs of labels that change names, drawn for each client among those it holds."""
+    random_labels: Natural = 0
+    """Number of labels, the same ones for all clients, whose names each client deals
+    out among them anew (FLUX)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for swap in self.swaps:
             ok = len(swap) == 2 and swap[0] != swap[1]
             require(ok, "drift.swaps", self.swaps, "pairs of two labels")
-        ok = bool(self.swaps or self.permutation or self.random_swaps)
-        allowed = "pairs of labels, or a permutation, or random_swaps"
+        drawn = self.random_swaps or self.random_labels
+        ok = bool(self.swaps or self.permutation or drawn)
+        allowed = "pairs of labels, or a permutation, random_swaps or random_labels"
         require(ok, "drift.swaps", self.swaps, allowed)
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
         world = relabel_clients(world, chosen, self._names(world.classes))
-        if not self.random_swaps:
-            return world
-        # Labels that a client holds come first.
-        points = occasion.rng.random(world.relabel.shape) + ~occasion.held(world)
-        pairs = points.argsort(axis=1)[:, : 2 * self.random_swaps]
         names = np.tile(np.arange(world.classes), (world.clients, 1))
-        swapped = pairs.reshape(world.clients, -1, 2)[:, :, ::-1].reshape(pairs.shape)
-        np.put_along_axis(names, pairs, swapped, axis=1)
+        if self.random_swaps:
+            # Labels that a client holds come first.
+            points = occasion.rng.random(names.shape) + ~occasion.held(world)
+            pairs = points.argsort(axis=1)[:, : 2 * self.random_swaps]
+            swapped = pairs.reshape(world.clients, -1, 2)[:, :, ::-1]
+            np.put_along_axis(names, pairs, swapped.reshape(pairs.shape), axis=1)
+        if self.random_labels:
+            among = occasion.rng.permutation(world.classes)[: self.random_labels]
+            names[:, among] = occasion.rng.permuted(names[:, among], axis=1)
         return relabel_clients(world, chosen, names)
 
     def _names(self, classes: int) -> IntArray:
@@ -252,6 +258,9 @@ class Relabel(Change):
         ok = 2 * self.random_swaps <= classes
         allowed = f"at most half of the {classes} labels"
         require(ok, "drift.random_swaps", self.random_swaps, allowed)
+        ok = self.random_labels <= classes
+        allowed = f"at most the {classes} labels of the dataset"
+        require(ok, "drift.random_labels", self.random_labels, allowed)
         return names
 
 

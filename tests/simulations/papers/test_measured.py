@@ -80,6 +80,23 @@ def test_the_best_round_is_one_after_everyone_could_take_part(tmp_path):
     assert table.value(few) == pytest.approx(60.0)
 
 
+def test_a_figure_is_a_mean_over_kinds_of_the_rounds_that_validation_chose(tmp_path):
+    table = TABLES["flux_grid"]
+    first, *others = table.cell("mnist_8", "fedavg").parts
+    assert first.row == "mnist_8_px"
+    assert [each.row[-3:] for each in others] == ["_py", "pyx", "pxy"]
+    assert "dataset.colour=true" in first.overrides
+    names = ("round", "validation_accuracy", "accuracy_mean")
+    curves = [[(1, 0.5, 0.6), (2, 0.7, 0.4), (3, 0.6, 0.9)], [(1, 0.5, 0.8)]]
+    runs = [
+        SavedRun(
+            tmp_path, [], {}, [dict(zip(names, of, strict=True)) for of in curve], []
+        )
+        for curve in curves
+    ]
+    assert table.value(*runs) == pytest.approx(60.0)
+
+
 def test_bytes_are_compared_with_the_models_of_fedavg(tmp_path):
     figure = TABLES["flexcfl_figure6"]
     config = compose_config(["model=mclr", "rounds=4", "participants=5"])

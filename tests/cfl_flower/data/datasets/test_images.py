@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from cfl_flower.data.datasets.images import IDX, Cifar10, Cifar100, FashionMnist, Mnist
 from cfl_flower.errors import ConfigError
@@ -47,12 +48,15 @@ def test_mnists_files_are_read_plain_or_packed(packed, tmp_path, cache):
     Mnist().check(str(tmp_path / "data"))
     train, test = Mnist().load(str(tmp_path / "data"))
     raw = mnist_files()["train-images-idx3-ubyte"][16:]
-    assert train.x.shape == (5, *Mnist.shape)
+    assert train.x.shape == (5, *Mnist().shape)
     assert train.x.numpy().tobytes() == raw
     assert train.labels.tolist() == [0, 1, 2, 3, 4]
     assert test.y.tolist() == [0, 1]
     inputs = train.inputs(slice(0, 5))
     assert float(inputs.max()) == max(raw) / 255
+    coloured = Mnist(colour=True).load(str(tmp_path / "data"))[0].x
+    assert coloured.shape[1:] == Mnist(colour=True).shape == (3, 28, 28)
+    assert all(torch.equal(coloured[:, each], train.x[:, 0]) for each in range(3))
     # The arrays are there; what was unpacked for them is gone, and data_dir untouched.
     assert not list(cache.rglob("*ubyte"))
     names = {path.name for path in (tmp_path / "data").rglob("*ubyte*")}

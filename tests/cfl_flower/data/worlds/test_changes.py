@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cfl_flower.data.datasets.digits import Digits
-from cfl_flower.data.worlds.appearance import Corrupt
+from cfl_flower.data.worlds.appearance import Corrupt, DrawPatterns
 from cfl_flower.data.worlds.drift import (
     Change,
     Exchange,
@@ -57,6 +57,8 @@ CASES = {
     "swap": Case(Relabel(**WHEN, swaps=[[1, 2]]), {"relabel"}, undone=True),
     "permute": Case(Relabel(**WHEN, permutation=[*range(1, 10), 0]), {"relabel"}),
     "random": Case(Relabel(**WHEN, random_swaps=1), {"relabel"}),
+    "dealt": Case(Relabel(**WHEN, random_labels=6), {"relabel"}),
+    "patterns": Case(DrawPatterns(**WHEN), {"looks", "test_looks"}, Partition()),
     "turn": Case(Rotate(**WHEN, degrees=180.0), {"degrees"}, undone=True),
     "exchange": Case(Exchange(**WHEN), {"source", "groups"}),
     "part": Case(

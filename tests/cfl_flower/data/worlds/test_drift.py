@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfl_flower.config.compose import compose_config
+from cfl_flower.data.worlds.appearance import DrawPatterns
 from cfl_flower.data.worlds.drift import (
     Change,
     Exchange,
@@ -115,6 +116,24 @@ def test_random_swaps_are_each_clients_own(seed, pairs):
     # Twice the same name is the label itself: nothing but swaps.
     assert (np.take_along_axis(relabel, relabel, axis=1) == np.arange(10)).all()
     assert len(np.unique(relabel[changed > 0], axis=0)) > 1
+
+
+@given(st.integers(0, 99), st.integers(1, 10))
+def test_random_labels_are_common_and_their_order_each_clients_own(seed, count):
+    line = timeline(Relabel([2], random_labels=count), seed=seed)
+    relabel = line.world(2).relabel
+    assert (np.sort(relabel, axis=1) == np.arange(10)).all()
+    touched = (relabel != np.arange(10)).any(axis=0)
+    assert touched.sum() <= count
+    if count > 4:
+        assert len(np.unique(relabel, axis=0)) > 10
+        assert touched.sum() == count
+
+
+@pytest.mark.parametrize("of", [Relabel, DrawPatterns])
+def test_more_random_labels_than_there_are_is_an_error(of):
+    with pytest.raises(ConfigError, match=r"drift\.random_labels=11 .*at most the 10"):
+        timeline(of([2], random_labels=11)).world(2)
 
 
 def test_a_step_of_a_schedule_is_named_in_its_errors_and_lasts_as_long_as_the_run():
