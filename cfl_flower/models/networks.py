@@ -171,8 +171,13 @@ class LeNet5:
         """Build the network for images of ``shape``."""
         require_image("lenet5", shape, 12)
         extractor = Convolutional(
-            *(nn.Conv2d(shape[0], 6, 5, padding=2), nn.ReLU(), nn.AvgPool2d(2)),
-            *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()),
+            nn.Conv2d(shape[0], 6, 5, padding=2),
+            nn.ReLU(),
+            nn.AvgPool2d(2),
+            nn.Conv2d(6, 16, 5),
+            nn.ReLU(),
+            nn.AvgPool2d(2),
+            nn.Flatten(),
         )
         width = _output_width(extractor, shape)
         dense = [nn.Linear(width, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()]
