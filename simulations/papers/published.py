@@ -246,7 +246,7 @@ class PublishedTable:
         overrides = [
             *self.overrides,
             *own.overrides,
-            *(self.methods | BESIDE)[method],
+            *(BESIDE | self.methods)[method],
             *own.methods.get(method, []),
         ]
         published = values.get(method)

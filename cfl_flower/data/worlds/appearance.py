@@ -217,9 +217,10 @@ class DrawPatterns(Change):
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise `ConfigError` if it does not fit inputs of a shape."""
-        require(len(shape) == 3, "drift", "draw_patterns", "images; another drift")
-        ok = all(channel < shape[0] for channel in self.channels)
-        allowed = f"channels from 0 to {shape[0] - 1}; dataset.colour=true makes three"
+        require(len(shape) == 3, "drift", "patterns", "images, or another drift")
+        # Full of ones, the only channel of a grey image would show nothing.
+        ok = all(channel < shape[0] > 1 for channel in self.channels)
+        allowed = "[], or channels of images in colour (MNIST: dataset.colour=true)"
         require(ok, "drift.channels", self.channels, allowed)
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
