@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cfl_flower.client.attacks import spoil_report
 from cfl_flower.client.requests import Request
-from cfl_flower.clustering.similarity import subspace_angles
+from cfl_flower.clustering.subspaces import subspace_angles
 from cfl_flower.types import FloatArray, Vector
 from clients.base import ClusteredClient, Clusters, Found
 from clients.tested import Config, Reply, Samples
@@ -62,8 +62,12 @@ class PACFLClient(ClusteredClient):
         samples = self.samples(self.context.round)
         own = self.subspace(samples, settings.vectors, settings.by_label)
         others = among.places["subspaces"][[*among.models]]
-        gaps = subspace_angles(np.stack([own, *others]))[0, 1:]
+        gaps = self.angles(np.stack([own, *others]))[0, 1:]
         return Found.nearest(among.models, gaps, "angle")
+
+    def angles(self, subspaces: FloatArray) -> FloatArray:
+        """Return the angles of n subspaces, (n, v, z), in degrees, (n, n)."""
+        return subspace_angles(subspaces)
 
 
 def principal_vectors(samples: Tensor, count: int) -> FloatArray:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from cfl_flower.clustering.similarity import subspace_angles
+from cfl_flower.clustering.subspaces import subspace_angles
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.settings import Count, settings
@@ -80,6 +80,11 @@ def common_vectors(subspaces: FloatArray) -> FloatArray:
     return found
 
 
+def grown(known: FloatArray, told: FloatArray) -> FloatArray:
+    """Return what n clients told with what m newcomers did, (n + m, ...)."""
+    return np.concatenate([known, told]) if len(known) else told
+
+
 def merge_clients(gaps: FloatArray, threshold: float) -> IntArray:
     """Return the cluster of each of n clients, from 0, by their distances, (n, n)."""
     from scipy.cluster.hierarchy import fcluster, linkage
@@ -98,7 +103,7 @@ def merge_clients(gaps: FloatArray, threshold: float) -> IntArray:
 class PACFL(ClusteredStrategy):
     """One clustering by principal angles, then FedAvg in each cluster."""
 
-    Settings = PACFLSettings
+    Settings: ClassVar[type[StrategySettings]] = PACFLSettings
     State = PACFLState
 
     @property
@@ -129,11 +134,8 @@ class PACFL(ClusteredStrategy):
         """Cluster the first clients; later ones join the clients nearest to them."""
         state = self.state
         known = len(state.clients)
-        told = np.stack([newcomer.report for newcomer in newcomers])
-        before = state.subspaces if known else told[:0]
-        state.subspaces = np.concatenate([before, told])
-        gaps = subspace_angles(state.subspaces)
-        groups = merge_clients(gaps, self.settings.threshold)
+        self.note(newcomers)
+        groups = self.group()
         if not known:
             state.models = state.models * (int(groups.max()) + 1)
             state.join(newcomers, groups)
@@ -149,3 +151,13 @@ class PACFL(ClusteredStrategy):
                 state.models = [*state.models, self.run.initial_model()]
             clusters[groups[known:] == group] = cluster
         state.join(newcomers, clusters)
+
+    def note(self, newcomers: list[Result]) -> None:
+        """Add what newcomers told to what all others did."""
+        told = np.stack([newcomer.report for newcomer in newcomers])
+        self.state.subspaces = grown(self.state.subspaces, told)
+
+    def group(self) -> IntArray:
+        """Return the group of everyone who told something, anew, from 0."""
+        gaps = subspace_angles(self.state.subspaces)
+        return merge_clients(gaps, self.settings.threshold)

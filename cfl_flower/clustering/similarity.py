@@ -249,24 +249,3 @@ def _projection(length: int, dimension: int, seed: int) -> tuple[IntArray, Vecto
     places = rng.integers(dimension, size=length)
     signs = rng.integers(2, size=length).astype(np.float32) * 2 - 1
     return places, signs
-
-
-def subspace_angles(subspaces: FloatArray) -> FloatArray:
-    """Return the angles, in degrees, between the subspaces of n clients, (n, n).
-
-    The smallest angle between any two vectors, as in PACFL's code. ``subspaces`` has v
-    vectors of length 1 for each client, (n, v, z). Missing vectors are zero, and at 90
-    degrees to all others. The sign of a vector has no meaning.
-
-    Examples
-    --------
-    >>> two = np.array([[[1.0, 0]], [[0.5, 0.75**0.5]]])
-    >>> round(float(subspace_angles(two)[0, 1]), 3)
-    60.0
-    """
-    gaps = np.zeros((len(subspaces), len(subspaces)))
-    for client, one in enumerate(subspaces):
-        nearest = abs(subspaces @ one.T).max(axis=(1, 2))
-        gaps[client] = np.arccos(np.minimum(nearest, 1))
-    np.fill_diagonal(gaps, 0)
-    return np.degrees(gaps)

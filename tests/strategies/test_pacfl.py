@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cfl_flower.clustering.similarity import subspace_angles as angles
+from cfl_flower.clustering.subspaces import subspace_angles as angles
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import FloatArray, Result
 from clients.pacfl import principal_vectors

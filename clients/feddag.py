@@ -1,0 +1,64 @@
+"""FedDAG's client: describes its samples by principal vectors, counts and an update.
+
+Computes: a singular value decomposition of the samples of each label and some local
+trainings by itself, once; local SGD.
+Sends: once, p vectors of the length z of a sample for each label (p L z floats), how
+many samples of each label it has (L floats), and k of the d entries of its update; the
+trained model (d floats). Keeps: nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cfl_flower.client.attacks import spoil_labels
+from cfl_flower.clustering.representations import label_counts
+from cfl_flower.clustering.subspaces import class_angles
+from cfl_flower.seeding import generator
+from cfl_flower.types import FloatArray, IntArray, Vector
+from clients.pacfl import PACFLClient, SubspaceRequest
+from clients.tested import Config, Reply
+
+
+def chosen_entries(length: int, share: float, seed: int) -> IntArray:
+    """Return which entries of an update everyone sends, ascending, at least one."""
+    count = max(1, int(share * length))
+    drawn = generator(seed, "entries").choice(length, count, replace=False)
+    return np.sort(drawn)
+
+
+class FedDAGClient(PACFLClient):
+    """Reports its samples' subspaces and counts, and where they lead a model."""
+
+    def answer(self, parameters: list[Vector], config: Config) -> Reply:
+        """Answer with principal vectors, counts and an update, if requested."""
+        arrays, count, metrics = super().answer(parameters, config)
+        if SubspaceRequest.from_config(config) is None:
+            return arrays, count, metrics
+        context = self.context
+        classes = context.stream.classes
+        labels = self.data(context.upcoming).labels
+        told = spoil_labels(context.attack, labels, classes)
+        counts = label_counts(told, classes).astype(np.float32)
+        return [*arrays, counts, self.update(context.upcoming)], count, metrics
+
+    def update(self, server_round: int) -> Vector:
+        """Return entries of the last of some updates that begin at the initial model.
+
+        Algorithm 1, lines 6 to 9: without federation.
+        """
+        settings = self.context.settings
+        before = now = self.context.initial()
+        for number in range(settings.warmup):
+            before = now
+            purpose = f"warmup/{number}"
+            now, _ = self.train_from(before, None, server_round, purpose)
+        entries = chosen_entries(len(now), settings.share, self.context.seed)
+        return (now - before)[entries]
+
+    def angles(self, subspaces: FloatArray) -> FloatArray:
+        """Return the mean angles over labels, all of which count alike, (n, n)."""
+        vectors = self.context.settings.vectors
+        count, _, length = subspaces.shape
+        parts = subspaces.reshape(count, -1, vectors, length)
+        return class_angles(parts, parts.any(axis=(2, 3)).astype(float), 0.0)
