@@ -14,7 +14,7 @@ import numpy as np
 from cfl_flower.client.attacks import spoil_labels
 from cfl_flower.clustering.representations import label_counts
 from cfl_flower.clustering.similarity import chosen_entries
-from cfl_flower.clustering.subspaces import class_angles
+from cfl_flower.clustering.subspaces import class_angles, of_labels
 from cfl_flower.types import FloatArray, Vector
 from clients.pacfl import PACFLClient, SubspaceRequest
 from clients.tested import Config, Reply
@@ -52,7 +52,5 @@ class FedDAGClient(PACFLClient):
 
     def angles(self, subspaces: FloatArray) -> FloatArray:
         """Return the mean angles over labels, all of which count alike, (n, n)."""
-        vectors = self.context.settings.vectors
-        count, _, length = subspaces.shape
-        parts = subspaces.reshape(count, -1, vectors, length)
+        parts = of_labels(subspaces, self.context.settings.vectors)
         return class_angles(parts, parts.any(axis=(2, 3)).astype(float), 0.0)

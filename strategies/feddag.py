@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.clustering.similarity import chosen_entries, cosine_matrix
-from cfl_flower.clustering.subspaces import class_angles
+from cfl_flower.clustering.subspaces import class_angles, of_labels
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.settings import Count, Fraction, NonNegative, settings
 from cfl_flower.state import StrategySettings
@@ -204,8 +204,7 @@ class FedDAG(PACFL):
         settings = self.settings
         # Eq. 3: angles of updates; one of length 0 is at 90 degrees to all others.
         turned = np.degrees(np.arccos(cosine_matrix([*state.updates])))
-        count, _, length = state.subspaces.shape
-        parts = state.subspaces.reshape(count, -1, settings.vectors, length)
+        parts = of_labels(state.subspaces, settings.vectors)
         angles = class_angles(parts, state.counts, settings.spread)
         updates = scaled(turned)
         samples = scaled(angles)

@@ -22,10 +22,10 @@ BUDGET: dict[str, int] = {
     "cfl_flower": 1_122,
     "cfl_flower/analysis": 1_020,
     "cfl_flower/client": 1_093,
-    "cfl_flower/clustering": 540,
+    "cfl_flower/clustering": 543,
     "cfl_flower/communication": 1_329,
     "cfl_flower/config": 618,
-    "cfl_flower/data": 3_456,
+    "cfl_flower/data": 3_455,
     "cfl_flower/dropin": 624,
     "cfl_flower/engine": 2_077,
     "cfl_flower/environment": 201,
@@ -34,9 +34,9 @@ BUDGET: dict[str, int] = {
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_186,
     "cfl_flower/secure": 658,
-    "clients": 1_388,
-    "simulations": 4_731,
-    "strategies": 3_073,
+    "clients": 1_386,
+    "simulations": 4_729,
+    "strategies": 3_072,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 

@@ -35,6 +35,12 @@ def subspace_angles(subspaces: FloatArray) -> FloatArray:
     return np.degrees(gaps)
 
 
+def of_labels(subspaces: FloatArray, vectors: int) -> FloatArray:
+    """Divide the vectors of n clients, (n, L p, z), by labels: (n, L, p, z)."""
+    count, _, length = subspaces.shape
+    return subspaces.reshape(count, -1, vectors, length)
+
+
 def class_angles(
     subspaces: FloatArray, counts: FloatArray, spread: float
 ) -> FloatArray:

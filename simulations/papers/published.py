@@ -41,7 +41,8 @@ DISTANCES = ("heterogeneity", "discrepancy")
 """Measures that are not shares."""
 
 AVERAGES = {"last": lambda known: known[-1], "mean": fmean, "median": median}
-"""Functions from the values of all rounds to one."""
+AVERAGES[CHOSEN] = fmean
+"""Functions from the values of all rounds, or of the chosen one, to one."""
 
 
 def _flatten(overrides: Any) -> list[str]:
@@ -55,10 +56,7 @@ def _flatten(overrides: Any) -> list[str]:
 KNOWN_KEYS = ConfigDict(extra="forbid")
 Overrides = Annotated[list[str], BeforeValidator(_flatten)]
 Measure = Annotated[
-    str,
-    Field(
-        pattern=rf"^(final|best|bytes|({'|'.join(AVERAGES)}|{CHOSEN}|{SPEEDUP}) \w+)$"
-    ),
+    str, Field(pattern=rf"^(final|best|bytes|({'|'.join(AVERAGES)}|{SPEEDUP}) \w+)$")
 ]
 
 
@@ -206,7 +204,7 @@ class PublishedTable:
         if self.kind == CHOSEN:
             rows = [max(rows, key=itemgetter("validation_accuracy"))]
         known = [row[self.key] for row in rows]
-        found = float(AVERAGES.get(self.kind, fmean)(known))
+        found = float(AVERAGES[self.kind](known))
         return found if self.key in DISTANCES else 100 * found
 
     def _curve(self, run: SavedRun) -> list[dict[str, Json]]:

@@ -225,18 +225,18 @@ class DrawPatterns(Change):
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
-        ok = self.random_labels <= world.classes
-        allowed = f"at most the {world.classes} labels of the dataset"
-        require(ok, "drift.random_labels", self.random_labels, allowed)
-        rng = occasion.rng
         channels: list[int | None] = [*self.channels] or [None]
         kinds = list(product(self.rotations, channels))
-        among = rng.permutation(world.classes)[: self.random_labels or None]
+        among = occasion.draw_labels(self.random_labels or world.classes, world.classes)
         columns = world.classes if self.random_labels else 1
-        drawn = rng.integers(len(kinds), size=(world.clients, columns))
+        drawn = occasion.rng.integers(len(kinds), size=(world.clients, columns))
         able = chosen[:, None] & np.isin(np.arange(world.classes), among)
         for number, kind in enumerate(kinds):
-            for trait in () if kind == (0, None) else ("looks", "test_looks"):
-                mask = able & (drawn == number)
-                world = _switch(world, trait, mask, Pattern(*kind))
+            if kind == (0, None):
+                # Images as they are.
+                continue
+            mask = able & (drawn == number)
+            look = Pattern(*kind)
+            world = _switch(world, "looks", mask, look)
+            world = _switch(world, "test_looks", mask, look)
         return world

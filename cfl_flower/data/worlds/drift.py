@@ -1,8 +1,7 @@
 """What changes, when, and for whom.
 
 A change is a function from one `World` to the next: who holds what, and how it is
-shown. No sample is touched; `cfl_flower.data.worlds.stream` makes a client's data from
-it.
+shown. No sample is touched; `worlds.stream` makes a client's data from a world.
 """
 
 from __future__ import annotations
@@ -56,6 +55,11 @@ class Occasion:
     def held(self, world: World) -> BoolArray:
         """Return the original labels that each client holds, shape (clients, L)."""
         return world.held(self.labels)
+
+    def draw_labels(self, count: int, classes: int) -> IntArray:
+        """Return ``count`` labels, or raise a `ConfigError` if there are fewer."""
+        require(count <= classes, "drift.random_labels", count, f"at most {classes}")
+        return self.rng.permutation(classes)[:count]
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -212,8 +216,7 @@ class Relabel(Change):
     random_swaps: Natural = 0
     """Pairs of labels that change names, drawn for each client among those it holds."""
     random_labels: Natural = 0
-    """Number of labels, the same ones for all clients, whose names each client deals
-    out among them anew (FLUX)."""
+    """Labels, common to all, whose names each client deals out among them (FLUX)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -236,7 +239,7 @@ class Relabel(Change):
             swapped = pairs.reshape(world.clients, -1, 2)[:, :, ::-1]
             np.put_along_axis(names, pairs, swapped.reshape(pairs.shape), axis=1)
         if self.random_labels:
-            among = occasion.rng.permutation(world.classes)[: self.random_labels]
+            among = occasion.draw_labels(self.random_labels, world.classes)
             names[:, among] = occasion.rng.permuted(names[:, among], axis=1)
         return relabel_clients(world, chosen, names)
 
@@ -258,9 +261,6 @@ class Relabel(Change):
         ok = 2 * self.random_swaps <= classes
         allowed = f"at most half of the {classes} labels"
         require(ok, "drift.random_swaps", self.random_swaps, allowed)
-        ok = self.random_labels <= classes
-        allowed = f"at most the {classes} labels of the dataset"
-        require(ok, "drift.random_labels", self.random_labels, allowed)
         return names
 
 

@@ -132,7 +132,7 @@ def test_random_labels_are_common_and_their_order_each_clients_own(seed, count):
 
 @pytest.mark.parametrize("of", [Relabel, DrawPatterns])
 def test_more_random_labels_than_there_are_is_an_error(of):
-    with pytest.raises(ConfigError, match=r"drift\.random_labels=11 .*at most the 10"):
+    with pytest.raises(ConfigError, match=r"drift\.random_labels=11 .*at most 10"):
         timeline(of([2], random_labels=11)).world(2)
 
 
