@@ -25,7 +25,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/clustering": 543,
     "cfl_flower/communication": 1_329,
     "cfl_flower/config": 618,
-    "cfl_flower/data": 3_455,
+    "cfl_flower/data": 3_467,
     "cfl_flower/dropin": 624,
     "cfl_flower/engine": 2_077,
     "cfl_flower/environment": 201,
@@ -40,7 +40,7 @@ BUDGET: dict[str, int] = {
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
-LONGEST_FILE = 441
+LONGEST_FILE = 440
 LONGEST_FUNCTION = 60
 LONG_FILES = 46
 """Files of more than 240 lines."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 65
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_860
+TESTS = 39_902
 """Lines of all tests."""
 
 

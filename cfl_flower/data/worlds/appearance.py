@@ -22,7 +22,7 @@ from torch import Tensor
 
 from cfl_flower.data.worlds.drift import Change, Occasion
 from cfl_flower.data.worlds.view import rotate
-from cfl_flower.data.worlds.world import Look, World
+from cfl_flower.data.worlds.world import Look, World, alter, turned
 from cfl_flower.seeding import generator
 from cfl_flower.settings import Natural, require, settings
 from cfl_flower.types import BoolArray, FloatArray, IntArray
@@ -98,16 +98,19 @@ class Seen:
         own = (generator(self.seed, purpose, 0, row) for row in rows.tolist())
         return self.event.show(x, labels, generator(self.seed, self.purpose), own)
 
+    def joined(self, looks: Sequence[Look]) -> Sequence[Look]:
+        """Return looks with this one, or without it if they have it."""
+        others = tuple(each for each in looks if each != self)
+        return others if len(others) < len(looks) else (*looks, self)
 
-def _switch(world: World, trait: str, mask: BoolArray, look: Look) -> World:
-    """Put a look on where it is not, and take it off where it is."""
+
+def _switch(world: World, trait: str, mask: BoolArray, look: Seen | Pattern) -> World:
+    """Let a look join those that there are."""
     numbers = getattr(world, trait)
     after = numbers.copy()
-    shown: list[Sequence[object]] = [*world.shown]
+    shown: list[Sequence[Look]] = [*world.shown]
     for number in np.unique(numbers[mask]).tolist():
-        looks = tuple(each for each in shown[number] if each != look)
-        if len(looks) == len(shown[number]):
-            looks = (*looks, look)
+        looks = look.joined(shown[number])
         if looks not in shown:
             shown.append(looks)
         after[mask & (numbers == number)] = shown.index(looks)
@@ -181,26 +184,38 @@ class Corrupt(Appearance):
 
 @dataclass(frozen=True)
 class Pattern:
-    """A turn of images, and a channel of which every pixel is 1 (FLUX)."""
+    """A turn of images, and channels of which every pixel is 1 (FLUX)."""
 
-    degrees: float
-    channel: int | None
+    degrees: float = 0.0
+    channels: tuple[int, ...] = ()
 
     def show(self, x: Tensor, labels: IntArray, rows: IntArray, part: str) -> Tensor:
         """Return images as they look after it; see `worlds.world.Look`."""
         del labels, rows, part
         shown = rotate(x, self.degrees)
-        if self.channel is not None:
+        if self.channels:
             shown = shown.clone()
-            shown[:, self.channel] = 1
+            shown[:, list(self.channels)] = 1
         return shown
+
+    def joined(self, looks: Sequence[Look]) -> Sequence[Look]:
+        """Return looks with this one, which is one with another pattern before it.
+
+        So images that look alike have equal looks, whatever came first.
+        """
+        last = looks[-1] if looks else None
+        before = last if isinstance(last, Pattern) else Pattern()
+        others = looks[:-1] if last is before else looks
+        channels = tuple(sorted({*before.channels, *self.channels}))
+        both = Pattern(float(turned(before.degrees, self.degrees)), channels)
+        return others if both == Pattern() else (*others, both)
 
 
 @settings("drift")
 class DrawPatterns(Change):
     """Covariate drift: each client draws how its images are turned and coloured (FLUX).
 
-    Once more, the new patterns come on top; the same one again is taken off.
+    Once more, the new patterns come on top: angles add up, and full channels stay full.
     """
 
     rotations: Annotated[list[float], Field(min_length=1)] = field(
@@ -231,12 +246,14 @@ class DrawPatterns(Change):
         columns = world.classes if self.random_labels else 1
         drawn = occasion.rng.integers(len(kinds), size=(world.clients, columns))
         able = chosen[:, None] & np.isin(np.arange(world.classes), among)
-        for number, kind in enumerate(kinds):
-            if kind == (0, None):
-                # Images as they are.
-                continue
+        for number, (degrees, channel) in enumerate(kinds):
             mask = able & (drawn == number)
-            look = Pattern(*kind)
+            if not self.random_labels:
+                # All of a client's images: its own turn, of which there is one.
+                turns = turned(world.degrees, degrees)
+                world = alter(world, mask.any(axis=1), degrees=turns)
+            angle = degrees if self.random_labels else 0.0
+            look = Pattern(angle, () if channel is None else (channel,))
             world = _switch(world, "looks", mask, look)
             world = _switch(world, "test_looks", mask, look)
         return world

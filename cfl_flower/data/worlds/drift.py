@@ -26,6 +26,7 @@ from cfl_flower.data.worlds.world import (
     alter,
     relabel_clients,
     traits,
+    turned,
 )
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
@@ -286,9 +287,7 @@ class Rotate(Change):
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
-        # Rounded, so that equal turns of up to 9 decimals can come full circle.
-        degrees = np.round((world.degrees + self.degrees) % 360, 9) % 360
-        return alter(world, chosen, degrees=degrees)
+        return alter(world, chosen, degrees=turned(world.degrees, self.degrees))
 
 
 @settings("drift")

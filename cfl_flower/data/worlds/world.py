@@ -294,6 +294,13 @@ def alter(world: World, clients: BoolArray, **values: ArrayLike) -> World:
     return replace(world, **altered)
 
 
+def turned(degrees: ArrayLike, more: float) -> FloatArray:
+    """Return angles that are turned further, from 0 to below 360."""
+    # Rounded, so that equal turns of up to 9 decimals can come full circle.
+    angles: FloatArray = np.round((np.asarray(degrees) + more) % 360, 9) % 360
+    return angles
+
+
 def times_allocated(allocations: Sequence[Allocation]) -> IntArray:
     """Return how often each client was allocated samples, shape (clients,) or ()."""
     if not allocations:

@@ -24,6 +24,8 @@ from cfl_flower.data.worlds.drift import (
 )
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
+from cfl_flower.data.worlds.timeline import Timeline
+from cfl_flower.data.worlds.view import rotate
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
 from cfl_flower.types import FloatArray
@@ -221,3 +223,40 @@ def test_each_client_draws_a_pattern_for_all_its_images_or_one_for_each_label(la
         assert 1 < len(set.union(*found)) <= labels
     else:
         assert {len(each) for each in found} == {0, 10}
+
+
+@limits(max_examples=20, deadline=None)
+@given(
+    labels=st.sampled_from([0, 2]),
+    rotations=st.lists(st.sampled_from([0, 90, 180, 270, 360, 450]), min_size=1),
+    channels=st.lists(st.integers(0, 1)),
+    first=st.sampled_from([[0.0], [0.0, 180.0]]),
+)
+def test_clients_whose_images_look_alike_have_one_concept(
+    labels, rotations, channels, first
+):
+    kind = {"rotations": rotations, "channels": channels, "random_labels": labels}
+    rounds = [1, 2, 3, 5]
+    again = Rotate([4], degrees=90.0, fraction=0.5)
+    # With patterns of each label a turn of all is another: what labels share is seen.
+    steps = [DrawPatterns(rounds, **kind), *([] if labels else [again])]
+    drift = Schedule(steps={str(n): each for n, each in enumerate(steps)})
+    partition = Partition(rotations=first[: 1 if labels else 2])
+    line = Timeline(partition, drift.events, 12, 3, 0, 9)
+    x = torch.rand(3, 3, 8, 8)
+    names = np.arange(3)
+    for round in (1, 2, 3, 4, 5):
+        world = line.world(round)
+        seen = []
+        for client in range(12):
+            turned = rotate(x, world.degrees[client]).clone()
+            for label, look in enumerate(world.looks[client]):
+                for each in world.shown[look]:
+                    at = names[label : label + 1]
+                    one = turned[at]
+                    turned[at] = each.show(one, at, at, "train")
+            seen.append(turned.numpy().tobytes())
+        numbers = {}
+        for concept, images in zip(line.concepts(round).tolist(), seen, strict=True):
+            assert numbers.setdefault(images, concept) == concept
+        assert len({*numbers.values()}) == len(numbers)

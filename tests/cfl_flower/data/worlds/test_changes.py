@@ -58,7 +58,10 @@ CASES = {
     "permute": Case(Relabel(**WHEN, permutation=[*range(1, 10), 0]), {"relabel"}),
     "random": Case(Relabel(**WHEN, random_swaps=1), {"relabel"}),
     "dealt": Case(Relabel(**WHEN, random_labels=6), {"relabel"}),
-    "patterns": Case(DrawPatterns(**WHEN), {"looks", "test_looks"}, Partition()),
+    "patterns": Case(DrawPatterns(**WHEN), {"degrees"}, Partition()),
+    "labels": Case(
+        DrawPatterns(**WHEN, random_labels=9), {"looks", "test_looks"}, Partition()
+    ),
     "turn": Case(Rotate(**WHEN, degrees=180.0), {"degrees"}, undone=True),
     "exchange": Case(Exchange(**WHEN), {"source", "groups"}),
     "part": Case(
