@@ -45,6 +45,12 @@ from simulations.papers.recorded import differences, figure_name, load, record
 from simulations.shell.terminal import Parser, command, count
 from simulations.study import Study, add_data, check, compose_here
 
+LISTS = (
+    *(("drift", "rounds"), ("strategy", "drift_rounds")),
+    *(("devices", "joins"), ("devices", "leaves")),
+)
+"""Settings that are lists of rounds."""
+
 
 class Reproduction(Study):
     """The runs of a published table."""
@@ -57,62 +63,60 @@ class Reproduction(Study):
             fixed.append(f"gpus_per_worker={self.options.gpus:g}")
         if scale != 1:
             config = compose_here(cell.overrides, self.options)
-            fixed.append(f"rounds={max(1, round(config.rounds * scale))}")
-            fixed += scaled_drift(config.resolved["drift"], scale)
-            fixed += scaled_start(config.resolved["strategy"], scale)
+            fixed += scaled_times(config.resolved, scale)
         folder = Path(self.options.output, cell.folder, cell.row)
         place = folder / f"{cell.method}-s{seed}{suffix(scale)}"
         label = f"{cell.row} {cell.method} seed {seed}"
         return self.add(label, place, [*cell.overrides, *fixed])
 
 
-def scaled_drift(drift: Mapping[str, Json], scale: float) -> list[str]:
-    """Return the overrides that let the data change at the same part of a run.
+def scaled_times(resolved: Mapping[str, Json], scale: float) -> list[str]:
+    """Return the overrides of a shorter run in which all happens at the same part.
 
-    What changes after the first round never comes to change in it.
+    Data change, devices come and go, and methods begin something or are told of drifts:
+    FedCCFA and FedFM align features from a round T_s on. What happens after the first
+    round never comes to happen in it, nor what happens in the last one after that.
 
     Examples
     --------
-    >>> scaled_drift({"rounds": [2, 101], "every": 1, "first": 2}, 0.3)
-    ['drift.rounds=[2,31]', 'drift.every=1', 'drift.first=2']
-    >>> scaled_drift({"rounds": [101, 111, 121]}, 0.05)
-    ['drift.rounds=[6,7,8]']
-    >>> scaled_drift({"rounds": [], "every": 10, "first": 1, "window": 20}, 0.1)
-    ['drift.every=1', 'drift.window=2', 'drift.first=1']
+    >>> drift = {"rounds": [2, 101], "every": 10, "first": 2, "window": 20}
+    >>> scaled_times({"rounds": 200, "drift": drift}, 0.3)
+    ['rounds=60', 'drift.rounds=[2,31]', 'drift.every=3', 'drift.window=6', \
+'drift.first=2']
+    >>> scaled_times({"rounds": 200, "drift": {"rounds": [101, 111, 121]}}, 0.05)
+    ['rounds=10', 'drift.rounds=[6,7,8]']
+    >>> scaled_times({"rounds": 11, "devices": {"joins": [11]}}, 0.2)
+    ['rounds=2', 'devices.joins=[2]']
+    >>> scaled_times({"rounds": 20, "strategy": {"start": 20}}, 0.3)
+    ['rounds=6', 'strategy.start=6']
+    >>> scaled_times({"rounds": 20, "strategy": {"start": "omega"}}, 0.3)
+    ['rounds=6']
     """
+    rounds = resolved["rounds"]
+    total = max(1, round(rounds * scale))
 
     def moment(round_: int) -> int:
-        return max(min(round_, 2), 1 + round((round_ - 1) * scale))
+        later = 1 + round((round_ - 1) * scale)
+        return max(min(round_, 2), min(later, total) if round_ <= rounds else later)
 
-    found = []
-    moments: list[int] = []
-    for each in drift.get("rounds") or []:
-        # One after the other, however short the run is.
-        moments.append(max(moment(each), moments[-1] + 1 if moments else 0))
-    if moments:
-        found.append(f"drift.rounds=[{','.join(map(str, moments))}]")
+    found = [f"rounds={total}"]
+    drift = resolved.get("drift", {})
+    for group, key in LISTS:
+        moments: list[int] = []
+        for each in resolved.get(group, {}).get(key) or []:
+            # One after the other, however short the run is.
+            moments.append(max(moment(each), moments[-1] + 1 if moments else 0))
+        if moments:
+            found.append(f"{group}.{key}=[{','.join(map(str, moments))}]")
     for key in ("every", "window"):
         if period := drift.get(key):
             found.append(f"drift.{key}={max(1, round(period * scale))}")
     if first := drift.get("first"):
         found.append(f"drift.first={moment(first)}")
+    start = resolved.get("strategy", {}).get("start")
+    if isinstance(start, int):
+        found.append(f"strategy.start={round(start * scale)}")
     return found
-
-
-def scaled_start(strategy: Mapping[str, Json], scale: float) -> list[str]:
-    """Return the override that lets a method's later part start as early in a run.
-
-    FedCCFA and FedFM align features from a round T_s on.
-
-    Examples
-    --------
-    >>> scaled_start({"start": 20}, 0.3), scaled_start({"start": "omega"}, 0.3)
-    (['strategy.start=6'], [])
-    """
-    start = strategy.get("start")
-    if not isinstance(start, int):
-        return []
-    return [f"strategy.start={round(start * scale)}"]
 
 
 def reproduce(
@@ -156,6 +160,11 @@ def check_recorded(
     known = load()["figures"]
     some = [c for c in cells if figure_name(table, c, options.scale) in known]
     require(bool(some), "--check", table.name, "a row whose figures were recorded")
+    for cell in some:
+        kept = known[figure_name(table, cell, options.scale)]["values"]
+        for seed in range(options.seeds):
+            place = f"{table.name} {cell.row} {cell.method}, seed {seed}"
+            require(str(seed) in kept, "--check", place, f"seeds {', '.join(kept)}")
     with TemporaryDirectory() as folder:
         options.output = Path(folder)
         outcomes = reproduce(table, some, options, tables)
@@ -184,6 +193,7 @@ def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace
     add("--output", type=Path, default=Path("outputs/reproduce"))
     add_data(parser)
     add("--gpus", type=float, default=0.0, help="of each worker, such as 1 or 0.5")
+    add = parser.add_mutually_exclusive_group().add_argument
     add("--record", action="store_true", help="keep the figures in recorded.json")
     add("--check", action="store_true", help="run anew what is in recorded.json")
     parser.add_many_runs()

@@ -83,6 +83,10 @@ class Outcome:
         if len(runs) < len(jobs):
             return
         with unbroken(jobs[0].folder / "rounds.jsonl"):
+            if not all(map(table.measured, runs)):
+                why = f"no round of its {len(runs[0].rounds)} has {table.key}"
+                self.reasons.append(f"{jobs[0].label} failed: {why}")
+                return
             value = table.value(*runs)
             tails = [score(run.rounds, ())["last_ten"] for run in runs]
         self.saved += runs

@@ -200,12 +200,16 @@ class PublishedTable:
             return 100 * _best(run)
         if not self.key:
             return 100 * float(run.summary[self.kind]["accuracy"])
-        rows = [row for row in run.rounds if row.get(self.key) is not None]
+        rows = self.measured(run)
         if self.kind == CHOSEN:
             rows = [max(rows, key=itemgetter("validation_accuracy"))]
         known = [row[self.key] for row in rows]
         found = float(AVERAGES[self.kind](known))
         return found if self.key in DISTANCES else 100 * found
+
+    def measured(self, run: SavedRun) -> list[Mapping[str, Json]]:
+        """Return the rounds that have what the figure is of: all, if it is of a run."""
+        return [r for r in run.rounds if not self.key or r.get(self.key) is not None]
 
     def _curve(self, run: SavedRun) -> list[dict[str, Json]]:
         """Return the rounds with the values as their accuracy."""

@@ -14,6 +14,7 @@ from cfl_flower.data.datasets.images import Mnist
 from cfl_flower.data.reading.files import may_fetch
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
+from simulations import reproduce
 from simulations.papers import published, recorded
 from simulations.papers.published import Cell, load_tables
 from simulations.reproduce import Reproduction, main
@@ -81,6 +82,15 @@ gain_table:
   tolerance: 100
   methods: {local: [strategy=local, strategy.local.epochs=1]}
   columns: [local]
+  rows: *rows
+newcomers:
+  title: Who joins in the course of the run
+  source: nobody
+  measure: last accuracy_newcomers
+  tolerance: 50
+  overrides: [evaluation=prequential, "devices.joins=[3]"]
+  methods: {fedavg: [strategy=fedavg]}
+  columns: [fedavg]
   rows: *rows
 elsewhere:
   - name: picture
@@ -179,8 +189,24 @@ def test_a_check_runs_again_what_was_recorded(tmp_path, capsys, monkeypatch):
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("tiny/digits/fedavg_ls-x0.5, seed 0: ")
     assert line.endswith(f"recorded {figure['0']}")
+    # Said before anything runs.
+    monkeypatch.setattr(reproduce, "reproduce", None)
     assert main([*command, "--check", "--seeds", "2"]) == 2
-    assert re.search("--check=.*seed 1", capsys.readouterr().err)
+    assert re.search("--check=tiny .*seed 1 .*use seeds 0", capsys.readouterr().err)
+    assert main([*command, "--check", "--record"]) == 2
+    assert "--record" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("small")
+def test_devices_join_at_the_same_part_of_a_shorter_run(tmp_path, capsys):
+    command = ["newcomers", "--output", str(tmp_path), "-q", "--markdown"]
+    assert main([*command, "--scale", "0.5"]) == 0
+    assert "| digits | fedavg |" in capsys.readouterr().out
+    # Nobody joins in a run of one round.
+    assert main([*command, "--scale", "0.25"]) == 1
+    *_, row, _, reason = capsys.readouterr().out.splitlines()
+    assert row.startswith("| digits | fedavg | failed |")
+    assert reason.endswith("seed 0 failed: no round of its 1 has accuracy_newcomers")
 
 
 @pytest.mark.slow
