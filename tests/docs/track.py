@@ -184,6 +184,17 @@ def say_hours(rows: Rows) -> str:
     return f"{sum(each.seconds for each in streams) / 3600:.1f}"
 
 
+def say_commits(rows: Rows) -> str:
+    """Return the commit of most rows, and of the others with their names."""
+    by_commit: dict[str, list[str]] = {}
+    for name in sorted(rows):
+        commit = (rows[name].provenance["commit"] or "unknown")[:7]
+        by_commit.setdefault(commit, []).append(f"`{name}`")
+    most, *others = sorted(by_commit.items(), key=lambda pair: -len(pair[1]))
+    told = [f"; those of {', '.join(names)} are of `{each}`" for each, names in others]
+    return f"`{most[0]}`{''.join(told)}"
+
+
 def say_rows(rows: Rows, protocol: Protocol) -> str:
     """Return the tables of all rows, one for each use, and who has no ▲ in it."""
     parts = []
@@ -210,6 +221,7 @@ def write_page(rows: Rows, protocol: Protocol, folder: Path) -> Path:
         marks=MARKS,
         edges=say_edges(rows, protocol),
         hours=say_hours(rows),
+        commits=say_commits(rows),
         trained=", ".join(f"`{name}`" for name in protocol.trained),
     )
     folder.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from simulations.tracking.rows import (
     read_row,
     read_rows,
 )
-from tests.docs.track import FOLDER, situations, write_page
+from tests.docs.track import FOLDER, say_commits, situations, write_page
 
 SMALL = """
 version: 7
@@ -296,7 +296,16 @@ def test_the_page_in_docs_is_what_the_rows_say(tmp_path):
     assert written.read_bytes() == (FOLDER / "README.md").read_bytes()
     # Whoever reads a row can run it by its name.
     assert all(row.overrides == protocol.method(name) for name, row in rows.items())
-    assert len({row.provenance["commit"] for row in rows.values()}) == 1
+
+
+def test_rows_of_another_commit_are_named():
+    commits = {"a": "x" * 40, "b": "y" * 40, "c": "x" * 40}
+    rows = {
+        name: replace(make_row(name, [0.5, 0.6, 0.7]), provenance={"commit": commit})
+        for name, commit in commits.items()
+    }
+    assert say_commits(rows) == "`xxxxxxx`; those of `b` are of `yyyyyyy`"
+    assert say_commits({"a": rows["a"]}) == "`xxxxxxx`"
 
 
 def test_a_method_that_cannot_run_says_why(folder, capsys):
