@@ -20,9 +20,10 @@ lacks a stream, with the reason.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from pathlib import Path
 from statistics import fmean
@@ -54,6 +55,11 @@ VALIDATION = "validation_accuracy"
 """Measure of a round by which the learning rate is chosen."""
 
 UNLABELLED = "accuracy_unlabelled"
+
+OF_METHODS = ("strategy.", "server_optimizer", "selection")
+"""How settings begin that a row may change; all others are the streams'."""
+
+TUNED = ("strategy.local.learning_rate", "strategy.fine_tuning_rate")
 
 
 Choice = tuple[float, str]
@@ -131,16 +137,13 @@ class Track(Study):
 
     def require_same(self, method: str) -> None:
         """Refuse a row that exists and is of other settings or seeds."""
-        path = row_path(self.folder / "rows", self.name(method))
-        if not path.exists():
-            return
-        row = read_row(path, self.protocol)
-        first = self.options.first_seed
-        if row.overrides != self.overrides(method) or row.first_seed != first:
-            what = " ".join(row.overrides)
-            raise ConfigError(
-                f"{path} is of {what} from seed {row.first_seed} on; use another --name"
-            )
+        asked = (self.overrides(method), self.options.first_seed)
+        for folder in (self.folder / "rows", ROWS):
+            path = row_path(folder, self.name(method))
+            row = read_row(path, self.protocol) if path.exists() else None
+            if row is not None and (row.overrides, row.first_seed) != asked:
+                what = f"{' '.join(row.overrides)} from seed {row.first_seed} on"
+                raise ConfigError(f"{path} is of {what}; use another --name")
 
     def compose(self, entry: Entry) -> None:
         """Compose the runs that tune the learning rate, or note why it has none."""
@@ -279,12 +282,20 @@ def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
         require(stream in protocol.streams, "--streams", stream, f"one of {names}")
     for row in options.methods:
         protocol.method(row)
+    for word in options.settings:
+        key = word.partition("=")[0].lstrip("+").replace("/", ".")
+        words = f"settings of {', '.join(OF_METHODS)} that the track does not tune"
+        ok = key.startswith(OF_METHODS) and key not in TUNED
+        require(ok, "METHOD", word, words)
+    name = options.name
+    ok = name is None or bool(re.fullmatch(r"\w[\w.-]*", name))
+    require(ok, "--name", name, "letters, digits and _, . or -")
     alone = len(options.methods) == 1
-    require(alone or not options.name, "--name", options.name, "with one method")
+    require(alone or not name, "--name", name, "with one method")
     require(alone or not options.settings, "METHOD", options.settings, "one method")
     as_usual = not options.settings and not options.first_seed
     words = "a name for a row of other settings or seeds"
-    require(bool(options.name or as_usual), "--name", options.name, words)
+    require(bool(name or as_usual), "--name", name, words)
     require(options.first_seed >= 0, "--first-seed", options.first_seed, "at least 0")
     return options
 
@@ -336,8 +347,10 @@ def make_rows(track: Track, entries: Sequence[Entry]) -> dict[str, TrackRow]:
 def known_rows(track: Track) -> Mapping[str, TrackRow]:
     """Return the rows that come with the project, and those of one's own."""
     rows = read_rows(ROWS, track.protocol)
-    own = read_rows(track.folder / "rows", track.protocol)
-    return {**rows, **own}
+    for name, own in read_rows(track.folder / "rows", track.protocol).items():
+        known = rows[name].streams if name in rows else {}
+        rows[name] = replace(own, streams={**known, **own.streams})
+    return rows
 
 
 @command

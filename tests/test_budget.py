@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_186,
     "cfl_flower/secure": 658,
     "clients": 1_386,
-    "simulations": 4_744,
+    "simulations": 4_753,
     "strategies": 3_072,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 65
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_949
+TESTS = 39_981
 """Lines of all tests."""
 
 

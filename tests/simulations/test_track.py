@@ -165,6 +165,23 @@ def test_a_row_of_other_settings_needs_a_name_and_keeps_other_streams(folder, ca
     assert "use another --name" in capsys.readouterr().err
 
 
+def test_a_row_that_comes_with_the_project_is_added_to_and_not_replaced(
+    folder, capsys, monkeypatch
+):
+    asked = ["fedavg", "--output", str(folder), "-q", "--markdown", "--streams"]
+    assert track.main([*asked, "moved"]) == 0
+    monkeypatch.setattr(track, "ROWS", folder.parent / "rows")
+    (folder / "v7" / "rows").rename(track.ROWS)
+    other = ["ifca", "strategy.weighting=plain", "--name", "fedavg"]
+    for row in (other, ["fedavg", "--first-seed", "3", "--name", "fedavg"]):
+        assert track.main([*row, *asked[1:], "still"]) == 2
+        assert "use another --name" in capsys.readouterr().err
+    assert track.main([*asked, "still"]) == 0
+    protocol = load_protocol()
+    known = track.known_rows(track.Track(track.parse([*asked, "still"], protocol)))
+    assert known["fedavg"].streams.keys() == {"moved", "still"}
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [
@@ -173,6 +190,21 @@ def test_a_row_of_other_settings_needs_a_name_and_keeps_other_streams(folder, ca
         (["fedavg", "--streams", "moon"], "--streams=moon"),
         (["fedavg", "ifca", "--name", "both"], "--name=both"),
         (["fedavg", "--first-seed", "5"], "--name=None"),
+        *(
+            (["fedavg", word, "--name", "mine"], f"METHOD={word}")
+            for word in ("rounds=1", "dataset=mnist", "seed=3", "strategy=ifca")
+        ),
+        *(
+            (
+                ["fedavg", f"strategy.{key}=1", "--name", "mine"],
+                f"METHOD=strategy.{key}=1",
+            )
+            for key in ("local.learning_rate", "fine_tuning_rate")
+        ),
+        *(
+            (["fedavg", "--name", name], f"--name={name}")
+            for name in ("../mine", "a/b", "", ".mine", "mine 2")
+        ),
     ],
 )
 def test_bad_input_is_refused(folder, capsys, words, part):
