@@ -8,6 +8,9 @@ from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.models import has_extractor, lacks_statistics
 from cfl_flower.run_config import RunConfig
 
+ROUNDS = ("devices.joins", "devices.leaves", "strategy.drift_rounds")
+"""Settings that are rounds, but for a drift's."""
+
 
 def find_warnings(config: RunConfig) -> list[str]:
     """Return what makes the run probably not what was meant, a line each."""
@@ -18,6 +21,11 @@ def _warnings(config: RunConfig) -> Iterator[str]:
     drift = config.names["drift"]
     if why := _why_nothing_changes(config):
         yield f"nothing changes with drift={drift}: {why}"
+    for place in ROUNDS:
+        group, key = place.split(".")
+        named = getattr(getattr(config, group), key, [])
+        if late := [each for each in named if each > config.rounds]:
+            yield f"nothing happens in {place}={late}, after rounds={config.rounds}"
     shape = config.dataset.shape
     classes = config.dataset.classes
     needs = getattr(config.strategy, "needs_extractor", False)
@@ -47,7 +55,7 @@ def _why_nothing_changes(config: RunConfig) -> str:
             f"no event is in rounds={config.rounds}; name some in drift.rounds, set "
             "drift.every and drift.first, or say drift=none"
         )
-    if not changes and events[-1:] > [1]:
+    if not changes and (events[-1:] > [1] or not config.timeline.acts):
         return (
             f"its events until round {events[-1]} leave all as it is; see "
             "cfl-flower preview, or say drift=none"

@@ -27,7 +27,7 @@ from cfl_flower.data.reading.scaling import (
     standardised,
 )
 from cfl_flower.errors import intact
-from cfl_flower.settings import settings
+from cfl_flower.settings import require, settings
 
 
 @settings("dataset")
@@ -55,6 +55,8 @@ class TorchvisionImages(FileDataset):
     classes: ClassVar[int] = 10
 
     def __post_init__(self) -> None:
+        ok = not self.colour or self.size[0] == 1
+        require(ok, "dataset.colour", "true", "false: images are in colour already")
         check_scaling(self.normalise, self.standardise, self.shape)
 
     @property

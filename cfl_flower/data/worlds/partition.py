@@ -44,6 +44,9 @@ Pools = tuple[Pool, Pool]
 """The pools for training and for testing."""
 
 
+SMALLEST = 1e-300
+"""Least share of a label's samples that a client that holds it wants."""
+
 Known = Sequence[Allocation]
 """Earlier allocations, in order."""
 
@@ -289,7 +292,9 @@ class LabelGroups(Partition):
         demand = rows[groups]
         if self.alpha is not None:
             # Gamma variates, in proportion, follow a Dirichlet distribution.
-            demand *= rng.gamma(self.alpha, size=demand.shape)
+            shares = rng.gamma(self.alpha, size=demand.shape)
+            # Never 0, or who holds a label would not be told from who does not.
+            demand *= np.maximum(shares, SMALLEST)
         return Layout(demand, np.array(numbers, np.int64)[groups])
 
     def wishes(self, demand: FloatArray, labels: IntArray) -> FloatArray:

@@ -77,6 +77,11 @@ class Timeline:
                 found.append(server_round)
         return found
 
+    @property
+    def acts(self) -> bool:
+        """Whether any event changes what is held, be it in the first round."""
+        return bool(self.changes) or any(self._changed.values())
+
     @cached_property
     def has_concepts(self) -> bool:
         """Whether there are several true concepts in the run, which clusters can meet.

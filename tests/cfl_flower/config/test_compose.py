@@ -8,7 +8,7 @@ from cfl_flower.building import build
 from cfl_flower.config.compose import compose_config, compose_sweep
 from cfl_flower.config.options import GROUPS
 from cfl_flower.config.overrides import CONF
-from cfl_flower.config.warnings import find_warnings
+from cfl_flower.config.warnings import ROUNDS, find_warnings
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
 
@@ -147,6 +147,14 @@ NAMED = [
 """Overrides, the key of an event, and the clients that it concerns; None for some."""
 
 
+@pytest.mark.parametrize("key", ROUNDS)
+def test_rounds_after_the_last_are_told(key):
+    plain = "strategy=flux drift=rotate drift.rounds=[4]"
+    assert not warned(f"{plain} {key}=[4,14]")
+    (said,) = warned(f"{plain} {key}=[4,15,20]")
+    assert said == f"nothing happens in {key}=[15, 20], after rounds=14"
+
+
 def compose(overrides: str) -> RunConfig:
     return compose_config(["rounds=14", *overrides.split()])
 
@@ -171,10 +179,12 @@ IDLE = [
     ("swap_all", "probability=0"),
     ("concept_half", "fraction=0.01"),
     ("test_time", "strength=0"),
+    *(("patterns", f"rotations=[{angle}]") for angle in (0, 360, -360)),
 ]
 
 
 @pytest.mark.parametrize(("drift", "setting"), IDLE, ids=str)
-def test_an_event_that_changes_nothing_is_told(drift, setting):
-    (said,) = warned(f"drift={drift} drift.rounds=[4] drift.{setting}")
+@pytest.mark.parametrize("first", [1, 4])
+def test_an_event_that_changes_nothing_is_told(drift, setting, first):
+    (said,) = warned(f"drift={drift} drift.rounds=[{first}] drift.{setting}")
     assert said.startswith(f"nothing changes with drift={drift}: ")

@@ -194,6 +194,17 @@ def test_a_mean_and_deviation_that_cannot_be_are_refused(settings):
         Mnist(**settings)
 
 
+@pytest.mark.parametrize("kind", [Mnist, FashionMnist, Cifar10, Cifar100])
+def test_grey_images_alone_are_shown_in_colour(kind):
+    if kind.size[0] == 1:
+        assert kind(colour=True).shape == (3, 28, 28)
+    else:
+        with pytest.raises(
+            ConfigError, match=r"dataset\.colour=true .*false: .*already"
+        ):
+            kind(colour=True)
+
+
 def test_a_pixel_that_hardly_varies_is_scaled_in_bytes(tmp_path, cache):
     folder = tmp_path / "MNIST" / "raw"
     put(folder)

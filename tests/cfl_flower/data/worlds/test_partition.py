@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cfl_flower.data.reading.pool import Pool
+from cfl_flower.data.worlds.allocation import draw
 from cfl_flower.data.worlds.partition import (
     Dirichlet,
     FewClasses,
@@ -186,6 +189,21 @@ def test_each_labels_samples_are_spread_by_a_dirichlet_distribution():
         shares = layout.demand[plain.demand[:, label] > 0, label]
         # The variance of n times a share is nearly 1 / alpha.
         assert np.var(shares / shares.mean()) == pytest.approx(4, rel=0.3)
+
+
+@pytest.mark.parametrize("alpha", [1e-12, 1e-3, 0.1, 5.0])
+@pytest.mark.parametrize("purity", [1.0, 0.9])
+def test_who_holds_a_label_wants_some_of_it_however_uneven_the_shares(alpha, purity):
+    plain = LabelGroups(groups=5, purity=purity)
+    layout = replace(plain, alpha=alpha).layout(40, 10, [], 0)
+    held = plain.layout(40, 10, [], 0).demand > 0
+    assert np.array_equal(layout.demand > 0, held)
+    # So nobody draws samples of all labels, for want of a wish.
+    labels = np.arange(1000) % 10
+    drawn = draw(labels, layout.demand, np.full(40, 30), np.random.default_rng(0))
+    found = np.stack([np.bincount(labels[each], minlength=10) for each in drawn])
+    assert (found.sum(axis=1) == 30).all()
+    assert not found[~held].any()
 
 
 def test_without_new_groups_clients_are_spread_over_those_that_exist():
