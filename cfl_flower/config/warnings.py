@@ -55,7 +55,7 @@ def _why_nothing_changes(config: RunConfig) -> str:
             f"no event is in rounds={config.rounds}; name some in drift.rounds, set "
             "drift.every and drift.first, or say drift=none"
         )
-    if not changes and (events[-1:] > [1] or not config.timeline.acts):
+    if events and not changes and (events[-1] > 1 or not config.timeline.acts):
         return (
             f"its events until round {events[-1]} leave all as it is; see "
             "cfl-flower preview, or say drift=none"

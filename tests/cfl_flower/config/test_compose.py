@@ -147,6 +147,10 @@ NAMED = [
 """Overrides, the key of an event, and the clients that it concerns; None for some."""
 
 
+def test_nothing_is_said_of_no_drift():
+    assert warned("drift=none") == []
+
+
 @pytest.mark.parametrize("key", ROUNDS)
 def test_rounds_after_the_last_are_told(key):
     plain = "strategy=flux drift=rotate drift.rounds=[4]"
