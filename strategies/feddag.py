@@ -210,7 +210,8 @@ class FedDAG(PACFL):
         samples = scaled(angles)
         state.weights = learn_weights(updates, samples, state.weights)
         fused = fuse(updates, samples, state.weights)
-        if not state.threshold:
-            found = settings.threshold or choose_threshold(fused, settings.slack)
-            state.threshold = found
-        return merge_clients(fused, state.threshold)
+        found = state.threshold or settings.threshold
+        found = found or choose_threshold(fused, settings.slack)
+        # Clients without a distance do not decide for all who come later.
+        state.threshold = found if fused.any() else 0.0
+        return merge_clients(fused, found)

@@ -219,3 +219,15 @@ def test_everyone_sends_the_same_entries_of_an_update():
 def test_the_true_groups_are_found_before_the_first_round(partition, run_small):
     run = run_small("strategy=feddag", "drift=none", "rounds=1", *partition)
     assert run.rounds[0]["ari"] == 1
+
+
+@pytest.mark.parametrize("first", [1, 3])
+def test_a_client_without_others_does_not_choose_the_threshold(first, run_small):
+    joining = 1 - first / 12
+    run = run_small(
+        *("strategy=feddag", "drift=none", "rounds=3", "clients=12", "participants=1"),
+        *("partition.groups=2", "partition.purity=1"),
+        *("devices.joins=[2]", f"devices.joining={joining}"),
+    )
+    assert run.rounds[0]["num_clusters"] == max(1, first - 1)
+    assert run.rounds[-1]["num_clusters"] >= 2
