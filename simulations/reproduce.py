@@ -27,6 +27,7 @@ from tempfile import TemporaryDirectory
 
 from cfl_flower.analysis.leads import TESTED
 from cfl_flower.analysis.method_tables import Table, markdown
+from cfl_flower.config.options import ROUNDS
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import make_console
 from cfl_flower.settings import require
@@ -44,12 +45,6 @@ from simulations.papers.published import (
 from simulations.papers.recorded import differences, figure_name, load, record
 from simulations.shell.terminal import Parser, command, count
 from simulations.study import Study, add_data, check, compose_here
-
-LISTS = (
-    *(("drift", "rounds"), ("strategy", "drift_rounds")),
-    *(("devices", "joins"), ("devices", "leaves")),
-)
-"""Settings that are lists of rounds."""
 
 
 class Reproduction(Study):
@@ -101,13 +96,14 @@ def scaled_times(resolved: Mapping[str, Json], scale: float) -> list[str]:
 
     found = [f"rounds={total}"]
     drift = resolved.get("drift", {})
-    for group, key in LISTS:
+    for place in ("drift.rounds", *ROUNDS):
+        group, key = place.split(".")
         moments: list[int] = []
         for each in resolved.get(group, {}).get(key) or []:
             # One after the other, however short the run is.
             moments.append(max(moment(each), moments[-1] + 1 if moments else 0))
         if moments:
-            found.append(f"{group}.{key}=[{','.join(map(str, moments))}]")
+            found.append(f"{place}=[{','.join(map(str, moments))}]")
     for key in ("every", "window"):
         if period := drift.get(key):
             found.append(f"drift.{key}={max(1, round(period * scale))}")

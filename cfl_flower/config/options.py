@@ -28,6 +28,9 @@ GROUPS = {
 }
 """The groups of settings, each with an attribute that its settings must have."""
 
+ROUNDS = ("devices.joins", "devices.leaves", "strategy.drift_rounds")
+"""Settings that are lists of rounds, but for a drift's."""
+
 
 def list_options(group: str) -> list[str]:
     """Return the names of a group's options, for example of ``strategy/trigger``."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cfl_flower.config.options import ROUNDS
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.models import has_extractor, lacks_statistics
 from cfl_flower.run_config import RunConfig
-
-ROUNDS = ("devices.joins", "devices.leaves", "strategy.drift_rounds")
-"""Settings that are rounds, but for a drift's."""
 
 
 def find_warnings(config: RunConfig) -> list[str]:

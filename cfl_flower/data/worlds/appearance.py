@@ -240,20 +240,20 @@ class DrawPatterns(Change):
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
-        channels: list[int | None] = [*self.channels] or [None]
+        channels: list[tuple[int, ...]] = [(each,) for each in self.channels] or [()]
         kinds = list(product(self.rotations, channels))
         among = occasion.draw_labels(self.random_labels or world.classes, world.classes)
         columns = world.classes if self.random_labels else 1
         drawn = occasion.rng.integers(len(kinds), size=(world.clients, columns))
         able = chosen[:, None] & np.isin(np.arange(world.classes), among)
-        for number, (degrees, channel) in enumerate(kinds):
+        for number, (degrees, full) in enumerate(kinds):
             mask = able & (drawn == number)
+            look = Pattern(degrees, full)
             if not self.random_labels:
                 # All of a client's images: its own turn, of which there is one.
                 turns = turned(world.degrees, degrees)
                 world = alter(world, mask.any(axis=1), degrees=turns)
-            angle = degrees if self.random_labels else 0.0
-            look = Pattern(angle, () if channel is None else (channel,))
+                look = Pattern(channels=full)
             world = _switch(world, "looks", mask, look)
             world = _switch(world, "test_looks", mask, look)
         return world

@@ -6,9 +6,9 @@ import pytest
 
 from cfl_flower.building import build
 from cfl_flower.config.compose import compose_config, compose_sweep
-from cfl_flower.config.options import GROUPS
+from cfl_flower.config.options import GROUPS, ROUNDS
 from cfl_flower.config.overrides import CONF
-from cfl_flower.config.warnings import ROUNDS, find_warnings
+from cfl_flower.config.warnings import find_warnings
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
 
