@@ -45,7 +45,7 @@ FOLDER = "cfl_flower.data.datasets.own.Folder"
 ALONE = {
     "clients": 1,
     "partition": {"_target_": "cfl_flower.data.worlds.partition.Partition"},
-    "drift": {"_target_": "cfl_flower.data.worlds.drift.Regroup", "rounds": []},
+    "drift": {"_target_": "cfl_flower.data.worlds.drift.Schedule"},
     "faults": {"_target_": "cfl_flower.client.faults.Faults"},
 }
 """Settings of a device, which has all data that are there and no drift."""

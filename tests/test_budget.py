@@ -40,9 +40,9 @@ BUDGET: dict[str, int] = {
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
-LONGEST_FILE = 440
+LONGEST_FILE = 426
 LONGEST_FUNCTION = 60
-LONG_FILES = 46
+LONG_FILES = 44
 """Files of more than 240 lines."""
 SINGLE_IMPORTERS = 65
 """Modules that one other module imports."""

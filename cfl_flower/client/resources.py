@@ -20,7 +20,7 @@ from cfl_flower.client.faults import fault_odds
 from cfl_flower.client.node_config import TELL_NAMES, NodeConfig
 from cfl_flower.data.reading.scaling import described
 from cfl_flower.data.reading.words import Words, pairs_of
-from cfl_flower.data.worlds.drift import Regroup
+from cfl_flower.data.worlds.drift import Schedule
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.cohort_step import tell_once
@@ -115,7 +115,7 @@ def _build_resources(
         # A server knows what attackers send, and so what others added to their sum.
         settings["faults"] = replace(settings["faults"], malicious=0.0, attackers=[])
         own = Partition(validation=settings["partition"].validation)
-        settings |= {"partition": own, "drift": Regroup(rounds=[])}
+        settings |= {"partition": own, "drift": Schedule()}
         if hasattr(settings["dataset"], "require_below"):
             settings["dataset"].require_below(node.data_dir)
         if hasattr(settings["model"], "for_device"):

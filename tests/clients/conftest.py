@@ -8,8 +8,8 @@ import pytest
 from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.data.datasets.digits import Digits
-from cfl_flower.data.worlds.drift import Regroup
-from cfl_flower.data.worlds.partition import LabelGroups
+from cfl_flower.data.worlds.changes import Regroup
+from cfl_flower.data.worlds.label_skew import LabelGroups
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.engine.method import StrategySettings
 from cfl_flower.learning.optimizer import LocalTraining

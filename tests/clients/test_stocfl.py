@@ -11,7 +11,7 @@ from torch import nn
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.clustering.similarity import normalise, sketch
 from cfl_flower.data.datasets.own import Folder
-from cfl_flower.data.worlds.drift import Regroup
+from cfl_flower.data.worlds.changes import Regroup
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.optimizer import LocalTraining

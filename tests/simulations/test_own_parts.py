@@ -81,7 +81,7 @@ def test_the_list_knows_a_method_of_the_users_own(user):
 
 
 OWN_DRIFT = """
-from cfl_flower.data.worlds.drift import Regroup
+from cfl_flower.data.worlds.changes import Regroup
 from cfl_flower.settings import settings
 
 @settings("drift")

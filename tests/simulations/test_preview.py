@@ -5,9 +5,11 @@ import pytest
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets.digits import Digits
-from cfl_flower.data.worlds.drift import Regroup, Relabel, Rotate, Schedule
+from cfl_flower.data.worlds.changes import Regroup, Relabel, Rotate
+from cfl_flower.data.worlds.drift import Schedule
+from cfl_flower.data.worlds.label_skew import LabelGroups
 from cfl_flower.data.worlds.mixtures import Mixtures
-from cfl_flower.data.worlds.partition import LabelGroups, Partition
+from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
 from simulations.periods import preview, shares
 from simulations.preview import main

@@ -17,22 +17,12 @@ from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.datasets.synthetic import Synthetic
 from cfl_flower.data.datasets.tables import Csv
 from cfl_flower.data.reading.files import FileDataset
-from cfl_flower.data.worlds.drift import (
-    Exchange,
-    LabelBuckets,
-    Regroup,
-    Relabel,
-    Release,
-    Rotate,
-)
+from cfl_flower.data.worlds.arrivals import LabelBuckets, Release
+from cfl_flower.data.worlds.changes import Exchange, Regroup, Relabel, Rotate
+from cfl_flower.data.worlds.label_skew import Dirichlet, FewClasses, LabelGroups
 from cfl_flower.data.worlds.mixtures import Mixtures
-from cfl_flower.data.worlds.partition import (
-    Dirichlet,
-    FewClasses,
-    LabelGroups,
-    Natural,
-    Partition,
-)
+from cfl_flower.data.worlds.natural import Natural
+from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.world import Layout, first_world
 from cfl_flower.errors import ConfigError
 

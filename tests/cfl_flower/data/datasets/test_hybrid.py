@@ -3,8 +3,9 @@ import pytest
 
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.datasets.hybrid import Hybrid
-from cfl_flower.data.worlds.drift import Regroup
-from cfl_flower.data.worlds.partition import LabelGroups, Partition
+from cfl_flower.data.worlds.changes import Regroup
+from cfl_flower.data.worlds.label_skew import LabelGroups
+from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.errors import ConfigError
 

@@ -11,7 +11,7 @@ from cfl_flower.data.datasets.columns import COMPACT
 from cfl_flower.data.datasets.npz import Npz
 from cfl_flower.data.datasets.tables import Csv
 from cfl_flower.data.reading.inferred import InferredDataset
-from cfl_flower.data.worlds.drift import Release
+from cfl_flower.data.worlds.arrivals import Release
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.errors import ConfigError

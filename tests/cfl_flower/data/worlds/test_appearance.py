@@ -13,15 +13,8 @@ from torch import Tensor
 
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.worlds.appearance import Appearance, Corrupt, DrawPatterns
-from cfl_flower.data.worlds.drift import (
-    Change,
-    Drift,
-    Exchange,
-    Relabel,
-    Restore,
-    Rotate,
-    Schedule,
-)
+from cfl_flower.data.worlds.changes import Exchange, Relabel, Restore, Rotate
+from cfl_flower.data.worlds.drift import Change, Drift, Schedule
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.data.worlds.timeline import Timeline

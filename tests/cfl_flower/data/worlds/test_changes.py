@@ -9,24 +9,12 @@ import torch
 
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.worlds.appearance import Corrupt, DrawPatterns
-from cfl_flower.data.worlds.drift import (
-    Change,
-    Exchange,
-    LabelBuckets,
-    Regroup,
-    Relabel,
-    Release,
-    Restore,
-    Rotate,
-    Schedule,
-)
+from cfl_flower.data.worlds.arrivals import LabelBuckets, Release
+from cfl_flower.data.worlds.changes import Exchange, Regroup, Relabel, Restore, Rotate
+from cfl_flower.data.worlds.drift import Change, Schedule
+from cfl_flower.data.worlds.label_skew import Dirichlet, FewClasses, LabelGroups
 from cfl_flower.data.worlds.mixtures import Mixtures
-from cfl_flower.data.worlds.partition import (
-    Dirichlet,
-    FewClasses,
-    LabelGroups,
-    Partition,
-)
+from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.data.worlds.world import World, traits
 

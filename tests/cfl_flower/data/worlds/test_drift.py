@@ -9,20 +9,12 @@ from hypothesis import strategies as st
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.data.worlds.appearance import DrawPatterns
-from cfl_flower.data.worlds.drift import (
-    Change,
-    Exchange,
-    LabelBuckets,
-    Occasion,
-    Regroup,
-    Relabel,
-    Release,
-    Restore,
-    Rotate,
-    Schedule,
-)
+from cfl_flower.data.worlds.arrivals import LabelBuckets, Release
+from cfl_flower.data.worlds.changes import Exchange, Regroup, Relabel, Restore, Rotate
+from cfl_flower.data.worlds.drift import Change, Occasion, Schedule
+from cfl_flower.data.worlds.label_skew import FewClasses, LabelGroups
 from cfl_flower.data.worlds.mixtures import Mixtures
-from cfl_flower.data.worlds.partition import FewClasses, LabelGroups, Partition
+from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.data.worlds.world import Layout, World, first_world
 from cfl_flower.errors import ConfigError

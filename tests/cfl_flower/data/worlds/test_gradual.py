@@ -12,16 +12,11 @@ from hypothesis import strategies as st
 from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.worlds.appearance import Corrupt
-from cfl_flower.data.worlds.drift import (
-    Change,
-    Regroup,
-    Relabel,
-    Restore,
-    Rotate,
-    Schedule,
-)
+from cfl_flower.data.worlds.changes import Regroup, Relabel, Restore, Rotate
+from cfl_flower.data.worlds.drift import Change, Schedule
+from cfl_flower.data.worlds.label_skew import LabelGroups
 from cfl_flower.data.worlds.mixtures import Mixtures
-from cfl_flower.data.worlds.partition import LabelGroups, Partition
+from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.data.worlds.view import View
 from cfl_flower.errors import ConfigError

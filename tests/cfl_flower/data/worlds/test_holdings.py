@@ -6,21 +6,13 @@ import pytest
 from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.reading.pool import Pool
-from cfl_flower.data.worlds.drift import (
-    Change,
-    Exchange,
-    LabelBuckets,
-    Regroup,
-    Relabel,
-)
+from cfl_flower.data.worlds.arrivals import LabelBuckets
+from cfl_flower.data.worlds.changes import Exchange, Regroup, Relabel
+from cfl_flower.data.worlds.drift import Change
+from cfl_flower.data.worlds.label_skew import Dirichlet, FewClasses, LabelGroups
 from cfl_flower.data.worlds.mixtures import Mixtures
-from cfl_flower.data.worlds.partition import (
-    Dirichlet,
-    FewClasses,
-    LabelGroups,
-    Natural,
-    Partition,
-)
+from cfl_flower.data.worlds.natural import Natural
+from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.server_app import open_stream
 

@@ -7,13 +7,9 @@ from hypothesis import strategies as st
 
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.data.worlds.allocation import draw
-from cfl_flower.data.worlds.partition import (
-    Dirichlet,
-    FewClasses,
-    LabelGroups,
-    Natural,
-    Partition,
-)
+from cfl_flower.data.worlds.label_skew import Dirichlet, FewClasses, LabelGroups
+from cfl_flower.data.worlds.natural import Natural
+from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.world import (
     Allocation,
     Layout,

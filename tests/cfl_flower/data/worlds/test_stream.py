@@ -6,15 +6,13 @@ import torch
 
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.reading.pool import Pool
-from cfl_flower.data.worlds.drift import Drift, Regroup, Release
+from cfl_flower.data.worlds.arrivals import Release
+from cfl_flower.data.worlds.changes import Regroup
+from cfl_flower.data.worlds.drift import Drift
+from cfl_flower.data.worlds.label_skew import Dirichlet, FewClasses, LabelGroups
 from cfl_flower.data.worlds.mixtures import Mixtures
-from cfl_flower.data.worlds.partition import (
-    Dirichlet,
-    FewClasses,
-    LabelGroups,
-    Natural,
-    Partition,
-)
+from cfl_flower.data.worlds.natural import Natural
+from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.data.worlds.view import rotate
 from cfl_flower.errors import ConfigError
