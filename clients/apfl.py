@@ -33,13 +33,12 @@ class APFLClient(ClusteredClient):
     @torch.no_grad()
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train parameters[0], the received w, and this client's v and alpha."""
-        context = self.context
         local = self.local
         start = parameters[0]
-        x, y = self.samples(context.round)
+        x, y = self.samples(self.context.round)
         if len(y) == 0:
             return [start], 0, {}
-        kept, alpha = self.own(start, before=context.round)
+        kept, alpha = self.own(start, before=self.context.round)
         shared = self.load(start)
         # A network of its own, as it has running statistics of its own.
         mixed = shared.clone().load(kept)
@@ -52,7 +51,7 @@ class APFLClient(ClusteredClient):
         for model, _ in models:
             switch_mode(model, training=True)
         least = least_batch(shared, x)
-        adapts = context.settings.adaptive
+        adapts = self.settings.adaptive
         for batch in batches(x, y, local, self.rng("batches"), least):
             # alpha v + (1 - alpha) w, at which v's gradient is taken.
             torch.lerp(shared.weights, own, alpha, out=mixed.weights)
@@ -73,7 +72,7 @@ class APFLClient(ClusteredClient):
         shared.passes += 2 * TRAINING_PASSES * local.count_samples(len(y), least)
         mixed.weights.copy_(own)
         state = {"model": mixed.to_vector(), "alpha": np.array([alpha])}
-        context.state.save(context.round, state)
+        self.context.state.save(self.context.round, state)
         return [shared.to_vector()], len(y), {}
 
     def served(self, parameters: list[Vector]) -> Vector:
@@ -88,5 +87,5 @@ class APFLClient(ClusteredClient):
         """Return v and alpha as of before a round; v is at first the received w."""
         model = self.saved_model(before)
         if model is None:
-            return received, self.context.settings.alpha
+            return received, self.settings.alpha
         return model, float(self.context.state.load(before)["alpha"][0])

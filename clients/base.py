@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 
-from cfl_flower.client.attacks import spoil_labels, spoil_report
 from cfl_flower.client.drift_report import ReportRequest, report_drift
 from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.clustering.representations import label_histogram
@@ -348,12 +347,8 @@ class ClusteredClient(TestedClient):
 
     def represent(self, config: Config, server_round: int) -> Vector:
         """Return the label histogram to report; a malicious client falsifies it."""
-        context = self.context
-        labels = self.data(server_round).labels
-        classes = context.stream.classes
-        attack = context.attack
-        honest = label_histogram(spoil_labels(attack, labels, classes), classes)
-        return spoil_report(attack, honest, context.seed, context.client)
+        honest = label_histogram(self.labels(server_round), self.classes)
+        return self.falsified(honest)
 
     def changed(self, last: Vector, now: Vector, tolerance: float) -> bool:
         """Return whether a histogram changed by more than is tolerated, in L1."""

@@ -25,7 +25,7 @@ class BilevelClient(ClusteredClient):
     def train_near(self, theta: Vector, omega: Vector) -> tuple[Vector, int]:
         """Return theta, trained near the received omega, and the number of samples."""
         # f(theta) + lambda/2 |theta - omega|^2: Ditto's objective, and StoCFL's eq. 3.
-        local = replace(self.local, mu=self.context.settings.regularisation)
+        local = replace(self.local, mu=self.settings.regularisation)
         return self.train_from(theta, local, anchor=omega)
 
 
@@ -34,14 +34,13 @@ class DittoClient(BilevelClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received omega, parameters[0], and this client's v near it."""
-        context = self.context
         omega = parameters[0]
-        own = self.saved_model(before=context.round)
+        own = self.saved_model(before=self.context.round)
         if own is None:
-            own = context.initial() if context.settings.start == "initial" else omega
+            own = self.context.initial() if self.settings.start == "initial" else omega
         # Algorithm 1: v, near omega as it was received.
         trained, count = self.train_near(own, omega)
-        context.state.save(context.round, {"model": trained})
+        self.context.state.save(self.context.round, {"model": trained})
         # Algorithm 1: omega, which is averaged.
         return [self.train_global(omega)], count, {}
 

@@ -30,7 +30,7 @@ class FedBABUClient(DecoupledClient):
 
     def make_test(self, parameters: list[Vector]) -> Test:
         """Return the test of the whole model after its fine-tuning."""
-        if not self.context.settings.fine_tuning:
+        if not self.settings.fine_tuning:
             return super().make_test(parameters)
         whole = self.split.join(parameters[0], self.first_classifier())
         # The whole model is fine-tuned, for the evaluation alone.

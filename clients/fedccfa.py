@@ -33,15 +33,14 @@ class FedCCFAClient(DecoupledClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train on the data of this round: lines 5 to 12."""
-        context = self.context
-        settings = self.context.settings
-        server_round = context.round
+        settings = self.settings
+        server_round = self.context.round
         received = parameters[0]
         x, y = self.samples(server_round)
-        counts = label_counts(y.cpu().numpy(), context.stream.classes)
+        counts = label_counts(y.cpu().numpy(), self.classes)
         whole = self.split.join(received, self.first_classifier())
         z = represent(self.load(whole), x)
-        kept = context.state.load(server_round)
+        kept = self.context.state.load(server_round)
         own = kept.get("classifier")
         balanced = self.first_classifier()
         first = own is None and settings.clustering == "oracle"
@@ -59,12 +58,12 @@ class FedCCFAClient(DecoupledClient):
             model = self.load(self.split.join(extractor, own))
             z = represent(model, x)
             # Lines 10 to 12, eq. 6.
-            means = class_means(z, y, context.stream.classes)
+            means = class_means(z, y, self.classes)
             arrays.append(means.points.ravel())
             remembered |= {"anchors": means.points, "present": means.present}
         if settings.clustering == "balanced":
             arrays.append(balanced)
-        context.state.save(server_round, remembered)
+        self.context.state.save(server_round, remembered)
         weights = counts if settings.row_weighting == "samples" else counts > 0
         return arrays, len(y), {"classes": weights.astype(np.float32).tobytes()}
 
@@ -74,14 +73,13 @@ class FedCCFAClient(DecoupledClient):
 
     def fit_balanced(self, representations: Tensor, y: Tensor) -> Vector:
         """Return the balanced classifier: eq. 3, s steps from phi(0)."""
-        settings = self.context.settings
         labels = y.cpu().numpy()
         batch = balanced_batch(
-            labels, settings.balanced_samples, self.rng("balanced-samples")
+            labels, self.settings.balanced_samples, self.rng("balanced-samples")
         )
         local = replace(
             self.classifier_training(),
-            steps=settings.balanced_steps,
+            steps=self.settings.balanced_steps,
             batch_size=max(1, len(batch)),
         )
         place = torch.from_numpy(batch).to(y.device)
@@ -110,26 +108,24 @@ class FedCCFAClient(DecoupledClient):
 
         ``counts`` has this client's labels, (L,).
         """
-        settings = self.context.settings
-        weight = settings.alignment_weight
+        weight = self.settings.alignment_weight
         if weight is None:
             # Eq. 9: H(P(Y)) / gamma.
-            weight = label_entropy(counts) / settings.gamma
+            weight = label_entropy(counts) / self.settings.gamma
         # The paper counts rounds from 0.
-        waiting = self.context.round - 1 < settings.start
+        waiting = self.context.round - 1 < self.settings.start
         if not weight or waiting or anchors is None or not anchors.present.any():
             return None
         device = self.context.model.vector.device
-        alignment = contrast(anchors, settings.temperature, device)
+        alignment = contrast(anchors, self.settings.temperature, device)
         # Eq. 9, with eq. 8 as the alignment.
         return AlignedLoss(alignment, weight, self.local.label_smoothing)
 
     def adopt(self, arrays: list[Vector]) -> None:
         """Keep the means of this client's clusters instead of its own."""
-        state = self.context.state
         server_round = self.context.round
-        kept = {**state.at(server_round), "classifier": arrays[0]}
+        kept = {**self.context.state.at(server_round), "classifier": arrays[0]}
         if len(arrays) > 1:
             shape = self.split.classes, self.split.width
             kept["anchors"] = arrays[1].reshape(shape)
-        state.save(server_round, kept)
+        self.context.state.save(server_round, kept)

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from cfl_flower.client.attacks import spoil_report
 from cfl_flower.clustering.algorithms import nearest_centre
 from cfl_flower.learning.anchors import class_means
 from cfl_flower.learning.testing import logits
@@ -39,23 +38,22 @@ class FedDAAClient(FedRCClient):
         """Answer with the mean outputs, and forget the mixture of the last step."""
         if PROTOTYPES not in config:
             return super().answer(parameters, config)
-        context = self.context
-        now = context.round
-        context.state.save(now - 1, {})
+        now = self.context.round
+        self.context.state.save(now - 1, {})
         earlier = self.earlier
         told = self.prototypes(parameters[0], now)
         held = told if earlier is None else self.prototypes(parameters[0], earlier)
-        context.state.part(PROTOTYPES).save(now, {"pair": np.stack([told, held])})
-        told = spoil_report(context.attack, told, context.seed, context.client)
+        self.context.state.part(PROTOTYPES).save(now, {"pair": np.stack([told, held])})
+        told = self.falsified(told)
         return [told], len(self.data(now).labels), {}
 
     def prototypes(self, model: Vector, server_round: int) -> Vector:
         """Return a model's mean outputs for each label, (L^2,); 0 for one without."""
         x, y = self.samples(server_round)
         if len(y) == 0:
-            return np.zeros(self.context.stream.classes**2, np.float32)
+            return np.zeros(self.classes**2, np.float32)
         outputs = logits(self.load(model), x)
-        means = class_means(outputs, y.long(), self.context.stream.classes)
+        means = class_means(outputs, y.long(), self.classes)
         return means.points.astype(np.float32).ravel()
 
     @property
@@ -80,9 +78,8 @@ class FedDAAClient(FedRCClient):
 
         It was if the mean outputs are nearest to another centre than they were.
         """
-        context = self.context
         x, y = super().training_samples(parameters, config)
-        pair = context.state.part(PROTOTYPES).at(config[STEP]).get("pair")
+        pair = self.context.state.part(PROTOTYPES).at(config[STEP]).get("pair")
         earlier = self.earlier
         if pair is None or earlier is None:
             return x, y

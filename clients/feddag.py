@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from cfl_flower.client.attacks import spoil_labels
 from cfl_flower.clustering.representations import label_counts
 from cfl_flower.clustering.similarity import chosen_entries
 from cfl_flower.clustering.subspaces import class_angles, of_labels
@@ -28,29 +27,25 @@ class FedDAGClient(PACFLClient):
         arrays, count, metrics = super().answer(parameters, config)
         if SubspaceRequest.from_config(config) is None:
             return arrays, count, metrics
-        context = self.context
-        classes = context.stream.classes
-        labels = self.data(context.upcoming).labels
-        told = spoil_labels(context.attack, labels, classes)
-        counts = label_counts(told, classes).astype(np.float32)
-        return [*arrays, counts, self.update(context.upcoming)], count, metrics
+        told = label_counts(self.labels(self.context.upcoming), self.classes)
+        counts = told.astype(np.float32)
+        return [*arrays, counts, self.update(self.context.upcoming)], count, metrics
 
     def update(self, server_round: int) -> Vector:
         """Return entries of the last of some updates that begin at the initial model.
 
         Algorithm 1, lines 6 to 9: without federation.
         """
-        settings = self.context.settings
         now = self.context.initial()
         before = now
-        for number in range(settings.warmup):
+        for number in range(self.settings.warmup):
             before = now
             purpose = f"warmup/{number}"
             now, _ = self.train_from(before, None, server_round, purpose)
-        entries = chosen_entries(len(now), settings.share, self.context.seed)
+        entries = chosen_entries(len(now), self.settings.share, self.context.seed)
         return (now - before)[entries]
 
     def angles(self, subspaces: FloatArray) -> FloatArray:
         """Return the mean angles over labels, all of which count alike, (n, n)."""
-        parts = of_labels(subspaces, self.context.settings.vectors)
+        parts = of_labels(subspaces, self.settings.vectors)
         return class_angles(parts, parts.any(axis=(2, 3)).astype(float), 0.0)

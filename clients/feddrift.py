@@ -101,7 +101,7 @@ class FedDriftClient(ClusteredClient):
         start = parameters[chosen]
         before = self.best_before(parameters, last, same)
         # A loss that rose by more than delta is a drift: a new model.
-        if before is not None and losses.min() - before > self.context.settings.delta:
+        if before is not None and losses.min() - before > self.settings.delta:
             chosen = NEW
             start = start if self.is_original else self.context.initial()
         past.pop(step, None)
@@ -140,7 +140,7 @@ class FedDriftClient(ClusteredClient):
     @property
     def is_original(self) -> bool:
         """Whether the method is FedDrift, or FedDrift-Eager, as its authors run it."""
-        return bool(self.context.settings.form != "simplified")
+        return bool(self.settings.form != "simplified")
 
     def best_before(
         self, models: Sequence[Vector], last: int, same: bool
@@ -191,19 +191,18 @@ class FedDriftClient(ClusteredClient):
 
     def remember(self, choice: Choice) -> None:
         """Save the loss and the data of a time step beside those of earlier ones."""
-        context = self.context
         view = self.data(self.context.round)
         names = {str(each) for each in choice.past}
         known = {n: a for n, a in self.kept.items() if n.split(".")[0] in names}
         found: dict[str, np.ndarray] = {
             "loss": np.array([choice.loss], np.float32),
-            "data": self.fingerprint(context.round),
+            "data": self.fingerprint(self.context.round),
         }
-        if context.folder is None and self.is_original:
+        if self.context.folder is None and self.is_original:
             found["samples"] = view.train_indices
             found |= form_arrays(view)
         own = {f"{choice.step}.{name}": array for name, array in found.items()}
-        context.state.part("steps").save(context.round, {**known, **own})
+        self.context.state.part("steps").save(self.context.round, {**known, **own})
 
 
 def form_arrays(view: View) -> dict[str, np.ndarray]:

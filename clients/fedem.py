@@ -129,10 +129,9 @@ class FedEMClient(ClusteredClient):
 
         A client that has not trained yet finds its mixture by one E-step.
         """
-        context = self.context
         components = self.components(parameters)
-        mixture = self.own(context.upcoming, len(components))
-        samples = self.samples(context.round)
+        mixture = self.own(self.context.upcoming, len(components))
+        samples = self.samples(self.context.round)
         if mixture is None:
             mixture = self.even(len(components))
             if len(samples[1]):

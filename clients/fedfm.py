@@ -21,22 +21,19 @@ class FedFMClient(ClusteredClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train parameters[0] towards the anchors, parameters[1]."""
-        context = self.context
-        settings = self.context.settings
         start = parameters[0]
-        x, y = self.samples(context.round)
+        x, y = self.samples(self.context.round)
         anchors = read_anchors(parameters[1], config)
         loss = None
         # The paper counts rounds from 0.
-        if context.round - 1 >= settings.start and anchors.present.any():
-            alignment = contrast(anchors, settings.temperature, x.device)
-            weight = settings.alignment_weight
+        if self.context.round - 1 >= self.settings.start and anchors.present.any():
+            alignment = contrast(anchors, self.settings.temperature, x.device)
+            weight = self.settings.alignment_weight
             # The cross-entropy + lambda times the contrastive loss (FedCCFA, eq. 8).
             loss = AlignedLoss(alignment, weight, self.local.label_smoothing)
         trained, _ = self.train_from(start, samples=(x, y), loss=loss)
-        classes = context.stream.classes
         # The loaded model is the trained one.
         # The client's anchors: means of its classes (FedCCFA, eq. 6).
-        means = class_means(represent(context.model, x), y, classes)
-        counts = label_counts(y.cpu().numpy(), classes).astype(np.float32)
+        means = class_means(represent(self.context.model, x), y, self.classes)
+        counts = label_counts(y.cpu().numpy(), self.classes).astype(np.float32)
         return [trained, means.points.ravel()], len(y), {"classes": counts.tobytes()}

@@ -38,11 +38,10 @@ class FedPACClient(DecoupledClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train parameters[0] towards the anchors, parameters[1]."""
-        context = self.context
         received = parameters[0]
-        x, y = self.samples(context.round)
-        counts = label_counts(y.cpu().numpy(), context.stream.classes)
-        own = self.classifier(context.round)
+        x, y = self.samples(self.context.round)
+        counts = label_counts(y.cpu().numpy(), self.classes)
+        own = self.classifier(self.context.round)
         z = represent(self.load(self.split.join(received, own)), x)
         variance, weighted = statistics(z, y, counts)
         # The classifier, then the extractor near the anchors.
@@ -51,10 +50,10 @@ class FedPACClient(DecoupledClient):
         loss = None
         if anchors.present.any():
             alignment = distance(anchors, x.device)
-            weight = context.settings.alignment_weight
+            weight = self.settings.alignment_weight
             loss = AlignedLoss(alignment, weight, self.local.label_smoothing)
         extractor = self.fit_extractor(received, own, (x, y), loss)
-        context.state.save(context.round, {"classifier": own})
+        self.context.state.save(self.context.round, {"classifier": own})
         model = self.load(self.split.join(extractor, own))
         points = class_means(represent(model, x), y, len(counts)).points.ravel()
         known: Metrics = {

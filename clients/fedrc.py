@@ -38,7 +38,6 @@ class FedRCClient(FedEMClient):
 
     def summaries(self, shares: Tensor, labels: Tensor) -> list[Vector]:
         """Return the share of samples of each component and label, (M L,)."""
-        classes = self.context.stream.classes
-        joint = torch.zeros(len(shares), classes, dtype=shares.dtype)
+        joint = torch.zeros(len(shares), self.classes, dtype=shares.dtype)
         joint.index_add_(1, labels.long().cpu(), shares.cpu())
         return [(joint / len(labels)).float().numpy().ravel()]

@@ -23,7 +23,7 @@ class FeSEMClient(ChoosingClient):
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received model; save the result for a later choice, if any."""
         arrays, count, metrics = super().fit(parameters, config)
-        if KEEP in config or self.context.settings.migration:
+        if KEEP in config or self.settings.migration:
             trained = self.context.state.part("trained")
             trained.save(self.context.round, {"model": arrays[0]})
         return arrays, count, metrics

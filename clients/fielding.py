@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from cfl_flower.client.attacks import spoil_report
 from cfl_flower.clustering.representations import distances
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Clusters, Found
@@ -30,8 +29,7 @@ class FieldingClient(ClusteredClient):
     def represent(self, config: Config, server_round: int) -> Vector:
         """Return the representation to report; a malicious client falsifies it."""
         context = self.context
-        settings = self.context.settings
-        representation = settings.representation
+        representation = self.settings.representation
         if not representation.by_model:
             return super().represent(config, server_round)
         shared = context.state.kept(f"shared-{config['shared_model']}").get("model")
@@ -41,13 +39,12 @@ class FieldingClient(ClusteredClient):
 
     def represent_by(self, shared: Vector, server_round: int) -> Vector:
         """Return the representation of a round's data by a shared model."""
-        context = self.context
-        settings = context.settings
+        settings = self.settings
         representation = settings.representation
         x, y = self.samples(server_round)
-        model = context.model.load(shared)
-        made = representation.make(model, x, y, settings.distance, context.seed)
-        honest = spoil_report(context.attack, made, context.seed, context.client)
+        model = self.context.model.load(shared)
+        made = representation.make(model, x, y, settings.distance, self.context.seed)
+        honest = self.falsified(made)
         if representation.has_labels:
             return np.concatenate([super().represent({}, server_round), honest])
         return honest
@@ -60,7 +57,7 @@ class FieldingClient(ClusteredClient):
         else:
             own = super().represent({}, now)
         centres = among.places["centres"][[*among.models]]
-        distance = self.context.settings.distance
+        distance = self.settings.distance
         gaps = distances(own[None], centres, distance)[0]
         return Found.nearest(among.models, gaps, "distance")
 
@@ -69,9 +66,7 @@ class FieldingClient(ClusteredClient):
 
         ``tolerance``, the request's, is the largest of all parts, and not used here.
         """
-        settings = self.context.settings
-        classes = self.context.stream.classes
-        found: bool = settings.representation.changed(
-            last, now, settings.distance, settings.tolerance, classes
+        found: bool = self.settings.representation.changed(
+            last, now, self.settings.distance, self.settings.tolerance, self.classes
         )
         return found

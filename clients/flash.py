@@ -22,7 +22,7 @@ class FlashClient(ClusteredClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received model until it hardly improves."""
-        settings = self.context.settings
+        settings = self.settings
         start = parameters[0]
         x, y = self.samples(self.context.round)
         rng = self.rng("batches")

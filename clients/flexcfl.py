@@ -34,14 +34,13 @@ class FlexCFLClient(ChoosingClient):
 
     def pretrain(self, server_round: int) -> Vector:
         """Return the update of training from w_0 on a round's data, or its sketch."""
-        settings = self.context.settings
         start = self.context.initial()
         # Algorithm 3, line 5: ClientUpdate from w_0.
-        local = replace(self.local, steps=settings.pretraining)
+        local = replace(self.local, steps=self.settings.pretraining)
         trained, _ = self.train_from(start, local, server_round, "pretraining")
         update = trained - start
-        if settings.sketch:
-            return sketch(update, settings.sketch, self.context.seed)
+        if self.settings.sketch:
+            return sketch(update, self.settings.sketch, self.context.seed)
         return update
 
     def choose(
@@ -71,6 +70,6 @@ class FlexCFLClient(ChoosingClient):
 
     def keep(self, directions: Sequence[Vector], config: Config) -> None:
         """Save the directions for a later migration."""
-        if directions and self.context.settings.migration:
+        if directions and self.settings.migration:
             arrays = {str(group): each for group, each in enumerate(directions)}
             self.context.state.keep(config[DIRECTIONS], arrays)

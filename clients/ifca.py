@@ -43,6 +43,6 @@ class IFCAClient(ChoosingClient):
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return the model of its cluster, or the one with the smallest loss now."""
-        if self.context.settings.tested == "last":
+        if self.settings.tested == "last":
             return parameters[0]
         return parameters[self.choose(parameters, {}, self.context.round)]

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cfl_flower.client.attacks import spoil_report
 from cfl_flower.client.requests import Request
 from cfl_flower.clustering.subspaces import subspace_angles
 from cfl_flower.types import FloatArray, Vector
@@ -39,18 +38,16 @@ class PACFLClient(ClusteredClient):
         request = SubspaceRequest.from_config(config)
         if request is None:
             return super().answer(parameters, config)
-        context = self.context
-        samples = self.samples(context.upcoming)
+        samples = self.samples(self.context.upcoming)
         found = self.subspace(samples, request.vectors, request.by_label)
         honest = found.astype(np.float32).ravel()
-        told = spoil_report(context.attack, honest, context.seed, context.client)
+        told = self.falsified(honest)
         return [told], len(samples[1]), {}
 
     def subspace(self, samples: Samples, count: int, by_label: bool) -> FloatArray:
         """Return the principal vectors of samples, or of each label's, (v, z)."""
         x, y = samples
-        classes = self.context.stream.classes
-        parts = [x[y == k] for k in range(classes)] if by_label else [x]
+        parts = [x[y == k] for k in range(self.classes)] if by_label else [x]
         return np.concatenate([principal_vectors(part, count) for part in parts])
 
     def find_cluster(self, among: Clusters, unlabelled: bool) -> Found:
@@ -58,9 +55,8 @@ class PACFLClient(ClusteredClient):
 
         The server merges pairs of clients instead, whose vectors it has.
         """
-        settings = self.context.settings
         samples = self.samples(self.context.round)
-        own = self.subspace(samples, settings.vectors, settings.by_label)
+        own = self.subspace(samples, self.settings.vectors, self.settings.by_label)
         others = among.places["subspaces"][[*among.models]]
         gaps = self.angles(np.stack([own, *others]))[0, 1:]
         return Found.nearest(among.models, gaps, "angle")

@@ -23,10 +23,9 @@ class PFedMeClient(ClusteredClient):
     @torch.no_grad()
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train on the data of this round; save the model that is tested."""
-        context = self.context
-        settings = self.context.settings
+        settings = self.settings
         start = parameters[0]
-        x, y = self.samples(context.round)
+        x, y = self.samples(self.context.round)
         model = self.load(start)
         switch_mode(model, training=True)
         theta = model.weights
@@ -51,7 +50,7 @@ class PFedMeClient(ClusteredClient):
         theta.copy_(copy)
         local = model.to_vector()
         kept = local if settings.tested == "local" else personal
-        context.state.save(context.round, {"model": kept})
+        self.context.state.save(self.context.round, {"model": kept})
         return [local], len(y), {}
 
     def served(self, parameters: list[Vector]) -> Vector:

@@ -81,9 +81,8 @@ class ProfileClient(ClusteredClient):
             found = found | self.describe(profiler, request)
         asked = EvaluateRequest.of(config)
         if request.unlabelled and asked.test:
-            context = self.context
-            now = context.upcoming if asked.ahead else context.round
-            with context.model.uncounted():
+            now = self.context.upcoming if asked.ahead else self.context.round
+            with self.context.model.uncounted():
                 found = found | self.test_unlabelled(self.data(now).test(), parameters)
         return loss, count, found
 
@@ -92,7 +91,7 @@ class ProfileClient(ClusteredClient):
         upcoming = self.context.upcoming
         x, y = self.draw(self.samples(upcoming), request.halves, upcoming)
         points = self.project(profiler, x)
-        classes = self.context.stream.classes
+        classes = self.classes
         return {"profile": full_profile(points, y.cpu().numpy(), classes).tobytes()}
 
     def draw(self, samples: Samples, halves: int, server_round: int) -> Samples:
@@ -120,8 +119,7 @@ class ProfileClient(ClusteredClient):
         blocks = [network(block).flatten(1) for block in blocks_of(x)]
         features = torch.cat(blocks).float()
         rng = generator(self.context.seed, "projection")
-        classes = self.context.stream.classes
-        directions = random_projection(features.shape[1], classes, rng)
+        directions = random_projection(features.shape[1], self.classes, rng)
         points = features @ torch.from_numpy(directions).to(features.device)
         found: FloatArray = points.cpu().numpy().astype(np.float64)
         return found

@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
-from cfl_flower.client.attacks import spoil_report
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
 from cfl_flower.learning.gradients import full_gradient
@@ -57,7 +56,7 @@ class StoCFLClient(BilevelClient):
         omega, theta = parameters
         # Line 21, eq. 3.
         trained, count = self.train_near(theta, omega)
-        if self.context.settings.omega == "sequential":
+        if self.settings.omega == "sequential":
             return [trained], count, {}
         # Line 22.
         return [trained, self.train_global(omega)], count, {}
@@ -68,9 +67,8 @@ class StoCFLClient(BilevelClient):
 
     def direction(self, anchor: Vector, server_round: int) -> Vector:
         """Return psi of a round's data, or zeros without any; see `direction_of`."""
-        context = self.context
         honest = self.direction_of(anchor, *self.samples(server_round), server_round)
-        reported = spoil_report(context.attack, honest, context.seed, context.client)
+        reported = self.falsified(honest)
         return normalise(reported)
 
     def direction_of(
@@ -80,21 +78,19 @@ class StoCFLClient(BilevelClient):
 
         It has length 1, also as a sketch. The round seeds the batches of a difference.
         """
-        context = self.context
-        settings = self.context.settings
-        model = context.model.load(anchor)
-        if settings.representation == "gradient":
+        model = self.context.model.load(anchor)
+        if self.settings.representation == "gradient":
             vector = full_gradient(model, x, y).cpu().numpy()
         else:
-            epochs = settings.representation_epochs
+            epochs = self.settings.representation_epochs
             local = replace(self.local, epochs=epochs, steps=None, mu=0.0)
             train(model, x, y, local, self.rng("representation", server_round))
             vector = (anchor - model.to_vector())[: len(model.weights)]
         # Running statistics have no gradient: zeros take their place.
         if statistics := len(anchor) - len(vector):
             vector = np.pad(vector, (0, statistics))
-        if settings.sketch:
-            vector = sketch(vector, settings.sketch, context.seed)
+        if self.settings.sketch:
+            vector = sketch(vector, self.settings.sketch, self.context.seed)
         return normalise(vector)
 
     def similarities(
@@ -138,7 +134,7 @@ class StoCFLClient(BilevelClient):
             place = found.index(cosine)
         else:
             place, cosine = nearest_direction(self.direction(anchor, now), sums)
-        joins = cosine >= self.context.settings.threshold
+        joins = cosine >= self.settings.threshold
         return Found(known[place], cosine, "cosine", joins)
 
     def report(
@@ -163,7 +159,7 @@ class StoCFLClient(BilevelClient):
 
     def remember(self, server_round: int, taken: int | None = None) -> None:
         """Save the digest of a round's data, beside that of the last report."""
-        if self.context.settings.refresh == "on_drift":
+        if self.settings.refresh == "on_drift":
             state = self.context.state.part("report")
             data = {"data": self.fingerprint(server_round)}
             state.save(server_round - 1, data, taken)

@@ -16,7 +16,7 @@ from flwr.client import NumPyClient
 from numpy.random import Generator
 from torch import Tensor
 
-from cfl_flower.client.attacks import spoil_labels
+from cfl_flower.client.attacks import spoil_labels, spoil_report
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.evaluation import write_predictions
 from cfl_flower.client.requests import EvaluateRequest
@@ -27,7 +27,7 @@ from cfl_flower.learning.outcomes import Outcomes
 from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator
-from cfl_flower.types import OUTCOMES, FloatArray, Scalar, Vector
+from cfl_flower.types import OUTCOMES, FloatArray, IntArray, Scalar, Vector
 
 Config: TypeAlias = dict[str, Any]
 """A task's config, from the server."""
@@ -57,18 +57,26 @@ class TestedClient(NumPyClient):
     def __init__(self, context: ClientContext) -> None:
         self.context = context
 
+    @property
+    def settings(self) -> Any:
+        """The strategy's settings."""
+        return self.context.settings
+
+    @property
+    def classes(self) -> int:
+        """The number of labels, L."""
+        return self.context.stream.classes
+
     @cached_property
     def local(self) -> LocalTraining:
         """The local optimiser's settings, with the learning rate of this round."""
-        context = self.context
-        local: LocalTraining = context.settings.local
-        return local.in_round(context.round, context.stream.rounds)
+        local: LocalTraining = self.settings.local
+        return local.in_round(self.context.round, self.context.stream.rounds)
 
     def rng(self, purpose: str, server_round: int | None = None) -> Generator:
         """Return this client's generator for a purpose in a round, or in the task's."""
-        context = self.context
-        now = context.round if server_round is None else server_round
-        return generator(context.seed, purpose, now, context.client)
+        now = self.context.round if server_round is None else server_round
+        return generator(self.context.seed, purpose, now, self.context.client)
 
     def load(self, model: Vector) -> FlatModel:
         """Load a model into the network."""
@@ -86,9 +94,19 @@ class TestedClient(NumPyClient):
         """Return the training samples and labels of a view; see `samples`."""
         x, y = view.train()
         if attack := self.context.attack:
-            classes = self.context.stream.classes
+            classes = self.classes
             y = torch.from_numpy(spoil_labels(attack, y.cpu().numpy(), classes)).to(y)
         return x, y
+
+    def labels(self, server_round: int) -> IntArray:
+        """Return the training labels of a round; a malicious client falsifies them."""
+        labels = self.data(server_round).labels
+        return spoil_labels(self.context.attack, labels, self.classes)
+
+    def falsified(self, report: Vector) -> Vector:
+        """Return what a client tells about its data; a malicious one falsifies it."""
+        context = self.context
+        return spoil_report(context.attack, report, context.seed, context.client)
 
     def test(self, parameters: list[Vector], request: EvaluateRequest) -> Evaluated:
         """Test the served model on this round's data, or on the next round's.
@@ -165,29 +183,24 @@ class TestedClient(NumPyClient):
 
         It is that of the training samples of the round, by `log_label_shares`.
         """
-        context = self.context
-        if not context.settings.label_shares:
+        if not self.settings.label_shares:
             return None
-        classes = context.stream.classes
-        labels = spoil_labels(context.attack, self.data(context.round).labels, classes)
-        return log_label_shares(labels, classes)
+        return log_label_shares(self.labels(self.context.round), self.classes)
 
     def fine_tuned(self, model: Vector) -> Vector:
         """Return a model after the epochs before a test, if any; nothing is saved."""
-        context = self.context
-        if not context.settings.fine_tuning:
+        if not self.settings.fine_tuning:
             return model
         loaded = self.load(model)
         local = self.fine_tuning_of(self.local)
-        samples = self.samples(context.round)
+        samples = self.samples(self.context.round)
         train(loaded, *samples, local, self.rng("fine-tuning"))
         return loaded.to_vector()
 
     def fine_tuning_of(self, local: LocalTraining) -> LocalTraining:
         """Return an optimiser's settings with fine-tuning's epochs and rate."""
-        settings = self.context.settings
-        epochs = settings.fine_tuning
-        rate = settings.fine_tuning_rate
+        epochs = self.settings.fine_tuning
+        rate = self.settings.fine_tuning_rate
         return replace(local, steps=None, epochs=epochs, learning_rate=rate)
 
     def served(self, parameters: list[Vector]) -> Vector:

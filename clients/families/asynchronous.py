@@ -60,7 +60,7 @@ class AsynchronousClient(ClusteredClient):
         its last upload was trained from a model of the same stamp: it was lost.
         """
         context = self.context
-        policy = self.context.settings.policy
+        policy = self.settings.policy
         if context.look is None or context.folder is None or not policy.holds:
             return None
         began = time.monotonic()
@@ -79,7 +79,7 @@ class AsynchronousClient(ClusteredClient):
     def counts(self) -> IntArray:
         """Return the number of samples of each label, shape (L,)."""
         labels = self.data(self.context.round).labels
-        return np.bincount(labels, minlength=self.context.stream.classes)
+        return np.bincount(labels, minlength=self.classes)
 
     def begin(self, parameters: list[Vector]) -> tuple[Vector, list[Vector]]:
         """Return the model to start from, and further arrays to upload."""
@@ -87,12 +87,11 @@ class AsynchronousClient(ClusteredClient):
 
     def tested(self, name: str, model: Vector) -> Metrics:
         """Return metrics of a model's test on this client's test samples, if any."""
-        context = self.context
-        view = self.data(context.round)
+        view = self.data(self.context.round)
         count = len(view.test_indices)
         if count == 0:
             return {}
-        with context.model.uncounted():
-            loss, correct = context.evaluator.evaluate(model, view)
+        with self.context.model.uncounted():
+            loss, correct = self.context.evaluator.evaluate(model, view)
         found = {"correct": correct, "tested": count, "loss": loss}
         return {f"{name}_{key}": value for key, value in found.items()}

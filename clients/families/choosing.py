@@ -52,7 +52,7 @@ class ChoosingClient(ClusteredClient):
         if CHOOSE in config:
             cluster = self.choose(parameters, config, upcoming)
             return [], len(self.data(upcoming).labels), {"cluster": cluster}
-        if self.context.settings.migration:
+        if self.settings.migration:
             self.remember(upcoming)
         return super().answer(parameters, config)
 
@@ -63,14 +63,13 @@ class ChoosingClient(ClusteredClient):
 
         A choice that was lost on the way to the server is repeated.
         """
-        context = self.context
         labels = self.data(server_round).labels
         if CHOSEN not in config or len(labels) == 0:
             return {}
         taken = config[CHOSEN]
-        before = context.state.part("choice").at(taken).get("counts")
-        counts = label_counts(labels, context.stream.classes)
-        if before is not None and not context.settings.shift.detects(counts, before):
+        before = self.context.state.part("choice").at(taken).get("counts")
+        counts = label_counts(labels, self.classes)
+        if before is not None and not self.settings.shift.detects(counts, before):
             return {}
         tested = EvaluateRequest.of(config).test
         candidates = parameters[1:] if tested else parameters
@@ -83,7 +82,7 @@ class ChoosingClient(ClusteredClient):
     def remember(self, server_round: int, taken: int | None = None) -> None:
         """Save the label counts of a round's data, beside those of the last choice."""
         labels = self.data(server_round).labels
-        counts = label_counts(labels, self.context.stream.classes)
+        counts = label_counts(labels, self.classes)
         self.context.state.part("choice").save(
             server_round - 1, {"counts": counts}, taken
         )

@@ -58,15 +58,13 @@ class DecoupledClient(ClusteredClient):
 
     def first_classifier(self) -> Vector:
         """Return the random classifier of a client that has not trained yet."""
-        context = self.context
-        rng = generator(context.seed, "classifier", client=context.client)
+        rng = generator(self.context.seed, "classifier", client=self.context.client)
         return initial_classifier(self.split, rng)
 
     def classifier_training(self) -> LocalTraining:
         """Return the optimiser's settings for the classifier."""
-        settings = self.context.settings
-        epochs = settings.classifier_epochs
-        rate = settings.classifier_rate
+        epochs = self.settings.classifier_epochs
+        rate = self.settings.classifier_rate
         return replace(
             self.local, steps=None, epochs=epochs, learning_rate=rate, mu=0.0
         )
@@ -121,7 +119,7 @@ class DecoupledClient(ClusteredClient):
         """Return the test of the fresh extractor with this client's classifier."""
         extractor = parameters[0]
         classifier = self.classifier(self.context.upcoming)
-        if self.context.settings.fine_tuning:
+        if self.settings.fine_tuning:
             classifier = self.fine_tune(extractor, classifier)
         shift = self.label_shift()
         test = self.context.evaluator.evaluate_split
@@ -129,9 +127,8 @@ class DecoupledClient(ClusteredClient):
 
     def fine_tune(self, extractor: Vector, classifier: Vector) -> Vector:
         """Return the classifier after some more epochs, without saving it."""
-        context = self.context
         local = self.fine_tuning_of(self.classifier_training())
-        x, y = self.samples(context.round)
+        x, y = self.samples(self.context.round)
         if len(y) == 0:
             return classifier
         model = self.load(self.split.join(extractor, classifier))
