@@ -25,14 +25,14 @@ import pandas as pd
 import yaml
 from markupsafe import Markup
 
-from cfl_flower.analysis.baselines import REFERENCE_METHOD, require_reference
+from cfl_flower.analysis.baselines import REFERENCE_METHOD
 from cfl_flower.analysis.drift_metrics import MEASURED
 from cfl_flower.analysis.method_tables import Table
 from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.building import locate
 from cfl_flower.config.composition import compose_plain
-from cfl_flower.config.overrides import quoted, refuse_nothing, with_folder
+from cfl_flower.config.overrides import quoted
 from cfl_flower.environment.plugins import conf_folders, targets
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import Verbosity, at_verbosity, verbosity
@@ -40,12 +40,7 @@ from cfl_flower.settings import plain, require
 from cfl_flower.types import Json
 from simulations import run as run_command
 from simulations.batch.jobs import at_once, carry_out
-from simulations.compare import (
-    FOLDER,
-    default_overrides,
-    make_jobs,
-    with_marks,
-)
+from simulations.compare import plan_jobs
 from simulations.report import render
 from simulations.reporting.curves import curves
 from simulations.reporting.figures import Picture, choose, read_names
@@ -247,14 +242,9 @@ def compare(
     require(bool(whole), "seeds", seeds, "how many, such as 3, or which: [0, 5]")
     swept = {"seed": numbers, **settings}
     asked = [*overrides, *to_overrides(swept, sweep=True)]
-    if not any(each.startswith("strategy=") for each in asked):
-        asked = default_overrides() + asked
-    refuse_nothing(asked)
-    asked = with_marks(asked) if marks else asked
     loud = Verbosity.QUIET if quiet else Verbosity.NORMAL
     with TURN:
-        made = make_jobs(with_folder(asked, FOLDER, always=True))
-        require_reference([job.config.resolved for job in made], reference)
+        made = plan_jobs(asked, marks, reference)
         most = at_once([job.config for job in made], jobs)
         failures = carry_out(made, most, loud, "compare")
     begun = [Run(load_run(job.folder)) for job in made if job.rounds()]

@@ -123,6 +123,18 @@ def by_settings(overrides: Sequence[str]) -> list[list[str]]:
     return found
 
 
+def plan_jobs(overrides: list[str], marks: bool, reference: str) -> list[Job]:
+    """Return the runs of a comparison with its marks, or raise a `ConfigError`."""
+    if not any(each.startswith("strategy=") for each in overrides):
+        overrides = default_overrides() + overrides
+    refuse_nothing(overrides)
+    overrides = with_marks(overrides) if marks else overrides
+    prepare()
+    jobs = make_jobs(with_folder(overrides, FOLDER, always=True))
+    require_reference([job.config.resolved for job in jobs], reference)
+    return jobs
+
+
 def make_jobs(overrides: Sequence[str]) -> list[Job]:
     """Compose every run before the first starts, or raise a `ConfigError`."""
     lines = [shlex.join([*line, "resume=true"]) for line in by_settings(overrides)]
@@ -259,10 +271,8 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_overrides(arguments)
 
 
-def carry_out_and_show(
-    jobs: Sequence[Job], asked: argparse.Namespace
-) -> dict[str, str]:
-    """Carry out what is not finished, print the tables; return why runs failed."""
+def carry_out_and_show(jobs: Sequence[Job], asked: argparse.Namespace) -> int:
+    """Carry out what is not finished, print the tables; return the exit code."""
     reasons = Study(asked).carry_out(jobs, "compare")
     from cfl_flower.analysis.comparison import compare
 
@@ -270,34 +280,25 @@ def carry_out_and_show(
     configs = [job.config for job in jobs]
     compare(configs, console, reasons, asked.markdown, asked.reference)
     report(jobs, asked.reference, asked.verbosity)
-    return reasons
+    return int(bool(reasons))
 
 
 @command
 def main(arguments: Sequence[str]) -> int:
     """Carry out what is not finished, print the tables, and return the exit code."""
     asked = parse_arguments(arguments)
-    overrides = asked.overrides
-    if not any(item.startswith("strategy=") for item in overrides):
-        overrides = default_overrides() + overrides
-    refuse_nothing(overrides)
-    overrides = overrides if asked.bare else with_marks(overrides)
-    overrides = with_folder(overrides, FOLDER, always=True)
-    prepare()
-    jobs = make_jobs(overrides)
-    require_reference([job.config.resolved for job in jobs], asked.reference)
+    jobs = plan_jobs(asked.overrides, not asked.bare, asked.reference)
     if asked.verbosity is not Verbosity.QUIET or asked.dry_run:
         most = at_once([job.config for job in jobs], asked.jobs)
         announce(jobs, [a for a in arguments if a != "--dry-run"], most=most)
     if asked.dry_run:
         return 0
     try:
-        reasons = carry_out_and_show(jobs, asked)
+        return carry_out_and_show(jobs, asked)
     except KeyboardInterrupt as error:
         raise InterruptedRunError(
             f"interrupted; go on by {again(jobs, arguments)}"
         ) from error
-    return int(bool(reasons))
 
 
 if __name__ == "__main__":
