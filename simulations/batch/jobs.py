@@ -103,7 +103,7 @@ class Watch:
     verbosity: Verbosity
     console: Console = field(default_factory=make_error_console)
     _read: dict[Path, int] = field(default_factory=dict, init=False)
-    _reported: list[str] = field(default_factory=list, init=False)
+    _ended: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         """Lay out a line for all runs, and one for each."""
@@ -135,20 +135,13 @@ class Watch:
         }
 
     def look(self, running: Sequence[Job]) -> None:
-        """Read how far runs are, and tell which have ended."""
-        ended = []
+        """Read how far runs are."""
         for job in running:
-            rounds = job.rounds()
-            self._show(job, rounds)
-            if len(rounds) >= job.config.rounds and finished(job.config):
-                ended.append(job)
+            self._show(job, job.rounds())
+            if self.verbosity is Verbosity.VERBOSE:
+                self._relay(job.log)
         done = sum(task.completed for task in self.display.tasks[1:])
         self.display.update(self._all, completed=done, refresh=True)
-        if self.verbosity is Verbosity.VERBOSE:
-            for job in running:
-                self._relay(job.log)
-        for job in ended:  # after its own last line
-            self.tell(job)
 
     def _show(self, job: Job, rounds: Sequence[bytes]) -> None:
         """Show how far a run is, in a line of its own while it goes on."""
@@ -163,15 +156,13 @@ class Watch:
             self.display.update(line, visible=True, last=words)
 
     def tell(self, job: Job, reason: str = "") -> None:
-        """Say once that a run has ended, and why if it failed."""
-        if job.label in self._reported:
-            return
-        self._reported.append(job.label)
+        """Say that a run has ended, and why if it failed."""
+        self._ended += 1
         self.display.update(self._lines[job.label], visible=False)
         if self.verbosity is Verbosity.QUIET:
             return
         end = f"failed: {reason}" if reason else f"done, {job.time()}"
-        line = f"[{len(self._reported)}/{len(self.jobs)}] {job.label} {end}"
+        line = f"[{self._ended}/{len(self.jobs)}] {job.label} {end}"
         style = "red" if reason else None
         self.console.print(line, style=style, markup=False, highlight=False)
 

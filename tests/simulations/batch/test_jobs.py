@@ -41,7 +41,6 @@ def test_without_a_terminal_each_end_is_a_line_without_colours(tmp_path):
     with watch.display:
         watch.look(two)
         watch.tell(two[0], "no [/b] valid result")
-        watch.tell(two[0], "again")
     assert text.getvalue() == "[1/2] seed0 failed: no [/b] valid result\n"
 
 
