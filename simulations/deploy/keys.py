@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -53,28 +53,10 @@ def make_authority(folder: Path) -> bool:
     """
     if (folder / f"{AUTHORITY}.pem").exists():
         return False
-    key = ec.generate_private_key(CURVE)
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    name = _name("cfl-flower authority")
-    certificate = (
-        _builder(name, name, key, AUTHORITY_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(identifier, critical=False)
-        .sign(key, hashes.SHA384())
-    )
-    _write(folder / AUTHORITY, key, certificate)
+    # Of nine uses two: to sign certificates, and lists of those that are revoked.
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+    extensions = {x509.BasicConstraints(ca=True, path_length=0): True, usage: True}
+    _issue(folder / AUTHORITY, "cfl-flower authority", AUTHORITY_DAYS, extensions)
     return True
 
 
@@ -88,25 +70,17 @@ def make_server(folder: Path, hosts: Sequence[str]) -> bool:
         return False
     remedy = f"the authority that made {AUTHORITY}.pem must sign"
     need(folder / f"{AUTHORITY}.key", remedy)
-    issuer, signer = load(folder / AUTHORITY)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)
-    key = ec.generate_private_key(CURVE)
     called = [read_host(host, wildcard=True) for host in hosts]
     names = dict.fromkeys([*called, "localhost", "127.0.0.1"])
     # Longer ones are among the alternatives alone, which is where clients look.
     short = called[0] if len(called[0]) <= LONGEST_COMMON_NAME else "cfl-flower server"
-    alternatives = x509.SubjectAlternativeName(map(alternative_name, names))
-    server_only = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-    by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
-    certificate = (
-        _builder(_name(short), issuer.subject, key, SERVER_DAYS)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(alternatives, critical=False)
-        .add_extension(server_only, critical=False)
-        .add_extension(by, critical=False)
-        .sign(signer, hashes.SHA384())
-    )
-    _write(folder / SERVER, key, certificate)
+    extensions = {
+        x509.BasicConstraints(ca=False, path_length=None): True,
+        x509.SubjectAlternativeName(map(alternative_name, names)): False,
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]): False,
+    }
+    authority = load(folder / AUTHORITY)
+    _issue(folder / SERVER, short, SERVER_DAYS, extensions, authority)
     return True
 
 
@@ -149,15 +123,27 @@ def alternative_name(host: str) -> x509.IPAddress | x509.DNSName:
         return x509.DNSName(host)
 
 
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+def _issue(
+    path: Path,
+    name: str,
+    days: int,
+    extensions: Mapping[x509.ExtensionType, bool],
+    authority: tuple[x509.Certificate, PrivateKeyTypes] | None = None,
+) -> None:
+    """Write a new key and its certificate, which an authority or itself signs.
 
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
-) -> x509.CertificateBuilder:
+    ``extensions`` come with whether they are critical.
+    """
+    key = ec.generate_private_key(CURVE)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    issuer, signer = subject, key
+    if authority is not None:
+        assert isinstance(authority[1], ec.EllipticCurvePrivateKey)
+        issuer, signer = authority[0].subject, authority[1]
+    by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     now = datetime.now(UTC)
-    return (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
@@ -167,11 +153,9 @@ def _builder(
         .not_valid_before(now - timedelta(minutes=10))
         .not_valid_after(now + timedelta(days=days))
     )
-
-
-def _write(
-    path: Path, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate
-) -> None:
+    for extension, critical in {**extensions, by: False, own: False}.items():
+        builder = builder.add_extension(extension, critical)
+    certificate = builder.sign(signer, hashes.SHA384())
     _write_key(path.with_suffix(".key"), key, PrivateFormat.PKCS8)
     path.with_suffix(".pem").write_bytes(certificate.public_bytes(Encoding.PEM))
 
