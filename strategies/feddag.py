@@ -25,9 +25,9 @@ from cfl_flower.clustering.similarity import chosen_entries, cosine_matrix
 from cfl_flower.clustering.subspaces import class_angles, of_labels
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.settings import Count, Fraction, NonNegative, settings
-from cfl_flower.state import StrategySettings
+from cfl_flower.state import StrategySettings, grown
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
-from strategies.pacfl import PACFL, PACFLState, grown, merge_clients
+from strategies.pacfl import PACFL, PACFLState, merge_clients
 
 THRESHOLDS = np.arange(20, 0, -1) / 20
 """The thresholds that are tried, from 1.00 to 0.05: section 5, experiment 2."""

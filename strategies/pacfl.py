@@ -23,7 +23,7 @@ from cfl_flower.clustering.subspaces import subspace_angles
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.settings import Count, settings
-from cfl_flower.state import ClusteredState, StrategySettings
+from cfl_flower.state import ClusteredState, StrategySettings, grown
 from cfl_flower.types import (
     ClientId,
     FloatArray,
@@ -78,11 +78,6 @@ def common_vectors(subspaces: FloatArray) -> FloatArray:
     there = np.asarray(subspaces.any(axis=(0, 2)))
     found: FloatArray = right[:, 0] * there[:, None]
     return found
-
-
-def grown(known: FloatArray, told: FloatArray) -> FloatArray:
-    """Return what n clients told with what m newcomers did, (n + m, ...)."""
-    return np.concatenate([known, told]) if len(known) else told
 
 
 def merge_clients(gaps: FloatArray, threshold: float) -> IntArray:

@@ -113,12 +113,12 @@ def report_drift(
 
 
 def protect(context: ClientContext, histogram: Vector, samples: int) -> Vector:
-    """Return a histogram with noise, if privacy is enabled.
+    """Return a histogram with noise, if privacy is enabled and it is of any samples.
 
     The noise follows from the data, so that they look unchanged while they are.
     """
     noise = getattr(context.settings, "privacy", None)
-    if noise is None or not noise.on:
+    if noise is None or not noise.on or samples == 0:
         return histogram
     purpose = f"privacy/{digest(histogram)}/{samples}"
     rng = noise_generator(context, purpose, noise)

@@ -29,6 +29,7 @@ from cfl_flower.clustering.algorithms import (
     KMeansScan,
     choose_clusters,
     cluster_centres,
+    nearest_centre,
 )
 from cfl_flower.clustering.representations import (
     Distance,
@@ -49,6 +50,7 @@ from cfl_flower.state import (
     Sampling,
     StrategySettings,
     Weighting,
+    grown,
     no_clusters,
 )
 from cfl_flower.types import ClientId, IntArray, Plan, Result, Task, Vector
@@ -58,7 +60,6 @@ from strategies.fielding.reclustering import (
     FieldingState,
     PairwiseTrigger,
     Trigger,
-    move_drifted,
     own_centre_distances,
     recompute_centres,
 )
@@ -169,19 +170,7 @@ class Fielding(ClusteredStrategy):
         if representation.by_model:
             simulated = self.run.timeline is not None
             self.shared = [representation.shared.make(config, initial, simulated)]
-        no_counts = no_clusters()
-        no_centres = np.zeros((0, self.width))
-        return FieldingState(
-            clients=[],
-            clusters=no_clusters(),
-            models=[initial],
-            representations=np.zeros((0, self.width), np.float32),
-            counts=no_counts,
-            reports=no_counts,
-            centres=no_centres,
-            reference=no_centres,
-            shared=self.shared,
-        )
+        return FieldingState([], no_clusters(), [initial], shared=self.shared)
 
     @property
     def request(self) -> ReportRequest:
@@ -214,7 +203,7 @@ class Fielding(ClusteredStrategy):
         settings = self.settings
         points, counts = DriftReport.stack(newcomers)
         rows = len(state.clients) + np.arange(len(newcomers))
-        state.representations = np.vstack([state.representations, points])
+        state.representations = grown(state.representations, points)
         state.counts = np.append(state.counts, counts)
         state.reports = np.append(state.reports, np.ones(len(counts), np.int64))
         if state.clients:
@@ -290,7 +279,8 @@ class Fielding(ClusteredStrategy):
         if isinstance(settings.trigger, PairwiseTrigger):
             self.run.record.measures["delta"] = settings.trigger.current(state)
         # Lines 1 and 2, all centres frozen, and line 3.
-        state.clusters = move_drifted(drifted, points, old, centres, distance)
+        state.clusters = old.copy()
+        state.clusters[drifted] = nearest_centre(points[drifted], centres, distance)
         moved = int(np.count_nonzero(state.clusters != old))
         state.centres = recompute_centres(points, state.clusters, centres)
         # Lines 4 and 5. The pairwise trigger also adapts its Delta.

@@ -10,38 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from cfl_flower.clustering.algorithms import cluster_centres, nearest_centre
+from cfl_flower.clustering.algorithms import cluster_centres
 from cfl_flower.clustering.representations import (
     Distance,
     distances,
     largest_pairwise_distance,
 )
 from cfl_flower.settings import Positive, settings
-from cfl_flower.state import ClusteredState
+from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import FloatArray, IntArray, Vector
 from strategies.fielding.threshold import Trials
-
-
-def move_drifted(
-    drifted: IntArray,
-    representations: FloatArray,
-    clusters: IntArray,
-    centres: FloatArray,
-    distance: Distance,
-) -> IntArray:
-    """Assign each drifted client to the nearest centre: Algorithm 2, lines 1 and 2.
-
-    The centres stay frozen (section 2.2), so that the order of clients has no effect.
-    ``drifted`` are rows of the n representations; the centres have shape (K, L).
-    """
-    moved = clusters.copy()
-    # Algorithm 2, lines 1 and 2.
-    moved[drifted] = nearest_centre(representations[drifted], centres, distance)
-    return moved
 
 
 def recompute_centres(
@@ -94,28 +77,23 @@ def own_centre_distances(
     distance: Distance,
 ) -> FloatArray:
     """Return the distance of each client to its cluster's centre, shape (n,)."""
-    gaps = np.zeros(len(clusters))
-    for cluster in np.unique(clusters):
-        members = np.flatnonzero(clusters == cluster)
-        points = representations[members]
-        centre = centres[[cluster]]
-        gaps[members] = distances(points, centre, distance)[:, 0]
-    return gaps
+    gaps = distances(representations, centres, distance)
+    return gaps[np.arange(len(clusters)), clusters]
 
 
 @dataclass
 class FieldingState(ClusteredState):
     """Fielding's state; L is the length of a representation."""
 
-    representations: FloatArray
+    representations: FloatArray = field(default_factory=partial(np.zeros, (0, 0)))
     """The latest representation of each client, shape (n, L)."""
-    counts: IntArray
+    counts: IntArray = field(default_factory=no_clusters)
     """The number of samples behind it, shape (n,)."""
-    reports: IntArray
+    reports: IntArray = field(default_factory=no_clusters)
     """The number of each client's reports so far, shape (n,)."""
-    centres: FloatArray
+    centres: FloatArray = field(default_factory=partial(np.zeros, (0, 0)))
     """The centre of each cluster, shape (K, L)."""
-    reference: FloatArray
+    reference: FloatArray = field(default_factory=partial(np.zeros, (0, 0)))
     """The centres at the last re-clustering, shape (K, L)."""
     heterogeneity: float | None = None
     """The mean client distance, as of the last change of clusters or reports."""

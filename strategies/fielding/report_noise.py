@@ -42,14 +42,9 @@ class NoNoise:
     whole_client: ClassVar[bool] = False
     """Whether it hides all labels of a client together, rather than one of them."""
 
-    @property
-    def variance(self) -> float:
-        """The variance of the noise on one label's count."""
-        return 0.0
-
     def variances(self, counts: IntArray) -> FloatArray:
-        """Return that variance for clients with so many samples, both (n,)."""
-        return np.full(len(counts), self.variance)
+        """Return the variance of the noise on label counts of clients, both (n,)."""
+        return np.zeros(len(counts))
 
     def spent(self, reports: IntArray) -> dict[str, float]:
         """Return the measures of the privacy that was lost."""
@@ -71,10 +66,9 @@ class LaplaceNoise(NoNoise):
         """Laplace's b, in samples."""
         return L1_SENSITIVITY / self.epsilon
 
-    @property
-    def variance(self) -> float:
-        """The variance of the noise on one label's count."""
-        return self.scale**2 * 2
+    def variances(self, counts: IntArray) -> FloatArray:
+        """Return the variance of the noise on label counts of clients, both (n,)."""
+        return np.full(len(counts), self.scale**2 * 2)
 
     def spent(self, reports: IntArray) -> dict[str, float]:
         """Return the measures of the privacy lost by the client that reported most.
@@ -86,11 +80,8 @@ class LaplaceNoise(NoNoise):
     def protect(self, histogram: Vector, count: int, rng: Generator) -> Vector:
         """Return a histogram with noise on the ``count`` samples behind it, shape (L,).
 
-        A distribution; uniform if no noisy count is above 0. Without samples the
-        histogram stays as it is.
+        A distribution; uniform if no noisy count is above 0.
         """
-        if count == 0:
-            return histogram
         noise = rng.laplace(0.0, self.scale, len(histogram))
         return as_distribution(histogram * float(count) + noise)
 
@@ -117,12 +108,7 @@ class ClientNoise(NoNoise):
         return found
 
     def protect(self, histogram: Vector, count: int, rng: Generator) -> Vector:
-        """Return a histogram with noise on its shares, a distribution of shape (L,).
-
-        Without samples the histogram stays as it is.
-        """
-        if count == 0:
-            return histogram
+        """Return a histogram with noise on its shares, a distribution of shape (L,)."""
         noise = rng.normal(0.0, self.noise_multiplier, len(histogram))
         return as_distribution(histogram + noise)
 

@@ -1,6 +1,7 @@
 """Noise on label histograms: its scale, what it leaves alone, what a run does."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ NOISY = ["strategy=fielding", "strategy/privacy=laplace"]
 
 def test_laplace_noise_has_the_scale_that_two_changed_counts_need():
     assert LaplaceNoise(epsilon=0.5).scale == 4
-    assert LaplaceNoise(epsilon=0.5).variance == 32
-    assert NoNoise().variance == 0
+    assert LaplaceNoise(epsilon=0.5).variances(np.array([9, 60])).tolist() == [32, 32]
+    assert not NoNoise().variances(np.array([9])).any()
 
 
 def test_counts_are_off_by_the_scale():
@@ -30,7 +31,7 @@ def test_counts_are_off_by_the_scale():
     histogram = np.full(labels, 1 / labels, np.float32)
     noisy = noise.protect(histogram, labels * each, np.random.default_rng(0))
     off = noisy.astype(float) * labels * each - each
-    assert off.std() == pytest.approx(noise.variance**0.5, rel=0.05)
+    assert off.std() == pytest.approx(noise.scale * 2**0.5, rel=0.05)
     assert abs(off.mean()) < noise.scale / 10
 
 
@@ -50,8 +51,9 @@ def test_a_noisy_histogram_is_a_distribution(counts, epsilon, seed):
 
 
 def test_without_samples_nothing_changes():
-    histogram, rng = np.float32([0.5, 0.5]), np.random.default_rng(0)
-    assert LaplaceNoise(epsilon=1).protect(histogram, 0, rng) is histogram
+    histogram = np.float32([0.5, 0.5])
+    context: Any = SimpleNamespace(settings=FieldingSettings(privacy=LaplaceNoise()))
+    assert protect(context, histogram, 0) is histogram
     assert NoNoise().spent(np.array([3])) == {}
 
 
@@ -61,10 +63,10 @@ def test_noise_alone_makes_no_groups():
     drawn = (rng.multinomial(60, np.full(5, 0.2), 30) / 60).astype(np.float32)
     noisy = np.stack([noise.protect(each, 60, rng) for each in drawn])
     assert not chance_explains(noisy, counts, 0.001)
-    assert chance_explains(noisy, counts, 0.001, noise.variance)
+    assert chance_explains(noisy, counts, 0.001, noise.variances(counts))
     noisy[:10] = noisy[:10][:, ::-1] * [0, 0, 0, 1, 4]
     noisy /= noisy.sum(axis=1, keepdims=True)
-    assert not chance_explains(noisy, counts, 0.001, noise.variance)
+    assert not chance_explains(noisy, counts, 0.001, noise.variances(counts))
 
 
 def device(root: Path, folder: Path | None, seed: int = 0) -> ClusteredClient:
