@@ -6,14 +6,14 @@ colour of the true concept that most of its clients hold, or else the one that i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from cfl_flower.analysis.saved import SavedRun
-from cfl_flower.types import IntArray
+from cfl_flower.types import FloatArray, IntArray
 from simulations.reporting.charts import (
     COLOURS,
     GREY,
@@ -141,24 +141,28 @@ def river(run: SavedRun, groups: IntArray) -> Chart:
     # A client that was not tested by then is in none of the columns.
     columns = columns[(columns >= 0).all(axis=1)]
     most = len(columns)
-    tops = [_stack(column) for column in columns.T]
-    blocks: list[dict[str, Any]] = [
-        {
-            "at": at - THICK,
-            "end": at + THICK,
-            "low": low,
-            "high": low + int((column == group).sum()),
-            "colour": colour(group),
-            "clients": int((column == group).sum()),
-            "round": rounds[at],
-        }
-        for at, column in enumerate(columns.T)
-        for group, low in tops[at].items()
-    ]
+    gap = round(GAP * most, 2)
+    blocks: list[dict[str, Any]] = []
+    for at, column in enumerate(columns.T):
+        numbers, sizes = np.unique(column, return_counts=True)
+        lows = _stack(numbers, sizes, gap)
+        parts = zip(numbers.tolist(), sizes.tolist(), lows.tolist(), strict=True)
+        blocks += [
+            {
+                "at": at - THICK,
+                "end": at + THICK,
+                "low": low,
+                "high": low + size,
+                "colour": colour(group),
+                "clients": size,
+                "round": rounds[at],
+            }
+            for group, size, low in parts
+        ]
     ways = [
         row
-        for at, (one, two) in enumerate(pairwise(columns.T))
-        for row in _ways(at, one, two, tops[at], tops[at + 1])
+        for at, both in enumerate(pairwise(columns.T))
+        for row in _ways(at, np.stack(both), gap)
     ]
     places = list(range(len(rounds)))
     axis: Spec = {"values": places, "labelExpr": f"'' + {rounds}[datum.value]"}
@@ -190,49 +194,33 @@ def river(run: SavedRun, groups: IntArray) -> Chart:
     return Chart([], layers, 230, width=HALF)
 
 
-def _stack(column: IntArray) -> dict[int, float]:
-    """Return where each group of a round begins, in clients, one above the other."""
-    found: dict[int, float] = {}
-    low = 0.0
-    gap = round(GAP * len(column), 2)
-    for group, size in zip(*np.unique(column, return_counts=True), strict=True):
-        found[int(group)] = low
-        low += int(size) + gap
-    return found
+def _stack(groups: IntArray, sizes: IntArray, gap: float) -> FloatArray:
+    """Return where parts of groups begin, in clients, one above the other, (n,)."""
+    order = np.argsort(groups, kind="stable")
+    _, place = np.unique(groups, return_inverse=True)
+    lows = gap * place
+    lows[order] += np.cumsum(sizes[order]) - sizes[order]
+    return lows
 
 
-def _ways(
-    at: int,
-    one: IntArray,
-    two: IntArray,
-    tops: dict[int, float],
-    next_tops: dict[int, float],
-) -> list[dict[str, Any]]:
-    """Return the edges of an area for each pair of groups that have clients in common.
+def _ways(at: int, both: IntArray, gap: float) -> Iterator[dict[str, Any]]:
+    """Yield the edges of an area for each pair of groups that have clients in common.
 
-    Those of clients that leave the group with most of their old one are darker.
+    ``both`` has the groups of clients at a round and the next, (2, n). Those of clients
+    that leave the group with most of their old one are darker.
     """
-    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 - slow to import
-
-    left = dict(tops)
-    right = dict(next_tops)
-    common = np.array([[sum((one == s) & (two == t)) for t in right] for s in left])
-    rows, columns = linear_sum_assignment(common, maximize=True)
-    stay = {(list(left)[s], list(right)[t]) for s, t in zip(rows, columns, strict=True)}
-    found = []
-    pairs, sizes = np.unique(np.stack([one, two]), axis=1, return_counts=True)
-    for (source, target), size in zip(pairs.T.tolist(), sizes.tolist(), strict=True):
-        moved = (source, target) not in stay
-        shared = {
-            "way": f"{at}-{source}-{target}",
-            "colour": colour(source),
-            "opacity": 0.65 if moved else 0.3,
-        }
-        ends = {at + THICK: left[source], at + 1 - THICK: right[target]}
-        found += [
-            {**shared, "at": place, "low": low, "high": low + size}
-            for place, low in ends.items()
-        ]
-        left[source] += size
-        right[target] += size
-    return found
+    pairs, sizes = np.unique(both, axis=1, return_counts=True)
+    left, right = (_stack(groups, sizes, gap).tolist() for groups in pairs)
+    largest = np.zeros(pairs.max() + 1)
+    np.maximum.at(largest, pairs[0], sizes)
+    opacities = np.where(sizes < largest[pairs[0]], 0.65, 0.3).tolist()
+    for way, (source, target) in enumerate(pairs.T.tolist()):
+        for place, low in ((at + THICK, left[way]), (at + 1 - THICK, right[way])):
+            yield {
+                "way": f"{at}-{source}-{target}",
+                "colour": colour(source),
+                "opacity": opacities[way],
+                "at": place,
+                "low": low,
+                "high": low + int(sizes[way]),
+            }
