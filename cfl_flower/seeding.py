@@ -86,8 +86,7 @@ def one_torch_thread() -> Iterator[None]:
 
 def one_thread() -> AbstractContextManager[object]:
     """Limit the threads of numpy, scipy and scikit-learn to one in the body."""
-    context: AbstractContextManager[object] = _controller().limit(limits=1)
-    return context
+    return _controller().limit(limits=1)
 
 
 @cache

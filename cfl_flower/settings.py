@@ -100,7 +100,7 @@ def settings(group: str, frozen: bool = True) -> Callable[[type[T]], type[T]]:
                 ) from error
 
         made.__init__ = initialise
-        return made  # type: ignore[no-any-return]
+        return made
 
     return decorate
 

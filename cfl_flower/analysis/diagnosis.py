@@ -70,8 +70,7 @@ def find_groups(differ: BoolArray) -> IntArray:
     if len(differ) < 2:
         return np.ones(len(differ), np.int64)
     distances = differ[np.triu_indices(len(differ), 1)].astype(float)
-    found: IntArray = fcluster(linkage(distances, "average"), 0.5, "distance")
-    return found
+    return fcluster(linkage(distances, "average"), 0.5, "distance")
 
 
 def sums_of(

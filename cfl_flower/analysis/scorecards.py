@@ -30,8 +30,7 @@ class Column(NamedTuple):
 
     def number(self, entry: Score) -> float | None:
         """Return the number of a score, if it has any."""
-        found: float | None = entry.get(self.key)
-        return found
+        return entry.get(self.key)
 
 
 NEVER = "never"

@@ -122,8 +122,7 @@ def protect(context: ClientContext, histogram: Vector, samples: int) -> Vector:
         return histogram
     purpose = f"privacy/{digest(histogram)}/{samples}"
     rng = noise_generator(context, purpose, noise)
-    protected: Vector = noise.protect(histogram, samples, rng)
-    return protected
+    return noise.protect(histogram, samples, rng)
 
 
 def count_labels(context: ClientContext) -> DriftReport:

@@ -192,5 +192,4 @@ def _protect_direction(
     rng = noise_generator(context, f"privacy/report/{digest(direction)}", scale)
     noisy = clip(direction, 1.0)
     noisy += rng.normal(0.0, scale, len(noisy))
-    unit: Vector = (noisy / np.linalg.norm(noisy)).astype(np.float32)
-    return unit
+    return (noisy / np.linalg.norm(noisy)).astype(np.float32)

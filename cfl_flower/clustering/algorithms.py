@@ -68,8 +68,7 @@ def nearest_centre(
     absent = np.asarray(np.isnan(centres).any(axis=1))
     gaps = distances(points, np.where(absent[:, None], 0, centres), metric)
     gaps[:, absent] = np.inf
-    nearest: IntArray = gaps.argmin(axis=1)
-    return nearest
+    return gaps.argmin(axis=1)
 
 
 def mixing_matrix(old: IntArray, new: IntArray, old_count: int) -> FloatArray:
@@ -88,8 +87,7 @@ def mixing_matrix(old: IntArray, new: IntArray, old_count: int) -> FloatArray:
     """
     counts = np.zeros((int(new.max()) + 1, old_count))
     np.add.at(counts, (new, old), 1)
-    shares: FloatArray = counts / counts.sum(axis=1, keepdims=True)
-    return shares
+    return counts / counts.sum(axis=1, keepdims=True)
 
 
 def silhouettes(
@@ -202,8 +200,7 @@ def kmeans(points: FloatArray, count: int, rng: Generator) -> IntArray:
     state = int(rng.integers(2**31))
     with one_thread():
         fit = KMeans(distinct, n_init=10, random_state=state).fit(points)
-    labels: IntArray = fit.labels_.astype(np.int64)
-    return labels
+    return fit.labels_.astype(np.int64)
 
 
 def complete_linkage(
@@ -224,8 +221,7 @@ def complete_linkage(
         metric="precomputed",
         linkage="complete",
     )
-    labels: IntArray = method.fit(gaps).labels_.astype(np.int64)
-    return labels
+    return method.fit(gaps).labels_.astype(np.int64)
 
 
 def connected(gaps: FloatArray, reach: float) -> IntArray:
@@ -251,5 +247,4 @@ def number_by_appearance(labels: IntArray) -> IntArray:
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
-    numbered: IntArray = rank[inverse]
-    return numbered
+    return rank[inverse]

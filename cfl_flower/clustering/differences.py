@@ -159,8 +159,7 @@ def compare_relations(sides: Sequence[FloatArray]) -> float:
 def residual(gram: FloatArray, moments: FloatArray, squares: FloatArray) -> FloatArray:
     """Return each label's sum of squares that the regression on z leaves."""
     inverse = np.linalg.pinv(gram, rcond=1e-9, hermitian=True)
-    found: FloatArray = squares - (moments * (inverse @ moments)).sum(axis=0)
-    return found
+    return squares - (moments * (inverse @ moments)).sum(axis=0)
 
 
 ROUNDING = 1e-9

@@ -81,8 +81,7 @@ def profile_distances(
     """
     from scipy.spatial.distance import cdist
 
-    gaps: FloatArray = cdist(scaled(profiles, ranges), scaled(others, ranges))
-    return gaps
+    return cdist(scaled(profiles, ranges), scaled(others, ranges))
 
 
 def elbow(values: FloatArray) -> int:
@@ -156,5 +155,4 @@ def matching_shares(gaps: FloatArray, weights: FloatArray) -> FloatArray:
     [[0.75, 0.25]]
     """
     raw = weights / (gaps + 1e-8)
-    shares: FloatArray = raw / raw.sum(axis=1, keepdims=True)
-    return shares
+    return raw / raw.sum(axis=1, keepdims=True)

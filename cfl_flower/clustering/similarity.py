@@ -69,8 +69,7 @@ def cosines_of(products: FloatArray, rows: int | slice = slice(None)) -> FloatAr
     lengths = np.sqrt(np.maximum(np.diagonal(products), 0))
     lengths = np.where(lengths > 0, lengths, 1)
     scale = np.multiply.outer(lengths[rows], lengths)
-    cosines: FloatArray = np.clip(products[rows] / scale, -1, 1)
-    return cosines
+    return np.clip(products[rows] / scale, -1, 1)
 
 
 def decomposed_cosines(vectors: Sequence[Vector], directions: int) -> FloatArray:

@@ -126,8 +126,7 @@ class ExactSum:
     def total(self) -> FloatArray:
         """Return sum w_i x_i, as near as float64 comes to it."""
         coarse, fine = self.limbs - _OFFSETS * self.terms
-        found: FloatArray = coarse * COARSE + fine * FINE
-        return found
+        return coarse * COARSE + fine * FINE
 
     def _block(self, block: slice) -> IntArray:
         """Return some columns of the limbs, without making all of them."""

@@ -51,8 +51,7 @@ class RoundContext:
     @property
     def state(self) -> ClusteredState:
         """The method's state."""
-        state: ClusteredState = self.method.state
-        return state
+        return self.method.state
 
     @property
     def keep_from(self) -> int:

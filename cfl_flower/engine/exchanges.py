@@ -45,8 +45,7 @@ class Exchanges:
     @property
     def state(self) -> AsynchronousState:
         """The method's state."""
-        state: AsynchronousState = self._method.state
-        return state
+        return self._method.state
 
     def plan(self, clients: Sequence[ClientId]) -> Plan:
         """Return the tasks of some clients: each trains what it was sent."""
@@ -90,8 +89,7 @@ class Exchanges:
             raise InvalidResultError("stamp", f"stamp={stamp!r}, not {sent}")
         for name in ("before", "after"):
             check_test(result.metrics, name)
-        read: Result = self._method.read_result("train", result)
-        return read
+        return self._method.read_result("train", result)
 
     def take(self, answer: Result | Failure) -> bool:
         """Take in an upload and reply to it; return whether it was valid."""

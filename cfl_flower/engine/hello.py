@@ -165,8 +165,7 @@ def _total(config: RunConfig, fleet: Fleet, inputs: int) -> FloatArray:
         log.warning(told, len(wrong), len(sums), some_of(wrong))
     if not valid:
         raise ConfigError(NO_SUMS)
-    found: FloatArray = np.sum(valid, axis=0)
-    return found
+    return np.sum(valid, axis=0)
 
 
 def _who_sent_what(fleet: Fleet, results: Results) -> list[tuple[str, FloatArray]]:

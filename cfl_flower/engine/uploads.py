@@ -60,8 +60,7 @@ class Uploads(Rounds):
     @property
     def state(self) -> AsynchronousState:
         """The method's state."""
-        state: AsynchronousState = self.method.state
-        return state
+        return self.method.state
 
     @property
     def record(self) -> RoundRecord:

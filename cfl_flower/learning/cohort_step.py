@@ -57,8 +57,7 @@ class SampleLosses(nn.Module):
     def forward(self, x: Tensor, y: Tensor, *own: Tensor) -> Tensor:
         """Return the loss of each sample, (b,); ``own`` are the loss's tensors."""
         if self.loss is not None:
-            losses: Tensor = self.loss.of_samples(self.network, x, y, *own)
-            return losses
+            return self.loss.of_samples(self.network, x, y, *own)
         logits = self.network(x)
         smoothing = self.smoothing
         return cross_entropy(logits, y, reduction="none", label_smoothing=smoothing)
@@ -118,8 +117,7 @@ class CohortGradient:
             training = shares.any(1, keepdim=True)
         for view, value in zip(statistics, moved, strict=True):
             view.copy_(torch.where(training, value, view))
-        gradients: list[Tensor] = found
-        return gradients
+        return found
 
     def _mean_loss(
         self,

@@ -159,8 +159,7 @@ def stepper(
     if settings.plain_sgd:
         # A small network's step takes a tenth of the time of torch's optimiser.
         return partial(weights.add_, gradient, alpha=-settings.learning_rate)
-    step: Callable[[], object] = make_optimizer(weights, gradient, settings).step
-    return step
+    return make_optimizer(weights, gradient, settings).step
 
 
 def make_optimizer(
@@ -179,10 +178,7 @@ def make_optimizer(
         # Its counter stays on the GPU, so that a graph can repeat its step.
         options["capturable"] = True
     rate = settings.learning_rate
-    made: torch.optim.Optimizer = cls(
-        [weights], rate, **options, **settings.optimizer_settings
-    )
-    return made
+    return cls([weights], rate, **options, **settings.optimizer_settings)
 
 
 def add_penalties(

@@ -225,8 +225,7 @@ class Oort(RandomSelection):
         preferred = np.percentile(timed, self.pace(history)) if len(timed) else np.inf
         slow = np.where(times > preferred, preferred / np.maximum(times, 1e-9), 1.0)
         # Eq. 1 and 2: the utility times (T / t)^alpha of a slow device.
-        found: FloatArray = (scaled + bonus) * slow**self.penalty
-        return found
+        return (scaled + bonus) * slow**self.penalty
 
     def pace(self, history: History) -> float:
         """Return the percentile of T, from 30: Oort, Algorithm 1.

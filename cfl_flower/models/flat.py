@@ -282,8 +282,7 @@ class FlatModel:
         host = torch.empty_like(
             self.vector, device="cpu", pin_memory=self.vector.is_cuda
         )
-        array: Vector = host.copy_(self.vector).numpy()
-        return array
+        return host.copy_(self.vector).numpy()
 
 
 def trainable(module: nn.Module) -> list[nn.Parameter]:

@@ -68,8 +68,7 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits, shape (n, classes)."""
-        logits: Tensor = self.classifier(self.extractor(x))
-        return logits
+        return self.classifier(self.extractor(x))
 
 
 def require_inputs(fits: bool, model: str, shape: tuple[int, ...], takes: str) -> None:

@@ -31,8 +31,7 @@ class SoftmaxRegression(Network):
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits, shape (n, classes)."""
         # Calling the extractor would cost a tenth of this network's time.
-        logits: Tensor = self.classifier(x.flatten(1))
-        return logits
+        return self.classifier(x.flatten(1))
 
 
 @settings("model")
@@ -77,8 +76,7 @@ class Convolutional(nn.Sequential):
             # convolution goes by the strides, which this sets without a move then.
             rows = x.permute(0, 2, 3, 1)
             x = rows.flatten().view(rows.shape).permute(0, 3, 1, 2)
-        outputs: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
-        return outputs
+        return super().forward(x)  # type: ignore[no-untyped-call]
 
 
 def _stages(channels: Sequence[int], kernel: int, padding: int = 0) -> list[nn.Module]:
@@ -266,8 +264,7 @@ class RecurrentExtractor(nn.Module):
         states, _ = self.second(self.first(x)[0])
         # Forwards the last state comes last, backwards it comes first.
         last = torch.cat((states[:, -1, :32], states[:, 0, 32:]), 1)
-        features: Tensor = self.dense(last)
-        return features
+        return self.dense(last)
 
 
 @settings("model")

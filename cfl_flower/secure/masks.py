@@ -215,5 +215,4 @@ def stream(key: bytes, length: int) -> IntArray:
     # A key of its own for each mask: the nonce can stay 0.
     cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor()
     bits = cipher.update(bytes(2 * 8 * length))
-    mask: IntArray = np.frombuffer(bits, "<i8").reshape(2, length)
-    return mask
+    return np.frombuffer(bits, "<i8").reshape(2, length)

@@ -73,5 +73,4 @@ def is_absent(column: pd.Series, signs: Collection[str]) -> NDArray[np.bool_]:
     else:
         told = (isinstance(cell, str) and cell.strip() in texts for cell in column)
         known = column.notna().to_numpy(bool) & ~np.fromiter(told, bool, len(column))
-    found: NDArray[np.bool_] = ~known
-    return found
+    return ~known

@@ -57,9 +57,7 @@ def rescaled(parts: Parts, agreed: Sequence[Input]) -> Parts:
 
     def scaled(x: NDArray[Any]) -> NDArray[np.float32]:
         x = as_numbers(x)
-        found: NDArray[np.float32]
-        found = ((np.where(np.isnan(x), missing, x) - mean) / deviation).astype("f4")
-        return found
+        return ((np.where(np.isnan(x), missing, x) - mean) / deviation).astype("f4")
 
     return with_inputs(parts, scaled)
 
@@ -99,8 +97,7 @@ def to_digits(sums: FloatArray) -> Vector:
 
 def from_digits(digits: FloatArray) -> FloatArray:
     """Return the numbers that sums of digits stand for."""
-    found: FloatArray = UNITS @ digits.reshape(len(UNITS), -1)
-    return found
+    return UNITS @ digits.reshape(len(UNITS), -1)
 
 
 def are_possible(sums: FloatArray) -> bool:

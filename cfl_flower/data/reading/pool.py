@@ -86,8 +86,7 @@ class Pool:
 
     def labels_at(self, indices: IntArray) -> IntArray:
         """Return labels; indices beyond the last sample go on with the first."""
-        found: IntArray = self.labels.take(indices, mode="wrap")
-        return found
+        return self.labels.take(indices, mode="wrap")
 
     def inputs(self, rows: Tensor | slice) -> Tensor:
         """Return samples as networks take them: float32, pixels in [0, 1]."""

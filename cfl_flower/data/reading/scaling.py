@@ -147,8 +147,7 @@ def normalised(parts: Parts, scaling: Scaling) -> Parts:
         mean, deviation = (
             np.float32(top * np.asarray(each)).reshape(beside) for each in scaling
         )
-        found: NDArray[np.float32] = (x - mean) / deviation
-        return found
+        return (x - mean) / deviation
 
     mean, deviation = (np.asarray(each, np.float64) for each in scaling)
     return with_inputs(noted(parts, mean=mean, deviation=deviation), scaled)

@@ -113,8 +113,7 @@ class LabelGroups(Partition):
             group = rng.permutation(np.arange(classes) % self.groups)
             own[group, np.arange(classes)] = 1
         own /= own.sum(axis=1, keepdims=True)
-        rows: FloatArray = self.purity * own + (1 - self.purity) / classes
-        return rows
+        return self.purity * own + (1 - self.purity) / classes
 
 
 @settings("partition")

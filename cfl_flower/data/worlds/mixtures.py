@@ -178,5 +178,4 @@ def apportion(shares: FloatArray, totals: IntArray) -> IntArray:
     [[2, 1, 1]]
     """
     ends = np.rint(np.cumsum(shares, axis=1) * totals[:, None]).astype(np.int64)
-    parts: IntArray = np.diff(ends, prepend=0)
-    return parts
+    return np.diff(ends, prepend=0)

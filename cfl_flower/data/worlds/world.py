@@ -179,8 +179,7 @@ class World(ReadOnlyArrays):
             mixture = self.allocations[number].layout.mixture
             if mixture is not None:
                 taken[mask] = mixture[self.source[mask]]
-        mean: FloatArray = taken.mean(axis=1)
-        return mean
+        return taken.mean(axis=1)
 
     @property
     def classes(self) -> int:
@@ -200,8 +199,7 @@ class World(ReadOnlyArrays):
         By their rotation and looks.
         """
         _, kind = _kinds(self.degrees, self.test_looks)
-        shares: FloatArray = np.bincount(kind)[kind] / self.clients
-        return shares
+        return np.bincount(kind)[kind] / self.clients
 
     @cached_property
     def meanings(self) -> IntArray:
@@ -223,8 +221,7 @@ class World(ReadOnlyArrays):
             named = np.column_stack([called, others, np.where(called, looks, 0)])
             _, numbers = np.unique(named, axis=0, return_inverse=True)
             found[:, label] = numbers.reshape(-1)
-        by_client: IntArray = found[kind]
-        return by_client
+        return found[kind]
 
     def _origins(self) -> Iterator[tuple[int, BoolArray]]:
         """Yield the number of each allocation that anything is of, and where it is."""
@@ -297,8 +294,7 @@ def alter(world: World, clients: BoolArray, **values: ArrayLike) -> World:
 def turned(degrees: ArrayLike, more: float) -> FloatArray:
     """Return angles that are turned further, from 0 to below 360."""
     # Rounded, so that equal turns of up to 9 decimals can come full circle.
-    angles: FloatArray = np.round((np.asarray(degrees) + more) % 360, 9) % 360
-    return angles
+    return np.round((np.asarray(degrees) + more) % 360, 9) % 360
 
 
 def times_allocated(allocations: Sequence[Allocation]) -> IntArray:

@@ -242,8 +242,7 @@ class PrivacyBudget(Stage):
         path = Path(self.config.output_dir) / NOISE_SECRET
         if not path.exists():
             write_atomically(path, os.urandom(32), mode=0o600)
-        secret: list[int] = np.frombuffer(path.read_bytes(), np.uint32).tolist()
-        return secret
+        return np.frombuffer(path.read_bytes(), np.uint32).tolist()
 
     def close(self, rows: Sequence[ClientRow]) -> None:
         """Note every tested client's epsilon so far, the largest, and who is left."""

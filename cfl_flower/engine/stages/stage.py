@@ -159,8 +159,7 @@ class AbsentClients(Stage):
     def _among_clients(self) -> BoolArray:
         """Return which clients of the state are there, in its order."""
         there = self._presence.there(self.context.number)
-        among: BoolArray = there[np.array(self.context.state.clients, np.int64)]
-        return among
+        return there[np.array(self.context.state.clients, np.int64)]
 
     def plan(self, plan: Plan) -> Plan:
         """Leave out the tasks of who is not there."""
