@@ -107,7 +107,6 @@ def describe(message: Message, context: Context) -> Message:
 @lru_cache(maxsize=1024)
 def tell_owner(run: str, client: ClientId, note: str) -> None:
     """Say in a device's own log what of its files is not read as it is, once a run."""
-    del run, client
     log.warning("%s", printable(note))
 
 

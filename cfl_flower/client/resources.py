@@ -104,7 +104,6 @@ def open_resources(text: str, node: NodeConfig | None = None) -> WorkerResources
 def _build_resources(
     text: str, node: NodeConfig | None, version: str
 ) -> WorkerResources:
-    del version
     settings = build(json.loads(text))
     folder = Path(settings["output_dir"])
     # The server sends absolute paths; another would lie where this process stands.

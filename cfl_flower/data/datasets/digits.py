@@ -38,7 +38,6 @@ class Digits:
 
     def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
         """Return pixels in [0, 1] and labels, split within each class."""
-        del data_dir
         known = f"digits {self.size} {self.test_fraction} {version('scikit-learn')}"
         try:
             # The import of scikit-learn takes a second of every process.

@@ -103,7 +103,6 @@ class Femnist(LeafDataset):
 
     def inputs(self, rows: pd.DataFrame, data_dir: str) -> NDArray[np.float32]:
         """Return the pixels, shape (n, 1, 28, 28)."""
-        del data_dir
         contents = rows["content"].tolist()
         return np.stack(contents, out=blank((len(contents), *self.shape), np.float32))
 

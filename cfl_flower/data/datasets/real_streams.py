@@ -50,7 +50,6 @@ class Stream(TableDataset):
 
     def frames(self, data_dir: str) -> Frames:
         """Return the rows of owners that have enough."""
-        del data_dir
         with intact(self.name, self.remedy):
             frame = self.joined([Path(file) for file in self.files()])
         named = [*self.input_columns(frame), self.label, self.owner, self.time]

@@ -55,7 +55,6 @@ class Synthetic:
 
     def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
         """Return all devices' samples, in the order of the devices."""
-        del data_dir
         sizes = self.sizes()
         owner = np.repeat(np.arange(self.devices), sizes)
         x = np.empty((len(owner), INPUTS), np.float32)

@@ -191,7 +191,6 @@ class Pattern:
 
     def show(self, x: Tensor, labels: IntArray, rows: IntArray, part: str) -> Tensor:
         """Return images as they look after it; see `worlds.world.Look`."""
-        del labels, rows, part
         shown = rotate(x, self.degrees)
         if self.channels:
             shown = shown.clone()

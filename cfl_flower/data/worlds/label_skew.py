@@ -93,7 +93,6 @@ class LabelGroups(Partition):
 
     def wishes(self, demand: FloatArray, labels: IntArray) -> FloatArray:
         """Return the demand, which is a distribution of labels already."""
-        del labels
         return demand
 
     def _distributions(self, classes: int, rng: np.random.Generator) -> FloatArray:

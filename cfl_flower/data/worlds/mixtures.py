@@ -127,7 +127,6 @@ class Mixtures(Partition):
         self, pools: Pools, allocation: Allocation, seed: int, first: SamplePair | None
     ) -> SamplePair:
         """Return the indices of the samples of each client, drawn with replacement."""
-        del first
         for pool in pools:
             self._count_domains(pool)
         main = allocation.layout.groups

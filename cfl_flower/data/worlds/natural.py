@@ -46,7 +46,6 @@ class Natural(Partition):
 
         Raises `ConfigError` if the dataset knows no owners, or fewer than clients.
         """
-        del first
         owners = [pool.owners for pool in pools if pool.owners is not None]
         if len(owners) < len(pools):
             raise ConfigError(

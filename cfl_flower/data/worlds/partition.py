@@ -118,7 +118,6 @@ class Partition:
 
     def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Draw a layout, with no group of label distributions that is known."""
-        del known, seed
         return Layout(np.ones((clients, classes)), np.zeros(clients, np.int64))
 
     def checked_layout(
