@@ -25,7 +25,8 @@ from cfl_flower.secure.groups import (
     Revealed,
     RevealRequest,
     fewest_senders,
-    write_signatures,
+    from_text,
+    to_text,
 )
 from cfl_flower.secure.masks import SEED_BYTES, GroupMember
 from cfl_flower.secure.memory import SumMemory, digest_of
@@ -65,7 +66,7 @@ class DeviceSums:
             )
         if GROUPS not in task.config or plan.sum_spec is None:
             return "refused", "it is asked for its result without masks"
-        groups = Groups.of_config(task.config)
+        groups = from_text(Groups, task.config[GROUPS])
         secret = self._node.secret(self._run)
         if problem := groups.problem(secret, len(plan.reply), self._least):
             return problem
@@ -80,7 +81,7 @@ class DeviceSums:
         self, sums: PartialSums, server_round: int, task: Task
     ) -> tuple[PartialSums, dict[str, list[bytes]]]:
         """Return sums with masks, and for each array the shares of its own seed."""
-        groups = Groups.of_config(task.config)
+        groups = from_text(Groups, task.config[GROUPS])
         hidden: dict[tuple[int, int], ExactSum] = {}
         shares: dict[str, list[bytes]] = {}
         for (array, model), total in sums.items():
@@ -108,8 +109,8 @@ class DeviceSums:
         It signs one list of senders that it is one of, and that is as large as it asks
         of a group. It reveals what goes with a list that enough of them have signed.
         """
-        groups = Groups.of_config(task.config)
-        request = RevealRequest.of_config(task.config)
+        groups = from_text(Groups, task.config[GROUPS])
+        request = from_text(RevealRequest, task.config[REVEAL])
         # An array of no numbers has no senders: there is no sum, and nothing to reveal.
         summed = {
             array: self._member(server_round, groups, array)
@@ -127,14 +128,14 @@ class DeviceSums:
                 summed[array].sign(senders) if senders else b""
                 for array, senders in enumerate(request.senders)
             ]
-            return Answer(task.client, metrics={SIGNED: write_signatures(signed)})
+            return Answer(task.client, metrics={SIGNED: to_text(signed)})
         revealed = [
             summed[array].reveal(senders, request.sealed[array])
             if senders
             else Revealed([], [])
             for array, senders in enumerate(request.senders)
         ]
-        return Answer(task.client, metrics={REVEAL: Revealed.write(revealed)})
+        return Answer(task.client, metrics={REVEAL: to_text(revealed)})
 
     def _member(self, server_round: int, groups: Groups, array: int) -> GroupMember:
         """Return the device as it masks an array in a round: by what it was told."""

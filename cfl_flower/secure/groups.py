@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pydantic import ConfigDict, TypeAdapter
 
 from cfl_flower.communication.identity import KEY_BYTES, any_in_common, public_key
-from cfl_flower.types import Scalar
 
 GROUPS = "groups"
 """Key of a task's config: whose masks are in the sum of each array of its reply."""
@@ -30,8 +29,9 @@ SIGNED = "signed"
 
 SENDERS = b"cfl-flower senders"
 
-HEX = ConfigDict(ser_json_bytes="hex", val_json_bytes="hex")
-"""Writes bytes as hexadecimal digits."""
+HEX = ConfigDict(val_json_bytes="hex")
+
+T = TypeVar("T")
 
 
 class Groups(NamedTuple):
@@ -41,15 +41,6 @@ class Groups(NamedTuple):
     """Another one for each plan, so that no mask is used twice."""
     members: Sequence[Sequence[bytes]]
     """Public keys of each array's group, sorted."""
-
-    def to_config(self) -> dict[str, Scalar]:
-        """Return what a task's config says of it."""
-        return {GROUPS: _GROUPS.dump_json(self).decode()}
-
-    @classmethod
-    def of_config(cls, config: Mapping[str, Scalar]) -> Groups:
-        """Read what `to_config` wrote. Raises `ValueError` if it makes no sense."""
-        return _GROUPS.validate_json(str(config[GROUPS]))
 
     def digest(self) -> bytes:
         """Return 32 bytes that stand for all groups, without the salt."""
@@ -109,15 +100,6 @@ class RevealRequest(NamedTuple):
     signed: Sequence[Sequence[bytes]] = ()
     """Signature of each for each array, in the same order; empty without one."""
 
-    def to_config(self) -> dict[str, Scalar]:
-        """Return what a task's config says of it."""
-        return {REVEAL: _REQUEST.dump_json(self).decode()}
-
-    @classmethod
-    def of_config(cls, config: Mapping[str, Scalar]) -> RevealRequest:
-        """Read what `to_config` wrote. Raises `ValueError` if it makes no sense."""
-        return _REQUEST.validate_json(str(config[REVEAL]))
-
 
 class Revealed(NamedTuple):
     """What a device reveals of a group once the results are there."""
@@ -128,31 +110,15 @@ class Revealed(NamedTuple):
     seeds: Sequence[bytes]
     """The seed of its mask with each lost device, in their order."""
 
-    @classmethod
-    def write(cls, revealed: Sequence[Self]) -> str:
-        """Return what a device's answer says of each of its groups."""
-        return _REVEALED.dump_json(list(revealed)).decode()
 
-    @classmethod
-    def read(cls, text: object) -> list[Revealed]:
-        """Read what `write` wrote. Raises `ValueError` if it makes no sense."""
-        return _REVEALED.validate_json(str(text))
+def to_text(value: object) -> str:
+    """Return groups, a request or an answer as text, bytes in hexadecimal digits."""
+    return json.dumps(value, default=bytes.hex)
 
 
-def write_signatures(signed: Sequence[bytes]) -> str:
-    """Return what a device's answer says that it has signed, for each array."""
-    return _SIGNATURES.dump_json(list(signed)).decode()
-
-
-def read_signatures(text: object) -> list[bytes]:
-    """Read what `write_signatures` wrote. Raises `ValueError` if it makes no sense."""
-    return _SIGNATURES.validate_json(str(text))
-
-
-_GROUPS: TypeAdapter[Groups] = TypeAdapter(Groups, config=HEX)
-_REQUEST: TypeAdapter[RevealRequest] = TypeAdapter(RevealRequest, config=HEX)
-_REVEALED: TypeAdapter[list[Revealed]] = TypeAdapter(list[Revealed], config=HEX)
-_SIGNATURES: TypeAdapter[list[bytes]] = TypeAdapter(list[bytes], config=HEX)
+def from_text(kind: type[T], text: object) -> T:
+    """Read what `to_text` wrote. Raises `ValueError` if it makes no sense."""
+    return TypeAdapter(kind, config=HEX).validate_json(str(text))
 
 
 def fewest_senders(members: int, least: int) -> int:

@@ -14,7 +14,8 @@ from cfl_flower.secure.groups import (
     Groups,
     Revealed,
     RevealRequest,
-    read_signatures,
+    from_text,
+    to_text,
 )
 from cfl_flower.secure.masks import unmask
 from cfl_flower.types import ClientId, Plan, Result, Task, Version
@@ -56,7 +57,7 @@ class Opening:
         answers = self._answers({c: RevealRequest(s) for c, s in senders.items()})
         signed: dict[ClientId, list[bytes]] = {}
         for client, told in answers.items():
-            groups = Groups.of_config(self._tasks[client].config)
+            groups = from_text(Groups, self._tasks[client].config[GROUPS])
             own = [self._place(client, version) for version in self._versions[client]]
             signatures = valid_signatures(told, groups, senders[client], own)
             if signatures is None:
@@ -87,7 +88,7 @@ class Opening:
     ) -> dict[ClientId, Result]:
         """Return what senders answer to requests."""
         tasks = [
-            Task(c, (), each.to_config() | {GROUPS: self._tasks[c].config[GROUPS]})
+            Task(c, (), {REVEAL: to_text(each), GROUPS: self._tasks[c].config[GROUPS]})
             for c, each in requests.items()
         ]
         return {answer.client: answer for answer in self._ask(Plan(tasks))}
@@ -123,7 +124,7 @@ def valid_signatures(
     ``own`` are its places in the groups.
     """
     try:
-        signed = read_signatures(answer.metrics[SIGNED])
+        signed = from_text(list[bytes], answer.metrics[SIGNED])
         valid = [
             groups.is_signed(array, places, own[array], signed[array])
             for array, places in enumerate(senders)
@@ -140,7 +141,7 @@ def read_group(
     """Return what a device revealed of a group; None if it did not, or not all."""
     try:
         text = answer.metrics.get(REVEAL) if answer is not None else None
-        revealed = Revealed.read(text)[array]
+        revealed = from_text(list[Revealed], text)[array]
     except (ValueError, IndexError):
         return None  # Its shares are missing, as those of one that is lost.
     lost = len(members) - len(sent)

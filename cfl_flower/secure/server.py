@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from cfl_flower.communication.partial_sums import groups_of, versions
 from cfl_flower.communication.results import Results
-from cfl_flower.secure.groups import Groups, fewest_senders
+from cfl_flower.secure.groups import GROUPS, Groups, fewest_senders, to_text
 from cfl_flower.secure.memory import SALT_BYTES
 from cfl_flower.secure.opening import Opening
 from cfl_flower.types import (
@@ -70,7 +70,8 @@ def with_keys(
     for task in tasks:
         which = tuple(versions(task, spec))
         if which not in requests:
-            requests[which] = Groups(salt, [known[each] for each in which]).to_config()
+            groups = Groups(salt, [known[each] for each in which])
+            requests[which] = {GROUPS: to_text(groups)}
         found.append(replace(task, config=task.config | requests[which]))
     return found
 

@@ -24,12 +24,14 @@ from cfl_flower.privacy.settings import NoPrivacy
 from cfl_flower.secure.device import keep_to_list
 from cfl_flower.secure.device_sums import DeviceSums
 from cfl_flower.secure.groups import (
+    GROUPS,
     REVEAL,
     SIGNED,
     Groups,
     Revealed,
     RevealRequest,
-    read_signatures,
+    from_text,
+    to_text,
 )
 from cfl_flower.secure.masks import GroupMember
 from cfl_flower.types import (
@@ -78,7 +80,8 @@ class Site:
         if count is not None:
             others = [key for key in keys if key != keys[self.place]]
             keys = sorted([keys[self.place], *others[: count - 1]])
-        return Task(0, (0,), Groups(bytes([salt] * 32), [keys]).to_config())
+        groups = to_text(Groups(bytes([salt] * 32), [keys]))
+        return Task(0, (0,), {GROUPS: groups})
 
     def refusal(self, sums: DeviceSums, round: int, task: Task, **plan: Any) -> str:
         """Return why the device does not train; empty if it does."""
@@ -99,11 +102,11 @@ class Site:
     def ask(
         self, sums: DeviceSums, request: RevealRequest, round: int = 1, salt: int = 1
     ) -> Answer:
-        task = Task(0, (), self.task(salt).config | request.to_config())
+        task = Task(0, (), self.task(salt).config | {REVEAL: to_text(request)})
         return sums.open_sums(round, task)
 
     def others(self, salt: int) -> list[GroupMember]:
-        groups = Groups.of_config(self.task(salt).config)
+        groups = from_text(Groups, self.task(salt).config[GROUPS])
         return [GroupMember(secret, groups, 0) for secret in self.secrets]
 
     def reveal(
@@ -118,7 +121,7 @@ class Site:
         answer = self.ask(sums, RevealRequest([senders]), round, salt)
         if answer.error is not None:
             return answer
-        (own,) = read_signatures(answer.metrics[SIGNED])
+        (own,) = from_text(list[bytes], answer.metrics[SIGNED])
         others = self.others(salt)
         signed = [others[sender].sign(senders) for sender in senders]
         assert own == signed[senders.index(self.place)]
@@ -207,7 +210,7 @@ def test_a_salt_is_used_once(site):
         assert not site.refusal(sums, round, site.task(salt=salt))
         assert "this salt" in site.refusal(sums, round, site.task(salt=salt))
     assert "this salt" in site.refusal(sums, 10, site.task(salt=2))
-    assert site.refusal(sums, 10, Task(0, (0,), Groups(b"x", [[]]).to_config()))
+    assert site.refusal(sums, 10, Task(0, (0,), {GROUPS: to_text(Groups(b"x", [[]]))}))
     for late in (1, 7):
         assert "after round 9" in site.refusal(sums, late, site.task(salt=20 + late))
 
@@ -258,7 +261,7 @@ def test_in_a_round_it_answers_to_one_list_of_groups(site):
 def test_it_opens_the_sum_of_those_that_sent(site):
     answer = site.reveal(site.trained(), site.fewer)
     assert answer.error is None
-    (told,) = Revealed.read(answer.metrics[REVEAL])
+    (told,) = from_text(list[Revealed], answer.metrics[REVEAL])
     assert sorted(len(share) for share in told.shares) == [0, 16, 16, 16, 16]
     assert [len(seed) for seed in told.seeds] == [32]
 
@@ -365,4 +368,4 @@ def test_it_signs_one_list_of_senders_for_a_model(first, site):
 )
 def test_what_a_device_reveals_is_read_with_care(text):
     with pytest.raises(ValueError):
-        Revealed.read(text)
+        from_text(list[Revealed], text)

@@ -16,7 +16,14 @@ from cfl_flower.communication.identity import (
     is_public_key,
     public_key,
 )
-from cfl_flower.secure.groups import Groups, Revealed, fewest_senders, share_threshold
+from cfl_flower.secure.groups import (
+    Groups,
+    Revealed,
+    fewest_senders,
+    from_text,
+    share_threshold,
+    to_text,
+)
 from cfl_flower.secure.masks import GroupMember, own_mask, stream, unmask
 from cfl_flower.types import Vector
 
@@ -296,7 +303,7 @@ def test_keys_with_the_same_secrets_have_other_masks():
 
 def test_a_task_says_whose_masks_there_are():
     groups = Groups(b"salt", [KEYS, KEYS[:1]])
-    assert Groups.of_config(groups.to_config()) == groups
+    assert from_text(Groups, to_text(groups)) == groups
     assert groups.digest() == Groups(b"other", groups.members).digest()
     assert groups.digest() != Groups(b"salt", [KEYS, KEYS]).digest()
 

@@ -19,7 +19,7 @@ from cfl_flower.communication.records import unpack_answers, unpack_sums
 from cfl_flower.communication.results import Results
 from cfl_flower.communication.task_records import unpack_tasks
 from cfl_flower.errors import NoValidResultError
-from cfl_flower.secure.groups import REVEAL, SIGNED, Groups
+from cfl_flower.secure.groups import GROUPS, REVEAL, SIGNED, Groups, from_text
 from cfl_flower.secure.server import large_enough, open_sums
 from cfl_flower.types import LEFT_OUT, OUTCOMES, Plan, Result, SumSpec, Task
 from simulations.engines.inprocess import InProcessGrid
@@ -496,7 +496,8 @@ class Mortal(InProcessGrid):
         if message.metadata.message_type == "train" and unpack_sums(reply.content):
             batch = unpack_tasks(message.content)
             (task,) = batch.plan.tasks
-            self.sent[task.client, batch.round].append(Groups.of_config(task.config))
+            groups = from_text(Groups, task.config[GROUPS])
+            self.sent[task.client, batch.round].append(groups)
         return reply
 
 
