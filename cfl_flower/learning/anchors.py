@@ -17,7 +17,6 @@ from torch.nn.functional import cross_entropy, mse_loss, normalize
 
 from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.learning.gradients import SampleLoss
 from cfl_flower.models import Split
 from cfl_flower.types import BoolArray, FloatArray, Scalar, Vector
 
@@ -115,8 +114,11 @@ def distance(anchors: Anchors, device: torch.device) -> Distance:
 
 
 @dataclass(frozen=True, eq=False)
-class AlignedLoss(SampleLoss):
-    """The cross-entropy plus the weighted alignment: FedCCFA, eq. 9."""
+class AlignedLoss:
+    """The cross-entropy plus the weighted alignment: FedCCFA, eq. 9.
+
+    The one loss beside the plain one that a cohort can map over its clients.
+    """
 
     alignment: Contrast | Distance
     weight: float
@@ -132,7 +134,7 @@ class AlignedLoss(SampleLoss):
 
     @property
     def alike(self) -> Hashable:
-        """What clients of one cohort have in common."""
+        """What is equal for clients whose losses differ in their ``tensors`` alone."""
         temperature = getattr(self.alignment, "temperature", None)
         points = self.alignment.points
         return type(self.alignment), temperature, points.shape, self.smoothing

@@ -24,6 +24,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from cfl_flower.learning import by_name
+from cfl_flower.learning.anchors import AlignedLoss
 from cfl_flower.learning.cohort_layers import (
     BatchNorm,
     Dropout,
@@ -31,7 +32,6 @@ from cfl_flower.learning.cohort_layers import (
     prepare_layers,
     scramble,
 )
-from cfl_flower.learning.gradients import SampleLoss
 from cfl_flower.learning.optimizer import LocalTraining, add_penalties, make_optimizer
 from cfl_flower.learning.training import TrainingJob
 from cfl_flower.models import FlatModel
@@ -47,7 +47,7 @@ class SampleLosses(nn.Module):
     """A network with a loss, as one module: its outputs are the samples' losses."""
 
     def __init__(
-        self, network: nn.Module, loss: SampleLoss | None, settings: LocalTraining
+        self, network: nn.Module, loss: AlignedLoss | None, settings: LocalTraining
     ) -> None:
         super().__init__()
         self.network = network
@@ -71,7 +71,7 @@ class CohortGradient:
     """
 
     def __init__(
-        self, model: FlatModel, loss: SampleLoss | None, settings: LocalTraining
+        self, model: FlatModel, loss: AlignedLoss | None, settings: LocalTraining
     ) -> None:
         network = deepcopy(model.module).train()
         prepare_layers(network)
@@ -145,9 +145,9 @@ class CohortGradient:
         return mean, [layers[above].moved[key] for above, key in self._statistics]
 
 
-def mapped_loss(job: TrainingJob) -> SampleLoss | None:
+def mapped_loss(job: TrainingJob) -> AlignedLoss | None:
     """Return a job's loss if it can be mapped over clients; the plain one is None."""
-    return job.loss if isinstance(job.loss, SampleLoss) else None
+    return job.loss if isinstance(job.loss, AlignedLoss) else None
 
 
 class Cohort:

@@ -12,8 +12,7 @@ last layer back,
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -101,30 +100,6 @@ TRAINING_PASSES = 3
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """The loss of a network on a batch."""
-
-
-class SampleLoss(ABC):
-    """A loss that a cohort can map over its clients."""
-
-    @abstractmethod
-    def __call__(self, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        """Return the mean over a batch, as any `Loss`."""
-
-    @property
-    @abstractmethod
-    def alike(self) -> Hashable:
-        """What is equal for clients whose losses differ in their ``tensors`` alone."""
-
-    @property
-    @abstractmethod
-    def tensors(self) -> tuple[Tensor, ...]:
-        """What is this client's own."""
-
-    @abstractmethod
-    def of_samples(
-        self, module: nn.Module, x: Tensor, y: Tensor, *own: Tensor
-    ) -> Tensor:
-        """Return each sample's loss, (n,), with a client's ``tensors``."""
 
 
 def gradient_writer(
