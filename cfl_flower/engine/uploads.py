@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.communication.asynchronous import AsyncDispatcher
+from cfl_flower.communication.asynchronous import give_up, look, send, wait
 from cfl_flower.communication.results import Results, payload_bytes
 from cfl_flower.engine.exchanges import Exchanges
 from cfl_flower.engine.rounds import Rounds
@@ -50,7 +50,6 @@ class Uploads(Rounds):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.settings: AsynchronousSettings = self.config.strategy
-        self._dispatcher = AsyncDispatcher(self.fleet)
         self._turns = Turns(self.context)
         self.exchanges = Exchanges(self.method, self.context, self.delivery)
         self._since = time.monotonic()
@@ -101,7 +100,7 @@ class Uploads(Rounds):
     def _test_all(self, timeout: float) -> None:
         """Close a round: test, when nobody trains, and run the callbacks."""
         if self.fleet.simulated:
-            while self._dispatcher.busy_clients or self._waiting():
+            while self.fleet.outstanding.clients or self._waiting():
                 self._pump(timeout)
             if not self._left:
                 # A longer run draws more changes of the data than this shorter one.
@@ -157,14 +156,13 @@ class Uploads(Rounds):
         """Greet devices that are new, and give up those that left or are too late."""
         self._looked = time.monotonic()
         self.meet_newcomers()
-        self._receive_all(self._dispatcher.give_up(patience))
+        self._receive_all(give_up(self.fleet, patience))
 
     def _pump(self, timeout: float | None) -> None:
         """Send what waits to free nodes and take what came; None does not wait."""
-        dispatcher = self._dispatcher
         now = self.record.round
-        dispatcher.send("train", now, self._waiting(), self.exchanges.plan)
-        found = dispatcher.look() if timeout is None else dispatcher.wait(timeout)
+        send(self.fleet, "train", now, self._waiting(), self.exchanges.plan)
+        found = look(self.fleet) if timeout is None else wait(self.fleet, timeout)
         self._receive_all(found)
 
     def _receive_all(self, found: Sequence[Result | Failure]) -> None:
@@ -184,17 +182,17 @@ class Uploads(Rounds):
         if self.fleet.simulated or not self.state.clients:
             super().meet_newcomers()
             return
-        away = self._dispatcher.busy_clients
+        away = self.fleet.outstanding.clients
         newcomers = [each for each in self.find_newcomers() if each not in away]
         now = self.record.round
-        self._dispatcher.send("query", now, newcomers, self.method.hello)
+        send(self.fleet, "query", now, newcomers, self.method.hello)
 
     def admissible(self, answers: list[Result]) -> list[Result]:
         """Return all answers: nobody is drawn, and who has no samples uploads none."""
         return answers
 
     def _waiting(self) -> list[ClientId]:
-        busy = self._dispatcher.busy_clients
+        busy = self.fleet.outstanding.clients
         return self._turns.waiting(self.state, busy, self._left)
 
     def welcome(self, answers: list[Result]) -> None:
