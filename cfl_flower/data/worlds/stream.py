@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from hashlib import blake2b
 from weakref import WeakMethod
 
@@ -162,28 +162,22 @@ class Stream:
         if now is None:
             return view
         others = traits(now.before)
-        same = (
-            np.array_equal(value[client], others[name][client])
-            for name, value in traits(world).items()
-        )
-        if all(same):
+        own = traits(world).items()
+        if all(np.array_equal(of[client], others[name][client]) for name, of in own):
             return view
         earlier = self._view_in(now.before, client)
+        mix = partial(self._mix, now.share)
         return replace(
             view,
-            train_indices=self._mix(
-                0, view.train_indices, earlier.train_indices, now.share
-            ),
-            test_indices=self._mix(
-                1, view.test_indices, earlier.test_indices, now.share
-            ),
-            held_out=self._mix(0, view.held_out, earlier.held_out, now.share),
+            train_indices=mix(0, view.train_indices, earlier.train_indices),
+            test_indices=mix(1, view.test_indices, earlier.test_indices),
+            held_out=mix(0, view.held_out, earlier.held_out),
             earlier=earlier,
             late=self._points[1] >= now.share,
         )
 
     def _mix(
-        self, part: int, after: IntArray, before: IntArray, share: float
+        self, share: float, part: int, after: IntArray, before: IntArray
     ) -> IntArray:
         """Return indices of what a gradual change has reached, and of what it has not.
 

@@ -50,14 +50,8 @@ class Timeline:
         self._start = (clients, classes)
         self._events = events
         self._times = {place: event.times(total) for place, event in events.items()}
-        self.rounds = sorted(
-            {
-                time + step
-                for place, times in self._times.items()
-                for time in times
-                for step in range(events[place].width)
-            }
-        )
+        begun = {(time, events[at].width) for at in events for time in self._times[at]}
+        self.rounds = sorted({time + step for time, n in begun for step in range(n)})
         self._numbers: dict[bytes, int] = {}
         # By period: whether its world is another than that of the period before.
         self._changed: dict[int, bool] = {}
