@@ -16,7 +16,7 @@ import numpy as np
 from cfl_flower.building import build, locate
 from cfl_flower.config.overrides import first_line, quoted
 from cfl_flower.engine.method import ClusteredStrategy
-from cfl_flower.errors import CflError, ConfigError, intact, one_line, printable
+from cfl_flower.errors import CflError, ConfigError, one_line, printable
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import CONCEPTS, FAILURE, RUN, repeat_command
@@ -28,6 +28,7 @@ from cfl_flower.runs.reading import (
     read_summary,
     read_tests,
     refuse_links_out,
+    unbroken,
 )
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
@@ -170,7 +171,7 @@ class SavedRun:
         count = int(self.resolved["clients"])
         if self.on_own_data:
             return [1], np.zeros((1, count), np.int64), []
-        with intact(path, f"repair it, or delete {self.folder} and repeat the run"):
+        with unbroken(path):
             found = json.loads(path.read_text(encoding="utf-8"))
             rounds = [int(server_round) for server_round in found["rounds"]]
             if rounds != sorted({1, *rounds}):

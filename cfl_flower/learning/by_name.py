@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from inspect import isclass, signature
@@ -19,6 +18,7 @@ from numpy.random import Generator
 from torch import Tensor, nn
 from torch.optim import SGD, lr_scheduler
 
+from cfl_flower.errors import refused
 from cfl_flower.seeding import seed_torch
 from cfl_flower.settings import known_names, require
 
@@ -50,16 +50,6 @@ def look_up(known: Mapping[str, Any], name: str, key: str) -> Any:
     return found
 
 
-@contextmanager
-def refusing(key: str, value: object, allowed: str) -> Iterator[None]:
-    """Raise `ConfigError`, with what is allowed, for whatever the body raises."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - what torch raises differs
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        require(False, key, value, f"{allowed} ({reason})")
-
-
 @lru_cache(maxsize=64)
 def scheduled_rates(name: str, options: str, rate: float, rounds: int) -> list[float]:
     """Return the rate of each round; ``options`` are the schedule's, as JSON."""
@@ -68,8 +58,8 @@ def scheduled_rates(name: str, options: str, rate: float, rounds: int) -> list[f
     found = []
     # Momentum, as some schedules move it, too; what becomes of it is not used.
     optimizer = SGD([torch.zeros(1)], rate, momentum=0.9)
-    kind = f"settings of torch's {cls.__name__} that keep the rate above 0"
-    with refusing("strategy.schedule_settings", options, kind):
+    kind = f"use settings of torch's {cls.__name__} that keep the rate above 0"
+    with refused(f"strategy.schedule_settings={options} is not allowed", kind):
         given = dict.fromkeys(lengths, rounds) | json.loads(options)
         schedule = cls(optimizer, **given)
         for _ in range(rounds):
@@ -93,8 +83,9 @@ def check_parts(parts: Sequence[Part], shape: tuple[int, ...], scaled: bool) -> 
         fits = type(each).__module__.endswith(("._geometry", "._augment"))
         allowed = "crops, flips and other geometry: inputs are no pixels from 0 to 1"
         require(fits or not scaled, key, name, allowed)
-        kind = f"a transform of one image that keeps its shape, {shape}"
-        with refusing(key, name, kind), torch.random.fork_rng(devices=[]):
+        kind = f"use a transform of one image that keeps its shape, {shape}"
+        fault = f"{key}={name} is not allowed"
+        with refused(fault, kind), torch.random.fork_rng(devices=[]):
             found = each(torch.zeros(shape))
             if found.shape != shape:
                 raise ValueError(f"it gives {tuple(found.shape)}")
@@ -129,7 +120,7 @@ def _transforms(parts: str, shape: tuple[int, ...]) -> list[Any]:
             own["size"] = list(shape[1:])
         if cls is library.RandomCrop:
             own["padding"] = shape[1] // 8  # 4 of 32, as is usual for CIFAR.
-        kind = f"settings of torchvision's {cls.__name__}"
-        with refusing("strategy.augment", part, kind):
+        kind = f"use settings of torchvision's {cls.__name__}"
+        with refused(f"strategy.augment={part} is not allowed", kind):
             found.append(cls(**(own | options)))
     return found

@@ -17,6 +17,7 @@ import torch
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
+from cfl_flower.errors import refused
 from cfl_flower.learning import by_name
 from cfl_flower.settings import Count, NonNegative, Positive, require, settings
 
@@ -75,8 +76,8 @@ class LocalTraining:
         allowed = f"0 with optimizer={self.optimizer}, which has moments of its own"
         require(ok, "strategy.momentum", self.momentum, allowed)
         given = self.optimizer_settings
-        kind = f"settings of torch's {cls.__name__}"
-        with by_name.refusing("strategy.optimizer_settings", given, kind):
+        kind = f"use settings of torch's {cls.__name__}"
+        with refused(f"strategy.optimizer_settings={given} is not allowed", kind):
             # Some settings are refused by the first step alone.
             stepper(torch.zeros(1), torch.zeros(1), self)()
 

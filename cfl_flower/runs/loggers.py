@@ -16,7 +16,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from cfl_flower.errors import intact
+from cfl_flower.errors import intact, named
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback, Rows
 from cfl_flower.runs.record import RoundRecord
@@ -202,14 +202,12 @@ def open_logger(config: RunConfig, done: int, warn: Warn) -> Iterator[Callback]:
         write = opened.__enter__()
     works = True
 
-    def write_while_it_works(
-        record: RoundRecord, rows: Rows, state: ClusteredState
-    ) -> None:
+    def write_while_it_works(*round_: Any) -> None:
         nonlocal works
         if works:
             works = False
             with _forgiven(name, warn):
-                write(record, rows, state)
+                write(*round_)
                 works = True
 
     try:
@@ -225,8 +223,7 @@ def _forgiven(name: str, warn: Warn) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         warn(
-            f"logger={name} failed and gets no more rounds ({reason}); the run goes "
-            "on, and its files are complete"
+            f"logger={name} failed and gets no more rounds ({named(error)}); the run "
+            "goes on, and its files are complete"
         )

@@ -15,7 +15,7 @@ import yaml
 
 from cfl_flower.building import with_defaults
 from cfl_flower.environment.files import link_out
-from cfl_flower.errors import ConfigError, refused
+from cfl_flower.errors import ConfigError, intact
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.lines import check_client, check_round
 from cfl_flower.settings import show_value
@@ -232,9 +232,4 @@ def read_lines(
 
 def unbroken(path: Path) -> AbstractContextManager[None]:
     """Turn what a damaged file of a run makes its reader raise into a `ConfigError`."""
-    remedy = f"repair it, or delete {path.parent} and repeat the run"
-    return refused(f"{path} cannot be read", remedy, reason=_whole)
-
-
-def _whole(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return intact(path, f"repair it, or delete {path.parent} and repeat the run")
