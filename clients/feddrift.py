@@ -4,18 +4,18 @@ Computes: the loss of each model on its data, and on what it held while other mo
 were its own; local SGD on all the data that belong to the model that it trains. Sends:
 the trained model (d floats), which one it is, the round from which it has its data, the
 losses (K^2 floats) and the numbers of samples behind them (K). Keeps: for each time
-step its smallest loss, a digest of the data, and the indices of the samples; a real
-device keeps no indices, as only its present data are there. With `form=eager` a client
-chooses before its training, in which it receives its model alone.
+step its smallest loss and a digest of the data; a real device has its present data
+alone. With `form=eager` a client chooses before its training, in which it receives its
+model alone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ pairs of a step and the model that its data belong to."""
 OWN_CHOICE = "chosen"
 """Entry of a config that asks to train what the client chose, the only model that it
 receives."""
+
+Form: TypeAlias = tuple[Any, ...]
+"""How samples are named and shown."""
 
 
 class Choice(NamedTuple):
@@ -165,22 +168,17 @@ class FedDriftClient(ClusteredClient):
 
     def belonging(self, choice: Choice) -> dict[int, Samples]:
         """Return the samples that belong to each model; the round's to the chosen."""
-        now = self.data(self.context.round)
-        views = {choice.model: [now]}
-        for step, model in choice.past.items():
-            rows = self.kept.get(f"{step}.samples")
-            if rows is not None and self.is_original:
-                held = replace(now, train_indices=rows, earlier=None)
-                held = with_form(held, self.kept, f"{step}.")
-                views.setdefault(model, []).append(held)
+        views = {choice.model: [self.data(self.context.round)]}
+        if self.is_original and self.context.folder is None:
+            for step, model in choice.past.items():
+                views.setdefault(model, []).append(self.data(step))
         return {model: self.unite(parts) for model, parts in views.items()}
 
     def unite(self, views: Sequence[View]) -> Samples:
         """Return the samples of all views, each sample once."""
-        forms: dict[tuple[tuple[str, bytes], ...], View] = {}
+        forms: dict[Form, View] = {}
         for view in views:
-            arrays = form_arrays(view)
-            form = tuple((name, array.tobytes()) for name, array in arrays.items())
+            form = form_of(view)
             if form in forms:
                 rows = np.union1d(forms[form].train_indices, view.train_indices)
                 forms[form] = replace(view, train_indices=rows)
@@ -191,37 +189,18 @@ class FedDriftClient(ClusteredClient):
 
     def remember(self, choice: Choice) -> None:
         """Save the loss and the data of a time step beside those of earlier ones."""
-        view = self.data(self.context.round)
+        now = self.context.round
         names = {str(each) for each in choice.past}
         known = {n: a for n, a in self.kept.items() if n.split(".")[0] in names}
-        found: dict[str, np.ndarray] = {
-            "loss": np.array([choice.loss], np.float32),
-            "data": self.fingerprint(self.context.round),
+        own = {
+            f"{choice.step}.loss": np.array([choice.loss], np.float32),
+            f"{choice.step}.data": self.fingerprint(now),
         }
-        if self.context.folder is None and self.is_original:
-            found["samples"] = view.train_indices
-            found |= form_arrays(view)
-        own = {f"{choice.step}.{name}": array for name, array in found.items()}
-        self.context.state.part("steps").save(self.context.round, {**known, **own})
+        self.context.state.part("steps").save(now, {**known, **own})
 
 
-def form_arrays(view: View) -> dict[str, np.ndarray]:
-    """Return how the training samples of a view are named and shown, as arrays."""
-    found = {"relabel": view.relabel, "degrees": np.array([view.degrees])}
-    if view.looks is not None:
-        found["looks"] = view.looks
-    if view.earlier is not None:
-        before = form_arrays(view.earlier)
-        found |= {f"earlier.{name}": array for name, array in before.items()}
-    return found
-
-
-def with_form(view: View, arrays: Mapping[str, np.ndarray], place: str) -> View:
-    """Return a view with the `form_arrays` whose names begin with a place."""
-    degrees = float(arrays[f"{place}degrees"][0])
-    relabel = arrays[f"{place}relabel"]
-    looks = arrays.get(f"{place}looks")
-    found = replace(view, degrees=degrees, relabel=relabel, looks=looks)
-    if f"{place}earlier.degrees" not in arrays:
-        return found
-    return replace(found, earlier=with_form(view, arrays, f"{place}earlier."))
+def form_of(view: View) -> Form:
+    """Return how a view names and shows the training samples of the pool."""
+    looks = None if view.looks is None else view.looks.tobytes()
+    before = None if view.earlier is None else form_of(view.earlier)
+    return view.degrees, view.relabel.tobytes(), looks, before
