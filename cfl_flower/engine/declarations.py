@@ -116,10 +116,5 @@ def check_plan(plan: object, step: str, known: Collection[ClientId] | None) -> P
 
 def _with_plain_numbers(task: Task) -> Task:
     """Return a task that JSON can hold, whatever kind of numbers it has."""
-    plain = all(type(index) is int for index in task.models)
-    if plain and not isinstance(task.client, np.generic):
-        return task
-    client = task.client
-    if isinstance(client, np.generic):
-        client = client.item()
+    client = task.client.item() if isinstance(task.client, np.generic) else task.client
     return replace(task, client=client, models=tuple(map(int, task.models)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -64,16 +65,12 @@ class Delivery:
         A plan for real devices is divided only if its results are added up, because
         each portion waits for the slowest device of the one before.
         """
-        context = self._context
-        shared = context.shares_memory
-        simulated = context.fleet.simulated
-        if phase == "evaluate":
-            if not simulated:
-                return [plan]
-            return portions(plan, shared=shared, by_model=True)
-        if not (plan.sum_spec or simulated):
+        fleet = self._context.fleet
+        tests = phase == "evaluate"
+        if not fleet.simulated and (tests or not plan.sum_spec):
             return [plan]
-        return portions(plan, context.fleet.summing_nodes, shared)
+        adders = 0 if tests else fleet.summing_nodes
+        return portions(plan, adders, self._context.shares_memory, by_model=tests)
 
     def receive(self, phase: str, replies: Iterable[Message]) -> Results:
         """Return the results of all portions; failures and traffic are noted.
@@ -139,13 +136,11 @@ class Delivery:
     ) -> list[Result]:
         """Return results as read; leave out, and count, those that are refused."""
         context = self._context
+        read = read or partial(context.method.read_result, phase)
         valid = []
         for result in results:
             try:
-                if read is None:
-                    valid.append(context.method.read_result(phase, result))
-                else:
-                    valid.append(read(result))
+                valid.append(read(result))
             except InvalidResultError as error:
                 failure = context.fleet.fail(result.client, phase, error)
                 context.record.failures.append(failure)

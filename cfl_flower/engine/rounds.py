@@ -6,12 +6,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, Message, MetricRecord
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
 
+from cfl_flower.client.attacks import malicious_clients
 from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.portions import portions
@@ -21,7 +20,12 @@ from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.declarations import check_plan
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
-from cfl_flower.engine.round_measures import RoundMeasures
+from cfl_flower.engine.round_measures import (
+    note_clusters,
+    note_empty,
+    note_tests,
+    note_training,
+)
 from cfl_flower.engine.services import RunServices
 from cfl_flower.engine.stages import STAGES
 from cfl_flower.engine.stages.stage import Stage
@@ -61,7 +65,7 @@ class Rounds:
         self.context = RoundContext(method, config, fleet, timeline)
         self.delivery = Delivery(self.context)
         self.participants = Participants(self.context)
-        self.measures = RoundMeasures(self.context)
+        self._malicious = malicious_clients(config.faults, config.clients, config.seed)
         self.services = self.kind_of_services(
             self.context, self.participants, self.delivery, self.ask_in_parts
         )
@@ -85,9 +89,7 @@ class Rounds:
             arrays = ArrayRecord([self.services.initial_model()])
             timeout = self.config.system.message_timeout
             try:
-                strategy = cast(Strategy, self.method)
-                grid = cast(Grid, self.fleet.grid)
-                strategy.start(grid, arrays, remaining, timeout)
+                self.method.start(self.fleet.grid, arrays, remaining, timeout)
             finally:
                 # The round that is done is saved, however the next one ends.
                 self.fleet.grid.finish()
@@ -122,7 +124,7 @@ class Rounds:
             self.method.absorb_train(context.number, results)
         self.services.keep_memories()
         if all(stage.shows_models for stage in self.stages):
-            self.measures.note_training(results)
+            note_training(context, results)
         return None, None
 
     def configure_evaluate(self) -> list[Message]:
@@ -151,8 +153,8 @@ class Rounds:
         context.advance_clock()
         results = self.pass_back(results)
         rows = self.note_tests(results)
-        self.measures.note_clusters()
-        self.measures.note_empty(results)
+        note_clusters(context)
+        note_empty(context.state, results)
         read = self.delivery.read("evaluate", results)
         # Step 5: the method takes in these reports, and may cluster anew.
         self.method.absorb_evaluate(context.number, results.with_results(read))
@@ -253,7 +255,7 @@ class Rounds:
 
     def note_tests(self, results: Results) -> list[ClientRow]:
         """Note the tests of a round; return a row for each."""
-        return self.measures.note_tests(results)
+        return note_tests(self.context, results, self._malicious)
 
     def _run_callbacks(
         self, record: RoundRecord, rows: list[ClientRow], state: ClusteredState

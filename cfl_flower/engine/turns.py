@@ -84,10 +84,6 @@ class Turns:
         self.taken = Counter[ClientId]()
         """The uploads of each in this round, refused ones and failures included."""
 
-    def begin(self) -> None:
-        """Begin a round."""
-        self.taken.clear()
-
     def note(self, client: ClientId, valid: bool) -> None:
         """Note that an upload has come, or has failed."""
         self.taken[client] += 1

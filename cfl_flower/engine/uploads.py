@@ -114,7 +114,7 @@ class Uploads(Rounds):
         self.record.virtual_seconds = None
         self.record.participants = self.config.participants
         self.exchanges.begin()
-        self._turns.begin()
+        self._turns.taken.clear()
         # The files of the last round, before the state changes.
         self.fleet.grid.finish()
         self.meet_newcomers()

@@ -61,19 +61,11 @@ def robust_update(
     """
     count = len(updates)
     strategy = RULES[rule](count, max(1, round(share * count)))
-    replies = [
-        Message(
-            RecordDict(
-                {
-                    "arrays": ArrayRecord([update]),
-                    "metrics": MetricRecord({"num-examples": weight}),
-                }
-            ),
-            dst_node_id=place,
-            message_type="train",
-        )
-        for place, (update, weight) in enumerate(zip(updates, weights, strict=True))
-    ]
+    replies = []
+    for place, (update, weight) in enumerate(zip(updates, weights, strict=True)):
+        told = MetricRecord({"num-examples": weight})
+        content = RecordDict({"arrays": ArrayRecord([update]), "metrics": told})
+        replies.append(Message(content, dst_node_id=place, message_type="train"))
     arrays, _ = strategy.aggregate_train(0, replies)
     assert arrays is not None
     return arrays.to_numpy_ndarrays()[0].astype(np.float32)

@@ -9,6 +9,7 @@ import pytest
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.declarations import check_plan
+from cfl_flower.engine.round_measures import note_empty
 from cfl_flower.engine.simulated_devices import Devices
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.gradients import TRAINING_PASSES
@@ -188,7 +189,7 @@ def test_who_says_nothing_has_as_many_samples_as_before(tmp_path):
     method.state.clients = list(range(5))
     method.state.empty = [0, 1]
     told = [Result(0, 1), Result(2, 1, metrics={"empty": True}), Result(4, 1)]
-    method.engine.measures.note_empty(told)
+    note_empty(method.state, told)
     assert method.state.empty == [1, 2]
 
 
