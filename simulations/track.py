@@ -22,7 +22,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from pathlib import Path
@@ -72,7 +72,7 @@ class Entry:
 
     row: str
     stream: str
-    ways: list[str] = field(default_factory=list)
+    ways: list[str] = field(default_factory=lambda: [""])
     """Of fine-tuning, one that is empty for a method without any."""
     tuning: dict[Choice, Job] = field(default_factory=dict)
     jobs: list[Job] = field(default_factory=list)
@@ -145,38 +145,36 @@ class Track(Study):
                 what = f"{' '.join(row.overrides)} from seed {row.first_seed} on"
                 raise ConfigError(f"{path} is of {what}; use another --name")
 
+    def tune(self, entry: Entry, choices: Iterable[Choice]) -> None:
+        """Compose the tuning's runs with some choices."""
+        for choice in choices:
+            entry.tuning[choice] = self.job(entry, choice, self.protocol.tuning_seed)
+
     def compose(self, entry: Entry) -> None:
         """Compose the runs that tune the learning rate, or note why it has none."""
         protocol = self.protocol
-        seed = protocol.tuning_seed
         try:
-            plain = self.job(entry, (protocol.rates[0], ""), seed)
-            fine = plain.config.strategy.fine_tuning
-            entry.ways = [*protocol.fine_tunings] if fine else []
-            entry.ways = entry.ways or [""]
-            for choice in product(protocol.rates, entry.ways[:1]):
-                entry.tuning[choice] = self.job(entry, choice, seed)
+            plain = self.job(entry, (protocol.rates[0], ""), protocol.tuning_seed)
+            if plain.config.strategy.fine_tuning and protocol.fine_tunings:
+                entry.ways = [*protocol.fine_tunings]
+            self.tune(entry, product(protocol.rates, entry.ways[:1]))
         except ConfigError as error:
             entry.reason = one_line(str(error))
 
     def compose_ways(self, entry: Entry) -> None:
         """Choose the learning rate, and compose the runs that tune fine-tuning."""
         if best := best_of(entry.tuning):
-            for way in entry.ways:
-                choice = best[0], way
-                seed = self.protocol.tuning_seed
-                entry.tuning[choice] = self.job(entry, choice, seed)
+            self.tune(entry, product(best[:1], entry.ways))
         elif not entry.reason:
             entry.reason = "no run finished with any of the learning rates"
 
     def compose_seeds(self, entry: Entry) -> None:
         """Choose, and compose the runs of the track's seeds."""
-        entry.choice = best_of(entry.tuning)
-        if entry.choice is None:
-            return
-        first = self.options.first_seed
-        for seed in range(first, first + self.protocol.seeds):
-            entry.jobs.append(self.job(entry, entry.choice, seed))
+        if choice := best_of(entry.tuning):
+            entry.choice = choice
+            first = self.options.first_seed
+            seeds = range(first, first + self.protocol.seeds)
+            entry.jobs = [self.job(entry, choice, seed) for seed in seeds]
 
     def result(self, entry: Entry) -> StreamResult | None:
         """Return what a method reached; None, and the reason, if a seed has no run."""
@@ -311,16 +309,15 @@ def run_track(track: Track) -> list[Entry]:
         for name in options.streams
         if track.has(row, name)
     ]
-    for entry in entries:
-        track.compose(entry)
-    track.carry_out([job for e in entries for job in e.tuning.values()], "tune")
-    for entry in entries:
-        track.compose_ways(entry)
-    fine = [job for e in entries for job in e.tuning.values()]
-    track.carry_out(fine, "tune fine-tuning")
-    for entry in entries:
-        track.compose_seeds(entry)
-    track.carry_out([job for e in entries for job in e.jobs], "track")
+    for compose, what in (
+        (track.compose, "tune"),
+        (track.compose_ways, "tune fine-tuning"),
+        (track.compose_seeds, "track"),
+    ):
+        for entry in entries:
+            compose(entry)
+        every = [job for e in entries for job in (*e.tuning.values(), *e.jobs)]
+        track.carry_out(every, what)
     return entries
 
 
@@ -328,17 +325,15 @@ def make_rows(track: Track, entries: Sequence[Entry]) -> dict[str, TrackRow]:
     """Write the rows of methods that have a result; return them by name."""
     provenance = {"commit": commit(), **library_versions()}
     found: dict[str, TrackRow] = {}
+    version = track.protocol.version
+    first = track.options.first_seed
     for entry in entries:
-        result = track.result(entry)
-        if result is None:
+        if (result := track.result(entry)) is None:
             continue
         name = track.name(entry.row)
         overrides = track.overrides(entry.row)
-        version = track.protocol.version
-        first = track.options.first_seed
         new = TrackRow(name, version, overrides, provenance, first)
-        row = found.setdefault(name, new)
-        row.streams[entry.stream] = result
+        found.setdefault(name, new).streams[entry.stream] = result
     for row in found.values():
         write_row(row, track.folder / "rows", track.protocol)
     return found
