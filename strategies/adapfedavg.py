@@ -100,7 +100,5 @@ class AdapFedAvg(ClusteredStrategy):
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average, then adapt the learning rate to the model's variance."""
         super().absorb_train(server_round, results)
-        if not results:
-            return
         weights = self.state.models[0][: self.run.weights]
         adapt_rate(self.state, weights, self.settings)

@@ -207,8 +207,6 @@ class FedCCFA(DecoupledStrategy):
         """Average the extractors, then classifiers and anchors class by class."""
         # Algorithm 1, line 15.
         super().absorb_train(server_round, results)
-        if not results:
-            return
         counts = np.stack([result.report for result in results])
         weights = capped_counts(counts, self.settings.weight_cap)
         self.state.clustered = [result.client for result in results]

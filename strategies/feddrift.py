@@ -189,8 +189,6 @@ class FedDrift(ClusteredStrategy):
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average each model, merge those below delta, then add the new models."""
-        if not results:
-            return
         state = self.state
         record = self.run.record
         rows = state.rows(result.client for result in results)

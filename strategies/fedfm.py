@@ -72,8 +72,6 @@ class FedFM(ClusteredStrategy):
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average the models, and the anchors by the samples of each class."""
         super().absorb_train(server_round, results)
-        if not results:
-            return
         points = [result.arrays[1] for result in results]
         counts = np.stack([result.report for result in results])
         # Anchors of all: means of the clients', by the samples of each class.

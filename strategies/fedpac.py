@@ -133,8 +133,6 @@ class FedPAC(DecoupledStrategy):
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average extractors and anchors, and combine the classifiers."""
         super().absorb_train(server_round, results)
-        if not results:
-            return
         _, classifiers, points, means = zip(*(r.arrays for r in results), strict=True)
         reports = [result.report for result in results]
         counts = np.stack([each.counts for each in reports])

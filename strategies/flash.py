@@ -104,8 +104,6 @@ class Flash(ClusteredStrategy):
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Take a step of the server optimiser along the mean update."""
-        if not results:
-            return
         state = self.state
         count = self.run.weights
         mean = self.run.average(results)

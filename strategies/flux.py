@@ -135,7 +135,7 @@ class Flux(ProfileStrategy):
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average each cluster; note how good the received common model was."""
         state = self.state
-        if results and not state.profiler and server_round > 1:
+        if not state.profiler and server_round > 1:
             told = [(each.report, each.num_examples - each.report) for each in results]
             right, wrong = capped_counts(np.array(told), self.settings.weight_cap).T
             share = right.sum() / (right.sum() + wrong.sum())

@@ -52,16 +52,14 @@ class PFedMe(ClusteredStrategy):
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Move the model towards the mean of the results."""
-        if results:
-            model = self.state.models[0]
-            beta = self.settings.beta
-            mean = self.run.average(results)
-            # Algorithm 1: w <- (1 - beta) w + beta mean(w_i).
-            moved = mean if beta == 1 else (1 - beta) * model + beta * mean
-            if beta > 1:
-                # Beyond the mean of running variances there are negative ones.
-                moved[self.run.weights :] = mean[self.run.weights :]
-            self.state.models = [moved]
+        beta = self.settings.beta
+        mean = self.run.average(results)
+        # Algorithm 1: w <- (1 - beta) w + beta mean(w_i).
+        moved = mean if beta == 1 else (1 - beta) * self.state.models[0] + beta * mean
+        if beta > 1:
+            # Beyond the mean of running variances there are negative ones.
+            moved[self.run.weights :] = mean[self.run.weights :]
+        self.state.models = [moved]
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Let every client test its own model, or the initial one if it has none."""

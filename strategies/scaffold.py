@@ -78,8 +78,6 @@ class Scaffold(ClusteredStrategy):
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Step along the mean update, and add the changes of the controls."""
-        if not results:
-            return
         state = self.state
         rate = self.settings.global_rate
         model = state.models[0]

@@ -106,7 +106,10 @@ class ClusteredStrategy(Strategy):
         return cluster_plan(self.state, self.run.participants.choose(server_round))
 
     def absorb_train(self, server_round: int, results: Results) -> None:
-        """Average each cluster's results; a cluster without any keeps its model."""
+        """Average each cluster's results; a cluster without any keeps its model.
+
+        There is at least one result.
+        """
         rows = self.state.rows(result.client for result in results)
         self.run.average_clusters(self.state.clusters[rows], results)
 

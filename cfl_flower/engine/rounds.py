@@ -120,7 +120,7 @@ class Rounds:
         context.advance_clock([result.client for result in results])
         # Step 3: the method computes the next models.
         self.services.begin_steps()
-        if results or expected:
+        if results:
             self.method.absorb_train(context.number, results)
         self.services.keep_memories()
         if all(stage.shows_models for stage in self.stages):

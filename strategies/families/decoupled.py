@@ -85,9 +85,6 @@ class DecoupledStrategy(ClusteredStrategy):
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average the extractors: eq. 10."""
-        self.run.record.measures["discrepancy"] = None
-        if not results:
-            return
         extractor, classifier = self.split.divide(self.state.models[0])
         # FedCCFA, eq. 10; the same mean in FedRep, FedBABU and FedPAC.
         extractor = self.run.step(extractor, self.run.average(results), len(classifier))
