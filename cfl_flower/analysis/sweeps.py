@@ -11,7 +11,7 @@ from cfl_flower.analysis.leads import mean_and_deviation
 from cfl_flower.analysis.method_tables import FAILED, Table, new_table
 from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.settings import show_value
-from cfl_flower.types import Json
+from cfl_flower.types import Json, Lines
 
 MOST_KEYS = 3
 """Settings that columns can differ in: runs that differ in more are no sweep."""
@@ -19,10 +19,8 @@ MOST_KEYS = 3
 OF_A_SEED = ("seed", "output_dir", "resume")
 """Settings in which the seeds of a method differ."""
 
-Rounds = Sequence[Mapping[str, Json]]
 
-
-def mean_accuracy(rounds: Rounds, key: str = "accuracy") -> float | None:
+def mean_accuracy(rounds: Lines, key: str = "accuracy") -> float | None:
     """Return the mean of an accuracy over the rounds, of all clients' in its absence.
 
     Examples
@@ -33,7 +31,7 @@ def mean_accuracy(rounds: Rounds, key: str = "accuracy") -> float | None:
     return mean_of_known(row.get(key, row["accuracy"]) for row in rounds)
 
 
-MEASURES: dict[str, Callable[[Rounds], float | None]] = {
+MEASURES: dict[str, Callable[[Lines], float | None]] = {
     "final accuracy": lambda rounds: mean_accuracy(rounds[-1:]),
     "mean accuracy over the rounds": mean_accuracy,
 }
@@ -98,7 +96,7 @@ def name_settings(runs: Sequence[SavedRun]) -> list[str]:
     return [_label(each, keys) for each in settings]
 
 
-def differing(settings: Sequence[Mapping[str, Json]]) -> list[str]:
+def differing(settings: Lines) -> list[str]:
     """Return the keys whose values are not the same everywhere, in their order.
 
     Of groups with another option, only the name of the option.
@@ -121,14 +119,12 @@ def differing(settings: Sequence[Mapping[str, Json]]) -> list[str]:
     return [key for key in found if _differs_within_option(key, found, settings)]
 
 
-def _values(key: str, settings: Sequence[Mapping[str, Json]]) -> set[str]:
+def _values(key: str, settings: Lines) -> set[str]:
     """Return the values of a key, as text; None stands for an absent one."""
     return {repr(each.get(key)) if key in each else "" for each in settings}
 
 
-def _differs_within_option(
-    key: str, found: Sequence[str], settings: Sequence[Mapping[str, Json]]
-) -> bool:
+def _differs_within_option(key: str, found: Sequence[str], settings: Lines) -> bool:
     """Return whether a setting differs between runs with one option of its group."""
     group = next((each for each in found if key.startswith(f"{each}.")), None)
     if group is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +18,7 @@ from cfl_flower.engine.uploads_state import (
     AsynchronousState,
     Exchange,
 )
-from cfl_flower.types import Json, Plan, Result, Task, Vector
+from cfl_flower.types import Json, Lines, Plan, Result, Task, Vector
 
 __all__ = [
     "AsynchronousSettings",
@@ -70,7 +69,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         """Return what is noted of an upload that was taken in."""
         return {}
 
-    def describe_round(self, noted: Sequence[Mapping[str, Json]]) -> None:
+    def describe_round(self, noted: Lines) -> None:
         """Note what the uploads of a round say together."""
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
@@ -17,6 +17,7 @@ from cfl_flower.types import (
     ClientId,
     Failure,
     Json,
+    Lines,
     Result,
 )
 
@@ -160,7 +161,7 @@ def plain_measures(
     return found
 
 
-def client_epochs(rounds: Sequence[Mapping[str, Json]]) -> float | None:
+def client_epochs(rounds: Lines) -> float | None:
     """Return what clients computed in some rounds; None if a round does not say.
 
     Examples
@@ -174,9 +175,7 @@ def client_epochs(rounds: Sequence[Mapping[str, Json]]) -> float | None:
     return round(float(sum(spent)), 4)  # type: ignore[arg-type]
 
 
-def device_seconds(
-    rounds: Sequence[Mapping[str, Json]], last: int | None = None
-) -> float | None:
+def device_seconds(rounds: Lines, last: int | None = None) -> float | None:
     """Return the simulated device time up to the end of a round.
 
     None if ``last`` is None, or a round up to it was not timed.
