@@ -25,8 +25,7 @@ def count_shares(losses: FloatArray) -> Vector:
     """
     # mu_k: samples whose smallest loss is at model k.
     counts = np.bincount(losses.argmin(axis=0), minlength=len(losses))
-    shares: Vector = (counts / losses.shape[1]).astype(np.float32)
-    return shares
+    return (counts / losses.shape[1]).astype(np.float32)
 
 
 class FedSoftClient(AsynchronousClient):

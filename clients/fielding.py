@@ -66,7 +66,6 @@ class FieldingClient(ClusteredClient):
 
         ``tolerance``, the request's, is the largest of all parts, and not used here.
         """
-        found: bool = self.settings.representation.changed(
+        return self.settings.representation.changed(
             last, now, self.settings.distance, self.settings.tolerance, self.classes
         )
-        return found

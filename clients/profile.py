@@ -121,8 +121,7 @@ class ProfileClient(ClusteredClient):
         rng = generator(self.context.seed, "projection")
         directions = random_projection(features.shape[1], self.classes, rng)
         points = features @ torch.from_numpy(directions).to(features.device)
-        found: FloatArray = points.cpu().numpy().astype(np.float64)
-        return found
+        return points.cpu().numpy().astype(np.float64)
 
     def find_cluster(self, among: Clusters, unlabelled: bool) -> Found:
         """Return the cluster whose data's inputs are most like its own; no labels."""

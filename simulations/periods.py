@@ -72,8 +72,7 @@ class Period(NamedTuple):
     @property
     def sizes(self) -> IntArray:
         """The training samples of each client, shape (clients,)."""
-        sums: IntArray = self.counts.sum(axis=1)
-        return sums
+        return self.counts.sum(axis=1)
 
 
 class Preview(NamedTuple):

@@ -151,8 +151,7 @@ def cohort_rewards(
     gaps = np.linalg.norm(centred - centred[members].mean(axis=0), axis=1)
     scale = float(gaps.mean() + gaps.std()) or 1.0
     # (R0 - R0 / (mean + std) d) times the share of known members.
-    found: FloatArray = (reward - reward / scale * gaps) * float(members.mean())
-    return found
+    return (reward - reward / scale * gaps) * float(members.mean())
 
 
 class Auxo(ClusteredStrategy):

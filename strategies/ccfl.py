@@ -90,8 +90,7 @@ def above_bar(values: FloatArray, bar: float | str) -> FloatArray:
     """
     # Algorithm 1: l_k - l_bar, d_1k - d_1bar and d_2k - d_2bar.
     least = values.min() if bar == "min" else float(bar)
-    above: FloatArray = np.maximum(values - least, 0)
-    return above
+    return np.maximum(values - least, 0)
 
 
 def nearness(values: FloatArray) -> FloatArray:
@@ -109,8 +108,7 @@ def nearness(values: FloatArray) -> FloatArray:
     if count == 1 or total == 0:
         return np.full(count, 1 / count)
     # Algorithm 1: 1 / (K - 1) times the sum of the others' over that of all.
-    shares: FloatArray = (1 - values / total) / (count - 1)
-    return shares
+    return (1 - values / total) / (count - 1)
 
 
 def estimate_mixture(
@@ -161,8 +159,7 @@ def unusual(measured: FloatArray, history: FloatArray, percentile: float) -> Boo
     if not len(history):
         return np.zeros(len(measured), bool)
     limits = np.percentile(history, percentile, axis=0)
-    found: BoolArray = np.any(measured > limits, axis=1)
-    return found
+    return np.any(measured > limits, axis=1)
 
 
 class CCFL(SoftStrategy):

@@ -127,8 +127,7 @@ def learn_weights(
     bounds = [*zip(known, known, strict=True), *[(0.0, 1.0)] * free]
     start = np.append(known, np.full(free, 0.5))
     args = (updates, samples)
-    found: FloatArray = minimize(entropy, start, args, jac=True, bounds=bounds).x
-    return found
+    return minimize(entropy, start, args, jac=True, bounds=bounds).x
 
 
 def clustering_loss(fused: FloatArray, clusters: IntArray) -> float:

@@ -69,8 +69,7 @@ def simplex_minimum(matrix: FloatArray) -> FloatArray:
         root = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
         system = np.vstack([root, np.ones(count)])
         found, _ = nnls(system, np.eye(count + 1)[count], maxiter=30 * count)
-    weights: FloatArray = found / found.sum()
-    return weights
+    return found / found.sum()
 
 
 def combine(variances: FloatArray, means: FloatArray) -> FloatArray:

@@ -232,8 +232,7 @@ class FlexCFL(ChoosingStrategy):
     @property
     def candidates(self) -> list[Vector]:
         """What clients compare their updates with: the groups' directions."""
-        directions: list[Vector] = self.state.directions
-        return directions
+        return self.state.directions
 
     @cached_property
     def candidates_config(self) -> dict[str, Scalar]:
@@ -242,8 +241,7 @@ class FlexCFL(ChoosingStrategy):
 
     def receivers(self) -> BoolArray:
         """Return which clients have not received the directions yet, shape (n,)."""
-        missing: BoolArray = ~self.state.holding
-        return missing
+        return ~self.state.holding
 
     def count_candidates(self, results: Results) -> int:
         """Return how many directions were sent; note which clients hold them now.

@@ -76,8 +76,7 @@ def common_vectors(subspaces: FloatArray) -> FloatArray:
     """
     _, _, right = np.linalg.svd(subspaces.transpose(1, 0, 2), full_matrices=False)
     there = np.asarray(subspaces.any(axis=(0, 2)))
-    found: FloatArray = right[:, 0] * there[:, None]
-    return found
+    return right[:, 0] * there[:, None]
 
 
 def merge_clients(gaps: FloatArray, threshold: float) -> IntArray:

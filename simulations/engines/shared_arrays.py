@@ -85,8 +85,7 @@ def receive(connection: socket.socket) -> Message:
     with os.fdopen(files[0], "rb") as file:
         memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     start, stop = WHERE.unpack(where)
-    message: Message = _Reader(io.BytesIO(memory[start:stop]), memory).load()
-    return message
+    return _Reader(io.BytesIO(memory[start:stop]), memory).load()
 
 
 class _Writer(pickle.Pickler):

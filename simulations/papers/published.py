@@ -189,8 +189,7 @@ class PublishedTable:
         run, reference = runs
         if self.kind == SPEEDUP:
             goal = make_reference(self._curve(reference))
-            faster: float | None = score(self._curve(run), (), goal)["speedup"]
-            return faster
+            return score(self._curve(run), (), goal)["speedup"]
         return self._figure(run) - self._figure(reference)
 
     def _figure(self, run: SavedRun) -> float:

@@ -120,8 +120,7 @@ class ChoosingStrategy(ClusteredStrategy):
     @property
     def candidates(self) -> list[Vector]:
         """What clients compare themselves with, a vector for each cluster."""
-        models: list[Vector] = self.state.models
-        return models
+        return self.state.models
 
     @property
     def candidates_config(self) -> dict[str, Scalar]:

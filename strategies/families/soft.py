@@ -179,8 +179,7 @@ class SoftStrategy(AsynchronousStrategy):
         if self.run.timeline is None or len(self.run.config.partition.turns) == 1:
             return None
         world = self.run.timeline.world(int(self.state.rounds[row]))
-        mixture: FloatArray = world.mixture[int(self.state.clients[row])]
-        return mixture
+        return world.mixture[int(self.state.clients[row])]
 
     def describe_round(self, noted: Sequence[Mapping[str, Json]]) -> None:
         """Record means over the round's uploads, and the accuracy of the K models."""

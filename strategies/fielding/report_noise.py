@@ -104,8 +104,7 @@ class ClientNoise(NoNoise):
 
     def variances(self, counts: IntArray) -> FloatArray:
         """Return the variance of the noise on label counts of clients, both (n,)."""
-        found: FloatArray = (self.noise_multiplier * counts) ** 2.0
-        return found
+        return (self.noise_multiplier * counts) ** 2.0
 
     def protect(self, histogram: Vector, count: int, rng: Generator) -> Vector:
         """Return a histogram with noise on its shares, a distribution of shape (L,)."""
