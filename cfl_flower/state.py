@@ -225,8 +225,3 @@ def _snapshot(value: Any) -> Any:
 def no_clusters() -> IntArray:
     """Return the clusters of no clients."""
     return np.zeros(0, np.int64)
-
-
-def grown(known: FloatArray, told: FloatArray) -> FloatArray:
-    """Return what n clients told with what m newcomers did, (n + m, ...)."""
-    return np.concatenate([known, told]) if len(known) else told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -25,9 +25,6 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 Scalar: TypeAlias = bool | int | float | str | bytes
 Json: TypeAlias = Any
 """Whatever `json` can write."""
-
-Lines: TypeAlias = Sequence[Mapping[str, Json]]
-"""Lines of a run's files, or the settings of several runs."""
 
 Counted = Literal["balanced_accuracy", "macro_f1", "auc", "calibration", "per_class"]
 """Measures of a test that follow from its counts (`learning.outcomes`)."""

@@ -21,11 +21,12 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
+from cfl_flower.clustering.algorithms import grown
 from cfl_flower.clustering.similarity import chosen_entries, cosine_matrix
 from cfl_flower.clustering.subspaces import class_angles, of_labels
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.settings import Count, Fraction, NonNegative, settings
-from cfl_flower.state import StrategySettings, grown
+from cfl_flower.state import StrategySettings
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
 from strategies.pacfl import PACFL, PACFLState, merge_clients
 

@@ -19,11 +19,12 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
+from cfl_flower.clustering.algorithms import grown
 from cfl_flower.clustering.subspaces import subspace_angles
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.settings import Count, settings
-from cfl_flower.state import ClusteredState, StrategySettings, grown
+from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import (
     ClientId,
     FloatArray,

@@ -19,10 +19,10 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_123,
+    "cfl_flower": 1_120,
     "cfl_flower/analysis": 1_009,
     "cfl_flower/client": 1_090,
-    "cfl_flower/clustering": 539,
+    "cfl_flower/clustering": 541,
     "cfl_flower/communication": 1_314,
     "cfl_flower/config": 624,
     "cfl_flower/data": 3_441,
@@ -32,7 +32,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/learning": 1_300,
     "cfl_flower/models": 859,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_176,
+    "cfl_flower/runs": 1_177,
     "cfl_flower/secure": 639,
     "clients": 1_326,
     "simulations": 4_696,
@@ -42,7 +42,7 @@ BUDGET: dict[str, int] = {
 
 LONGEST_FILE = 423
 LONGEST_FUNCTION = 60
-LONG_FILES = 44
+LONG_FILES = 43
 """Files of more than 240 lines."""
 SINGLE_IMPORTERS = 65
 """Modules that one other module imports."""

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.reading import MAY_DIFFER
+from cfl_flower.runs.record import RunLines
 from cfl_flower.settings import require
-from cfl_flower.types import Json, Lines
+from cfl_flower.types import Json
 
 REFERENCE_METHOD = "fedavg"
 """The single global model, which other methods are timed against."""
@@ -20,7 +21,7 @@ BOUND = "oracle"
 
 
 def find_reference_runs(
-    configs: Lines, method: str = REFERENCE_METHOD
+    configs: RunLines, method: str = REFERENCE_METHOD
 ) -> list[int | None]:
     """Return the index of each run's reference: a method's of its seed and settings.
 
@@ -52,7 +53,7 @@ def find_reference_runs(
     return found
 
 
-def require_reference(configs: Lines, method: str) -> None:
+def require_reference(configs: RunLines, method: str) -> None:
     """Refuse a reference that no other method of the runs can be compared with.
 
     Raises `ConfigError`. The configurations are resolved ones. FedAvg may be absent.
@@ -72,7 +73,7 @@ def require_reference(configs: Lines, method: str) -> None:
 
 
 def _choose(
-    config: Mapping[str, Json], candidates: list[int], configs: Lines
+    config: Mapping[str, Json], candidates: list[int], configs: RunLines
 ) -> int | None:
     """Return the only candidate, or the one with the same local training."""
     if not _are_alike(candidates, configs):
@@ -81,7 +82,7 @@ def _choose(
     return candidates[0] if _are_alike(candidates, configs) else None
 
 
-def _are_alike(candidates: list[int], configs: Lines) -> bool:
+def _are_alike(candidates: list[int], configs: RunLines) -> bool:
     """Return whether there are candidates, all with the same settings of the method."""
     methods = [configs[candidate]["strategy"] for candidate in candidates]
     return bool(methods) and all(method == methods[0] for method in methods)

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from cfl_flower.runs.record import client_epochs, device_seconds
-from cfl_flower.types import ClientId, Json, Lines
+from cfl_flower.runs.record import RunLines, client_epochs, device_seconds
+from cfl_flower.types import ClientId, Json
 
 MEASURED = {
     "balanced_accuracy": "balanced accuracy",
@@ -56,10 +56,10 @@ Scores: TypeAlias = Mapping[str, Sequence[Score]]
 
 
 def score(
-    rounds: Lines,
+    rounds: RunLines,
     drifts: Sequence[int],
     reference: Reference | None = None,
-    tests: Lines = (),
+    tests: RunLines = (),
 ) -> Score:
     """Score one run by the lines of its `rounds.jsonl`.
 
@@ -102,7 +102,7 @@ def score(
     }
 
 
-def _after_drifts(rounds: Lines, drifts: Sequence[int]) -> dict[str, Any]:
+def _after_drifts(rounds: RunLines, drifts: Sequence[int]) -> dict[str, Any]:
     """Return what drifts did, and what it took to recover from them: means."""
     last = max((row["round"] for row in rounds), default=0)
     bounds = [1, *[drift for drift in drifts if drift <= last], last + 1]
@@ -123,7 +123,7 @@ the last test on the new data; then what was spent from the drift up to the firs
 within 2 points of the accuracy before. None where there is no test."""
 
 
-def _recovery(rounds: Lines, since: int, start: int, stop: int) -> dict[str, Any]:
+def _recovery(rounds: RunLines, since: int, start: int, stop: int) -> dict[str, Any]:
     """Return the numbers of the drift at ``start``, with data from ``since`` before it.
 
     The next data are from ``stop`` on.
@@ -148,7 +148,7 @@ def _recovery(rounds: Lines, since: int, start: int, stop: int) -> dict[str, Any
     return found
 
 
-def _failed(rounds: Lines, tests: int) -> dict[str, Any]:
+def _failed(rounds: RunLines, tests: int) -> dict[str, Any]:
     """Return how many clients were asked to train and to test, and how many failed."""
     trainings = sum(row.get("participants") or 0 for row in rounds)
     failed_trainings = _count_failures(rounds, "train")
@@ -164,13 +164,13 @@ def _failed(rounds: Lines, tests: int) -> dict[str, Any]:
     }
 
 
-def _last_ten(rounds: Lines, name: str) -> float | None:
+def _last_ten(rounds: RunLines, name: str) -> float | None:
     """Return the mean of a measure over the last ten rounds that have it."""
     values = [row[name] for row in rounds if row.get(name) is not None]
     return mean_of_known(values[-LAST_TESTS:])
 
 
-def _count_failures(rounds: Lines, phase: str) -> int:
+def _count_failures(rounds: RunLines, phase: str) -> int:
     """Return how many clients failed in a phase, in all rounds."""
     return sum(
         len({each["client"] for each in row["failures"] if each["phase"] == phase})
@@ -187,7 +187,7 @@ def _class_ari(row: Mapping[str, Json]) -> float | None:
     return mean_of_known(score for score, count in pairs if count > 1)
 
 
-def make_reference(rounds: Lines) -> Reference | None:
+def make_reference(rounds: RunLines) -> Reference | None:
     """Return the reference that a run is; None if it was never tested.
 
     Examples
@@ -215,7 +215,7 @@ def _speedup(
     return reference.seconds / seconds
 
 
-def _accuracies(rounds: Lines) -> dict[int, float]:
+def _accuracies(rounds: RunLines) -> dict[int, float]:
     return {r["round"]: r["accuracy"] for r in rounds if r["accuracy"] is not None}
 
 
@@ -296,7 +296,7 @@ def churn(tests: Iterable[Mapping[str, Json]]) -> float | None:
 
 
 def forgetting(
-    tests: Lines, concepts: Mapping[ClientId, Sequence[int]]
+    tests: RunLines, concepts: Mapping[ClientId, Sequence[int]]
 ) -> float | None:
     """Return how much accuracy clients lose on their first concept until it returns.
 
@@ -331,7 +331,7 @@ def forgetting(
     return mean_of_known(lost)
 
 
-def last_accuracies(tests: Lines) -> dict[ClientId, float]:
+def last_accuracies(tests: RunLines) -> dict[ClientId, float]:
     """Return the accuracy of each client of the last test, by `clients.jsonl`."""
     last = max((row["round"] for row in tests), default=0)
     return {row["client"]: row["accuracy"] for row in tests if row["round"] == last}

@@ -30,8 +30,9 @@ from cfl_flower.runs.reading import (
     refuse_links_out,
     unbroken,
 )
+from cfl_flower.runs.record import RunLines
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import ClientId, FloatArray, IntArray, Json, Lines, client_order
+from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
 
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 """Errors that damaged files lead to."""
@@ -49,9 +50,9 @@ class SavedRun:
     """The user's overrides."""
     resolved: Mapping[str, Json]
     """The resolved configuration."""
-    rounds: Lines
+    rounds: RunLines
     """The lines of `rounds.jsonl`, at least one unless the run failed."""
-    tests: Lines
+    tests: RunLines
     """The lines of `clients.jsonl`, of these rounds."""
     summary: Mapping[str, Json] = field(default_factory=dict)
     """Content of `summary.json`; empty for an unfinished run."""

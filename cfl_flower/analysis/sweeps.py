@@ -10,8 +10,9 @@ from cfl_flower.analysis.drift_metrics import mean_of_known
 from cfl_flower.analysis.leads import mean_and_deviation
 from cfl_flower.analysis.method_tables import FAILED, Table, new_table
 from cfl_flower.analysis.saved import SavedRun
+from cfl_flower.runs.record import RunLines
 from cfl_flower.settings import show_value
-from cfl_flower.types import Json, Lines
+from cfl_flower.types import Json
 
 MOST_KEYS = 3
 """Settings that columns can differ in: runs that differ in more are no sweep."""
@@ -20,7 +21,7 @@ OF_A_SEED = ("seed", "output_dir", "resume")
 """Settings in which the seeds of a method differ."""
 
 
-def mean_accuracy(rounds: Lines, key: str = "accuracy") -> float | None:
+def mean_accuracy(rounds: RunLines, key: str = "accuracy") -> float | None:
     """Return the mean of an accuracy over the rounds, of all clients' in its absence.
 
     Examples
@@ -31,7 +32,7 @@ def mean_accuracy(rounds: Lines, key: str = "accuracy") -> float | None:
     return mean_of_known(row.get(key, row["accuracy"]) for row in rounds)
 
 
-MEASURES: dict[str, Callable[[Lines], float | None]] = {
+MEASURES: dict[str, Callable[[RunLines], float | None]] = {
     "final accuracy": lambda rounds: mean_accuracy(rounds[-1:]),
     "mean accuracy over the rounds": mean_accuracy,
 }
@@ -96,7 +97,7 @@ def name_settings(runs: Sequence[SavedRun]) -> list[str]:
     return [_label(each, keys) for each in settings]
 
 
-def differing(settings: Lines) -> list[str]:
+def differing(settings: RunLines) -> list[str]:
     """Return the keys whose values are not the same everywhere, in their order.
 
     Of groups with another option, only the name of the option.
@@ -119,12 +120,12 @@ def differing(settings: Lines) -> list[str]:
     return [key for key in found if _differs_within_option(key, found, settings)]
 
 
-def _values(key: str, settings: Lines) -> set[str]:
+def _values(key: str, settings: RunLines) -> set[str]:
     """Return the values of a key, as text; None stands for an absent one."""
     return {repr(each.get(key)) if key in each else "" for each in settings}
 
 
-def _differs_within_option(key: str, found: Sequence[str], settings: Lines) -> bool:
+def _differs_within_option(key: str, found: Sequence[str], settings: RunLines) -> bool:
     """Return whether a setting differs between runs with one option of its group."""
     group = next((each for each in found if key.startswith(f"{each}.")), None)
     if group is None:

@@ -248,3 +248,8 @@ def number_by_appearance(labels: IntArray) -> IntArray:
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
     return rank[inverse]
+
+
+def grown(known: FloatArray, told: FloatArray) -> FloatArray:
+    """Return what n clients told with what m newcomers did, (n + m, ...)."""
+    return np.concatenate([known, told]) if len(known) else told

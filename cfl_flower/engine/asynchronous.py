@@ -18,7 +18,8 @@ from cfl_flower.engine.uploads_state import (
     AsynchronousState,
     Exchange,
 )
-from cfl_flower.types import Json, Lines, Plan, Result, Task, Vector
+from cfl_flower.runs.record import RunLines
+from cfl_flower.types import Json, Plan, Result, Task, Vector
 
 __all__ = [
     "AsynchronousSettings",
@@ -69,7 +70,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         """Return what is noted of an upload that was taken in."""
         return {}
 
-    def describe_round(self, noted: Lines) -> None:
+    def describe_round(self, noted: RunLines) -> None:
         """Note what the uploads of a round say together."""
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:

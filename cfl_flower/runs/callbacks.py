@@ -16,9 +16,9 @@ from rich.text import Text
 from cfl_flower.errors import printable
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import Verbosity, clock
-from cfl_flower.runs.record import ClientRow, RoundRecord
+from cfl_flower.runs.record import ClientRow, RoundRecord, RunLines
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import ClientId, Json, Lines, Trace
+from cfl_flower.types import ClientId, Json, Trace
 
 FAILURES = "failures.log"
 """File with the tracebacks."""
@@ -46,12 +46,12 @@ class BestCheckpoint:
     checkpoint: Checkpoint
     measure: str | None
     """Its name in the line of a round; None to keep nothing."""
-    rounds: InitVar[Lines] = ()
+    rounds: InitVar[RunLines] = ()
     """The lines of the rounds that are done, of which one may be kept already."""
     state: InitVar[ClusteredState | None] = None
     """The state after them."""
 
-    def __post_init__(self, rounds: Lines, state: ClusteredState | None) -> None:
+    def __post_init__(self, rounds: RunLines, state: ClusteredState | None) -> None:
         self._best = -math.inf
         if self.checkpoint.exists():
             kept = self.checkpoint.read_header()["round"]

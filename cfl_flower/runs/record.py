@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -17,7 +17,6 @@ from cfl_flower.types import (
     ClientId,
     Failure,
     Json,
-    Lines,
     Result,
 )
 
@@ -29,6 +28,9 @@ LARGEST = 1e30
 Bounded = Annotated[int | float, Field(ge=-LARGEST, le=LARGEST)]
 Number = Bounded | None
 Whole = Annotated[int, Field(ge=0)]
+
+RunLines: TypeAlias = Sequence[Mapping[str, Json]]
+"""Lines of a run's files, or the settings of several runs."""
 
 
 @dataclass
@@ -161,7 +163,7 @@ def plain_measures(
     return found
 
 
-def client_epochs(rounds: Lines) -> float | None:
+def client_epochs(rounds: RunLines) -> float | None:
     """Return what clients computed in some rounds; None if a round does not say.
 
     Examples
@@ -175,7 +177,7 @@ def client_epochs(rounds: Lines) -> float | None:
     return round(float(sum(spent)), 4)  # type: ignore[arg-type]
 
 
-def device_seconds(rounds: Lines, last: int | None = None) -> float | None:
+def device_seconds(rounds: RunLines, last: int | None = None) -> float | None:
     """Return the simulated device time up to the end of a round.
 
     None if ``last`` is None, or a round up to it was not timed.

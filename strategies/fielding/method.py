@@ -29,6 +29,7 @@ from cfl_flower.clustering.algorithms import (
     KMeansScan,
     choose_clusters,
     cluster_centres,
+    grown,
     nearest_centre,
 )
 from cfl_flower.clustering.representations import (
@@ -50,7 +51,6 @@ from cfl_flower.state import (
     Sampling,
     StrategySettings,
     Weighting,
-    grown,
     no_clusters,
 )
 from cfl_flower.types import ClientId, IntArray, Plan, Result, Task, Vector
