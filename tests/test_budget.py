@@ -19,36 +19,36 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_120,
-    "cfl_flower/analysis": 1_009,
-    "cfl_flower/client": 1_090,
-    "cfl_flower/clustering": 541,
-    "cfl_flower/communication": 1_314,
+    "cfl_flower": 1_122,
+    "cfl_flower/analysis": 1_020,
+    "cfl_flower/client": 1_093,
+    "cfl_flower/clustering": 543,
+    "cfl_flower/communication": 1_329,
     "cfl_flower/config": 624,
-    "cfl_flower/data": 3_441,
+    "cfl_flower/data": 3_474,
     "cfl_flower/dropin": 624,
-    "cfl_flower/engine": 2_035,
+    "cfl_flower/engine": 2_077,
     "cfl_flower/environment": 201,
-    "cfl_flower/learning": 1_300,
-    "cfl_flower/models": 859,
+    "cfl_flower/learning": 1_326,
+    "cfl_flower/models": 864,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_177,
-    "cfl_flower/secure": 639,
-    "clients": 1_326,
-    "simulations": 4_696,
-    "strategies": 2_992,
+    "cfl_flower/runs": 1_186,
+    "cfl_flower/secure": 658,
+    "clients": 1_386,
+    "simulations": 4_750,
+    "strategies": 3_072,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
-LONGEST_FILE = 423
+LONGEST_FILE = 426
 LONGEST_FUNCTION = 60
-LONG_FILES = 43
+LONG_FILES = 44
 """Files of more than 240 lines."""
 SINGLE_IMPORTERS = 65
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 39_976
+TESTS = 40_036
 """Lines of all tests."""
 
 
