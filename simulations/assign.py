@@ -45,7 +45,7 @@ def assign_from_served(asked: argparse.Namespace) -> None:
     folder = one_line(str(folders_of(asked.source)[found.cluster]))
     print(f"cluster {found.cluster}, {found.by} {found.fit:.3f}: {folder}")
     resources = opened.resources
-    if resources.settings["strategy"].label_shares:
+    if resources.settings["strategy"].label_shares and not asked.unlabelled:
         labels = resources.stream.view(0, opened.done).labels
         shares = log_label_shares(labels, resources.stream.classes)
         added = shares.astype(float).round(3).tolist()

@@ -119,6 +119,7 @@ def main(arguments: Sequence[str]) -> None:
     from cfl_flower.analysis.diagnosis import show_diagnosis, sums_of
     from cfl_flower.config.compose import check_settings
     from cfl_flower.config.warnings import find_warnings
+    from cfl_flower.engine.hello import scaled_by
     from cfl_flower.server_app import open_stream
 
     config = check_settings(composed)
@@ -127,6 +128,10 @@ def main(arguments: Sequence[str]) -> None:
     console = make_console()
     show(found, headline(config), console, find_warnings(config))
     if asked.diagnose:
+        if getattr(config.dataset, "lacks_sums", False):
+            # As the clients of a run agree on a scale before they are compared.
+            sums = [stream.view(client, 1).sums() for client in range(config.clients)]
+            stream = open_stream(scaled_by(config, np.sum(sums, axis=0)))
         rounds = {each.rounds.capitalize(): each.start for each in found.ends}
         show_diagnosis(sums_of(stream, config.clients, rounds), console)
 

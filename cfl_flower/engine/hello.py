@@ -92,9 +92,15 @@ def with_scale(config: RunConfig, fleet: Fleet) -> RunConfig:
     Raises `ConfigError` if there are no sums.
     """
     dataset: Any = config.dataset
-    inputs = dataset.unscaled(config.data_dir)
+    inputs = len(dataset.unscaled(config.data_dir))
+    return scaled_by(config, _total(config, fleet, inputs))
+
+
+def scaled_by(config: RunConfig, sums: FloatArray) -> RunConfig:
+    """Return a run's settings with what the d inputs are scaled by, by sums, (3, d)."""
+    dataset: Any = config.dataset
     fills = getattr(dataset, "missing", "") == "mean"
-    agreed = with_sums(inputs, _total(config, fleet, len(inputs)), fills)
+    agreed = with_sums(dataset.unscaled(config.data_dir), sums, fills)
     resolved = {**config.resolved["dataset"], "agreed": agreed}
     return replace(
         config,

@@ -175,6 +175,23 @@ def test_a_served_folder_says_what_the_run_does(method, by, run_small, tmp_path)
             assert "model.lora.rank=2" in method
 
 
+@pytest.mark.parametrize("named", ["", ",kind"])
+def test_label_shares_are_of_labels_that_are_known(named, run_small, tmp_path, capsys):
+    rows = "".join(f"{n % 3},{n},{'ab'[n % 5 > 0]}\n" for n in range(60))
+    (tmp_path / "data.csv").write_text(f"u,v,kind\n{rows}")
+    own = ["dataset=csv", f"data_dir={tmp_path}", "dataset.label=kind", "drift=none"]
+    run = run_small("strategy=fedavg_ls", *own, "partition=iid", "rounds=1")
+    export(run.folder, tmp_path / "served")
+    asked = [str(tmp_path / "served"), "--data-dir", str(tmp_path / "device.csv")]
+    row = "1,7,b\n" if named else "1,7\n"
+    (tmp_path / "device.csv").write_text(f"u,v{named}\n" + row * 20)
+    assert main([*asked, "--unlabelled"]) == 0
+    assert "add to its outputs" not in capsys.readouterr().out
+    if named:
+        assert main(asked) == 0
+        assert "add to its outputs" in capsys.readouterr().out
+
+
 def test_a_device_finds_its_model_without_ray_and_hydra(run_small, tmp_path):
     run = run_small("strategy=ifca", "rounds=1")
     export(run.folder, tmp_path / "served")

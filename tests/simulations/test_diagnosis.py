@@ -11,8 +11,13 @@ from simulations.preview import main
 NAMES = ("labels", "inputs", "relation")
 
 
-def sites(folder: Path, kind: str, samples: int = 240) -> list[str]:
-    """Write a table of three sites, of which the last differs in a kind; name it."""
+def sites(
+    folder: Path, kind: str, samples: int = 240, scale: float = 1, lacks: int = 0
+) -> list[str]:
+    """Write a table of three sites, of which the last differs in a kind; name it.
+
+    The third input is in other units, and lacks its first values.
+    """
     rng = np.random.default_rng(3)
     lines = ["site,a,b,c,kind"]
     for site in "xyz":
@@ -27,7 +32,9 @@ def sites(folder: Path, kind: str, samples: int = 240) -> list[str]:
             y = 1 - y
         if odd and kind == "other labels":
             y += 2
-        lines += [f"{site},{a},{b},{c},{k}" for (a, b, c), k in zip(x, y, strict=True)]
+        third = [""] * lacks + [str(c * scale) for c in x[lacks:, 2]]
+        rows = zip(x, third, y, strict=True)
+        lines += [f"{site},{a},{b},{c},{k}" for (a, b, _), c, k in rows]
     (folder / "data.csv").write_text("\n".join(lines) + "\n")
     return ["dataset=csv", f"data_dir={folder}", "dataset.label=kind"]
 
@@ -112,3 +119,15 @@ def test_a_site_sees_alone_what_of_its_own_changes(kind, tmp_path, capsys):
 )
 def test_few_samples_and_clients_without_any_are_no_error(asked, capsys):
     assert "docs/choosing.md" in said(capsys, *asked)[-1]
+
+
+@pytest.mark.parametrize("partition", ["natural", "iid"])
+@pytest.mark.parametrize("options", [{"scale": 1e6}, {"scale": 1e-6}, {"lacks": 9}])
+def test_inputs_are_compared_as_a_run_scales_and_fills_them(
+    options, partition, tmp_path, capsys
+):
+    own = sites(tmp_path, "inputs", **options)
+    asked = ["dataset.owner=site", "dataset.missing=mean", "drift=none"]
+    asked += [f"partition={partition}", "clients=3", "participants=3"]
+    groups = "2 (1 1 2)" if partition == "natural" else "1 (1 1 1)"
+    assert f"groups by inputs: {groups}" in said(capsys, *own, *asked)

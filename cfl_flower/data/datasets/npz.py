@@ -125,9 +125,6 @@ def _require_known(array: NDArray[Any], what: str) -> None:
 
 def _inputs(x: NDArray[Any]) -> NDArray[Any]:
     """Return images with channels first, bytes as such, and the rest as float32."""
-    if x.dtype.kind not in "iufb":
-        raise ValueError(f"inputs are {x.dtype}, not numbers")
-    _require_known(x, "inputs")
     first, last = (x.ndim == 4 and x.shape[axis] in (1, 3) for axis in (1, 3))
     if x.dtype != np.uint8:
         x = as_float32(x)

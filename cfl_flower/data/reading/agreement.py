@@ -121,8 +121,11 @@ def with_sums(inputs: Sequence[Input], sums: FloatArray, fills: bool) -> list[In
         raise ConfigError(f"{lacking} to train on, so there is no mean; leave it out")
     means = totals / counts
     variances = squares / counts - means**2
-    constant = variances <= ROUNDING * squares / counts
-    deviations = np.sqrt(np.where(constant, 1, variances))
+    # The least that is told from the rounding of squares. A narrow column far from 0 is
+    # scaled by that, so that a large constant's rounding is small, too.
+    least = ROUNDING * squares / counts
+    narrow = np.maximum(1, least)
+    deviations = np.sqrt(np.where(variances <= least, narrow, variances))
     found = []
     for each, mean, deviation in zip(inputs, means, deviations, strict=True):
         own = each | Input(mean=float(mean), deviation=float(deviation))

@@ -194,13 +194,18 @@ def of_one_type(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
 
 
 def as_float32(x: NDArray[Any]) -> NDArray[np.float32]:
-    """Return numbers as float32, or raise `ValueError` if one is too large for it."""
+    """Return numbers as float32, or raise `ValueError` if one has no finite value."""
+    if x.dtype.kind not in "iufb":
+        raise ValueError(f"inputs are {x.dtype}, not numbers")
     with np.errstate(over="ignore"):
         found: NDArray[np.float32] = x.astype(np.float32)
-    large = np.isinf(found) & np.isfinite(x)
-    if large.any():
-        first = x[large][0]
-        raise ValueError(f"inputs such as {first:g} are too large for float32; scale x")
+    finite = np.isfinite(found)
+    if not finite.all():
+        place = np.argwhere(~finite)[0]
+        value = x[tuple(place)]
+        fault = "too large for float32; scale x"
+        fault = fault if np.isfinite(value) else "no value; leave it out"
+        raise ValueError(f"inputs: row {place[0] + 1} has {value:g}, {fault}")
     return found
 
 

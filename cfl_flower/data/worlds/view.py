@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
+from cfl_flower.data.reading.agreement import sums_of
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.data.worlds.world import Look
-from cfl_flower.types import BoolArray, IntArray
+from cfl_flower.types import BoolArray, FloatArray, IntArray
 
 
 def rotate(images: Tensor, degrees: float) -> Tensor:
@@ -116,6 +117,11 @@ class View:
     def train(self) -> tuple[Tensor, Tensor]:
         """Return the training samples and labels."""
         return self._take(self.train_pool, "train", self.labels)
+
+    def sums(self) -> FloatArray:
+        """Return counts, sums and squares of d training inputs as stored, (3, d)."""
+        rows = self.train_indices % len(self.train_pool.labels)
+        return sums_of(self.train_pool.x.cpu().numpy()[rows])
 
     def test(self) -> tuple[Tensor, Tensor]:
         """Return the test samples and labels."""

@@ -89,6 +89,12 @@ def test_a_file_is_left_until_it_is_whole(tmp_path, share, caplog):
         (np.zeros((3, 4)), [0, 1], r"2 labels want \(2, 4\)"),
         (np.zeros((2, 4)), [0, 2], "integers from 0 to 1"),
         (np.zeros((2, 4)), [0.0, 1.0], "integers from 0 to 1"),
+        (np.array([[0, np.nan, 0, 0], [0] * 4]), [0, 1], "row 1 has nan"),
+        (np.array([[0] * 4, [0, 0, -np.inf, 0]]), [0, 1], "row 2 has -inf"),
+        (np.array([[0] * 4, [0, 0, 0, 1e39]]), [0, 1], "row 2 has 1e.39.*scale x"),
+        (np.zeros((2, 4), complex), [0, 1], "inputs are complex128, not numbers"),
+        (np.zeros((2, 4), "M8[s]"), [0, 1], "inputs are datetime64.*not numbers"),
+        (np.full((2, 4), "1"), [0, 1], "inputs are <U1, not numbers"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(tmp_path, x, y, fault):

@@ -61,6 +61,17 @@ def test_the_sums_of_clients_give_mean_and_deviation_of_all_their_samples(missin
     np.testing.assert_allclose(scaled.mean(axis=0), 0, atol=1e-6)
 
 
+@pytest.mark.parametrize("offset", [0, 1, -3e5, 1e9, 1.7e18, -1e30])
+@pytest.mark.parametrize("spread", [0, 1e-3, 1, 60, 1e6])
+def test_no_input_is_large_however_narrow_and_far_from_0_it_is(offset, spread):
+    x = np.random.default_rng(1).normal(offset, spread, (500, 1))
+    scaled_by = with_sums([AGE], sums_of(x[:100]) + sums_of(x[100:]), fills=False)
+    found = rescaled(parts_of(x, scaled_by), scaled_by)["train"]["x"]
+    assert np.abs(found).max() < 5
+    if spread > 1e-5 * abs(offset):
+        assert found.std() == pytest.approx(1, rel=0.01)
+
+
 @pytest.mark.parametrize("number", [0.0, -0.1, 2.0**-60, 3.4e38**2, -1e30, 1e-300])
 def test_digits_are_as_exact_as_a_float64_may_be(number):
     digits = to_digits(np.array([number]))

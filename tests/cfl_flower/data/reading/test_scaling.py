@@ -82,7 +82,7 @@ def test_numbers_beyond_float32_are_named(top, dataset, tmp_path, recwarn):
     x = PIXELS / 255
     x[3, 0, 0, 0] = top
     np.savez(tmp_path / "data.npz", x=x, y=LABELS)
-    with pytest.raises(ConfigError, match=re.escape(f"{top:g} are too large")):
+    with pytest.raises(ConfigError, match=re.escape(f"{top:g}, too large")):
         dataset.load(str(tmp_path))
     assert not recwarn
 
