@@ -15,7 +15,7 @@ from cfl_flower.clustering.representations import label_counts
 from cfl_flower.clustering.similarity import chosen_entries
 from cfl_flower.clustering.subspaces import class_angles, of_labels
 from cfl_flower.types import FloatArray, Vector
-from clients.pacfl import PACFLClient, SubspaceRequest
+from clients.pacfl import SUBSPACE, PACFLClient
 from clients.tested import Config, Reply
 
 
@@ -25,7 +25,7 @@ class FedDAGClient(PACFLClient):
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer with principal vectors, counts and an update, if requested."""
         arrays, count, metrics = super().answer(parameters, config)
-        if SubspaceRequest.from_config(config) is None:
+        if SUBSPACE not in config:
             return arrays, count, metrics
         told = label_counts(self.labels(self.context.upcoming), self.classes)
         counts = told.astype(np.float32)

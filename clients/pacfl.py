@@ -7,27 +7,17 @@ trained model (d floats). Keeps: nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from cfl_flower.client.requests import Request
 from cfl_flower.clustering.subspaces import subspace_angles
 from cfl_flower.types import FloatArray, Vector
 from clients.base import ClusteredClient, Clusters, Found
 from clients.tested import Config, Reply, Samples
 
-
-@dataclass(frozen=True)
-class SubspaceRequest(Request):
-    """A request for principal vectors."""
-
-    vectors: int
-    """p, the number of vectors."""
-    by_label: bool
-    """Whether each label's samples have vectors of their own."""
+SUBSPACE = "subspace"
+"""Entry of a config that asks for principal vectors."""
 
 
 class PACFLClient(ClusteredClient):
@@ -35,18 +25,19 @@ class PACFLClient(ClusteredClient):
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer with the principal vectors of the next round's samples."""
-        request = SubspaceRequest.from_config(config)
-        if request is None:
+        if SUBSPACE not in config:
             return super().answer(parameters, config)
         samples = self.samples(self.context.upcoming)
-        found = self.subspace(samples, request.vectors, request.by_label)
+        found = self.subspace(samples)
         honest = found.astype(np.float32).ravel()
         told = self.falsified(honest)
         return [told], len(samples[1]), {}
 
-    def subspace(self, samples: Samples, count: int, by_label: bool) -> FloatArray:
+    def subspace(self, samples: Samples) -> FloatArray:
         """Return the principal vectors of samples, or of each label's, (v, z)."""
         x, y = samples
+        count = self.settings.vectors
+        by_label = self.settings.by_label
         parts = [x[y == k] for k in range(self.classes)] if by_label else [x]
         return np.concatenate([principal_vectors(part, count) for part in parts])
 
@@ -55,8 +46,7 @@ class PACFLClient(ClusteredClient):
 
         The server merges pairs of clients instead, whose vectors it has.
         """
-        samples = self.samples(self.context.round)
-        own = self.subspace(samples, self.settings.vectors, self.settings.by_label)
+        own = self.subspace(self.samples(self.context.round))
         others = among.places["subspaces"][[*among.models]]
         gaps = self.angles(np.stack([own, *others]))[0, 1:]
         return Found.nearest(among.models, gaps, "angle")

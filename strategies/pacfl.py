@@ -33,7 +33,7 @@ from cfl_flower.types import (
     Result,
     Task,
 )
-from clients.pacfl import SubspaceRequest
+from clients.pacfl import SUBSPACE
 
 TOLERANCE = 1e-3
 """Largest difference from 1 of the length of a reported vector."""
@@ -110,9 +110,8 @@ class PACFL(ClusteredStrategy):
 
     def hello(self, clients: Sequence[ClientId]) -> Plan:
         """Ask newcomers for their principal vectors."""
-        request = SubspaceRequest(self.settings.vectors, self.settings.by_label)
         tasks = [Task(client) for client in clients]
-        return Plan(tasks, [], request.to_config(), (int(np.prod(self.shape)),))
+        return Plan(tasks, [], {SUBSPACE: True}, (int(np.prod(self.shape)),))
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read principal vectors, each of which has the length 1 or is missing."""

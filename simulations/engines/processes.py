@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 from flwr.app import Message
@@ -99,16 +99,6 @@ class Worker:
         return f"its worker process ended with exit code {code}"
 
 
-class Asked(NamedTuple):
-    """A message that a worker has not answered."""
-
-    message: Message
-    seconds: float
-    """Seconds that the worker may take."""
-    until: float
-    """The end of that time, on the grid's clock."""
-
-
 def time_for(message: Message) -> float:
     """Return how many seconds a worker may take for a message.
 
@@ -142,7 +132,8 @@ class ProcessGrid(InProcessGrid):
         self._share = gpus_per_worker
         self._start_method = start_method or usual_start(gpus_per_worker)
         self._workers: dict[int, Worker] = {}
-        self._asked: dict[int, Asked] = {}
+        # What each node has not answered, and until when on the clock it may take.
+        self._asked: dict[int, tuple[Message, float]] = {}
         self._clock = 0.0
         self._looked = time.monotonic()
 
@@ -178,7 +169,7 @@ class ProcessGrid(InProcessGrid):
         nodes = {self._workers[node].connection: node for node in self._asked}
         for connection in wait(list(nodes), seconds):
             node = nodes[connection]  # type: ignore[index]
-            message = self._asked.pop(node).message
+            message, _ = self._asked.pop(node)
             try:
                 reply = receive(self._workers[node].connection)
                 self._replies[message.metadata.message_id] = reply
@@ -187,10 +178,9 @@ class ProcessGrid(InProcessGrid):
         now = time.monotonic()
         self._clock += min(now - self._looked, LOOK)
         self._looked = now
-        late = [n for n, asked in self._asked.items() if self._clock > asked.until]
-        for node in late:
-            asked = self._asked.pop(node)
-            self._lose(node, asked.message, asked.seconds)
+        for node in [n for n, (_, end) in self._asked.items() if self._clock > end]:
+            message, _ = self._asked.pop(node)
+            self._lose(node, message, time_for(message))
 
     def _send(self, message: Message, arrays: SharedArrays) -> None:
         node = message.metadata.dst_node_id
@@ -203,8 +193,7 @@ class ProcessGrid(InProcessGrid):
             config = {"num-partitions": len(self.node_configs)}
             gpu = gpu_of(list(self.node_configs).index(node), self._share)
             self._workers[node] = Worker(self._start_method, config, gpu, others)
-        seconds = time_for(message)
-        self._asked[node] = Asked(message, seconds, self._clock + seconds)
+        self._asked[node] = message, self._clock + time_for(message)
         try:
             arrays.send(message, self._workers[node].connection)
         except OSError:

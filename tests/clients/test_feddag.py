@@ -7,7 +7,7 @@ import pytest
 
 from cfl_flower.clustering.similarity import chosen_entries
 from clients.feddag import FedDAGClient
-from clients.pacfl import SubspaceRequest, principal_vectors
+from clients.pacfl import SUBSPACE, principal_vectors
 from strategies.feddag import FedDAGSettings
 
 
@@ -16,7 +16,7 @@ def test_the_update_is_that_of_the_last_training_by_itself(make_context, warmup)
     context = make_context(0)
     settings = FedDAGSettings(local=context.settings.local, warmup=warmup, share=0.1)
     client = FedDAGClient(replace(context, settings=settings))
-    asked = SubspaceRequest(3, True).to_config()
+    asked = {SUBSPACE: True}
     (vectors, counts, update), count, _ = client.answer([], asked)
     labels = client.data(1).labels
     assert counts.tolist() == np.bincount(labels, minlength=10).tolist()
