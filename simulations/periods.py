@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
+from operator import ne
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,32 +37,28 @@ class Columns(NamedTuple):
         return cls([str(label) for label in range(len(view.relabel))], "label")
 
 
-class DataSummary(NamedTuple):
-    """What all clients hold in one round."""
-
-    counts: IntArray
-    """Training samples by label, as the client calls it, or by distribution: shape
-    (clients, columns)."""
-    prints: list[bytes]
-    """A fingerprint of each client's samples, labels and rotation."""
-    concepts: IntArray
-    """The true one of each client, shape (clients,)."""
-
-
 class Period(NamedTuple):
     """Some rounds in which nothing changes."""
 
     start: int
     end: int
     """The last round."""
-    concepts: int
-    """Different true concepts."""
-    moved: int | None
-    """Clients whose true concept is not that of the period before; None at first."""
-    changed: int | None
-    """Clients whose data (samples, labels or rotation) are not those before."""
     counts: IntArray
-    """Training samples, shape (clients, columns)."""
+    """Training samples by label, as the client calls it, or by distribution: shape
+    (clients, columns)."""
+    prints: Sequence[bytes]
+    """A fingerprint of each client's samples, labels and rotation."""
+    truth: IntArray
+    """The true concept of each client, shape (clients,)."""
+    moved: int | None = None
+    """Clients whose true concept is not that of the period before; None at first."""
+    changed: int | None = None
+    """Clients whose data (samples, labels or rotation) are not those before."""
+
+    @property
+    def concepts(self) -> int:
+        """The number of different true concepts."""
+        return len(np.unique(self.truth))
 
     @property
     def rounds(self) -> str:
@@ -116,26 +114,17 @@ def tally(view: View) -> IntArray:
     return np.bincount(kinds, minlength=len(Columns.of(view).names))
 
 
-def summary(stream: Stream, server_round: int) -> DataSummary:
-    """Look at all clients in one round."""
-    concepts = stream.timeline.concepts(server_round)
-    views = (stream.view(client, server_round) for client in range(len(concepts)))
-    both = [(tally(view), fingerprint(view)) for view in views]
-    counts, prints = zip(*both, strict=True)
-    return DataSummary(np.stack(counts), list(prints), concepts)
-
-
-def summarise(
-    start: int, end: int, now: DataSummary, before: DataSummary | None
-) -> Period:
-    """Return the numbers of one period, compared with the one before."""
-    moved = None
-    changed = None
-    if before is not None:
-        moved = int((now.concepts != before.concepts).sum())
-        both = zip(now.prints, before.prints, strict=True)
-        changed = sum(new != old for new, old in both)
-    return Period(start, end, len(np.unique(now.concepts)), moved, changed, now.counts)
+def look(stream: Stream, start: int, end: int, before: Period | None) -> Period:
+    """Look at all clients in a period, and at how they differ from the one before."""
+    truth = stream.timeline.concepts(start)
+    views = [stream.view(client, start) for client in range(len(truth))]
+    counts = np.stack([tally(view) for view in views])
+    prints = [fingerprint(view) for view in views]
+    if before is None:
+        return Period(start, end, counts, prints, truth)
+    moved = int((truth != before.truth).sum())
+    changed = sum(map(ne, prints, before.prints))
+    return Period(start, end, counts, prints, truth, moved, changed)
 
 
 def preview(stream: Stream, total: int) -> Preview:
@@ -149,17 +138,14 @@ def preview(stream: Stream, total: int) -> Preview:
     ends = [server_round - 1 for server_round in starts[1:]] + [total]
     shown = shown_periods(len(starts))
     needed = sorted({*shown, *(number - 1 for number in shown if number)})
+    seen: dict[int, Period] = {}
     # One after the other: the timeline keeps only a few.
-    seen = {number: summary(stream, starts[number]) for number in needed}
-    return Preview(
-        total=len(starts),
-        periods=[
-            summarise(starts[number], ends[number], seen[number], seen.get(number - 1))
-            for number in shown
-        ],
-        columns=Columns.of(stream.view(0, 1)),
-        notes=notes(stream, total),
-    )
+    for number in needed:
+        before = seen.get(number - 1)
+        seen[number] = look(stream, starts[number], ends[number], before)
+    periods = [seen[number] for number in shown]
+    columns = Columns.of(stream.view(0, 1))
+    return Preview(len(starts), periods, columns, notes(stream, total))
 
 
 def notes(stream: Stream, total: int) -> list[str]:
