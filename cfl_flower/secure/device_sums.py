@@ -178,8 +178,7 @@ def view_of(batch: TaskBatch, task: Task) -> bytes:
     The models from which arrays are trained stand apart: members of one group may be in
     different groups with another array.
     """
-    spec = batch.plan.sum_spec
-    assert spec is not None
+    plan = batch.plan
     config = {k: v for k, v in task.config.items() if k != GROUPS}
-    told = [batch.settings, batch.round, batch.plan.config, config, asdict(spec)]
+    told = [batch.settings, batch.round, plan.config, config, asdict(plan.spec)]
     return digest_of(told)

@@ -128,8 +128,7 @@ def open_sums(
         groups are lost, and of those whose messages to others cannot be read; and the
         sums that are lost.
     """
-    spec = plan.sum_spec
-    assert spec is not None
+    spec = plan.spec
     groups = groups_of(plan.tasks, spec)
     needed = {
         task.client: [v for v in versions(task, spec) if plan.reply[v[0]]]
