@@ -162,6 +162,19 @@ def test_a_category_that_looks_like_a_truth_is_the_text_of_the_file(text, tmp_pa
     assert notes == []
 
 
+@pytest.mark.parametrize("cells", [["TRUE", "False", ""], ["false"], ["?", "true"]])
+def test_an_input_of_numbers_takes_true_false_and_what_lacks(cells, tmp_path):
+    frame = pd.DataFrame({"old": cells, "label": "no"})
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    entry = {"column": "old", "missing": 0.25}
+    card = {"inputs": [entry], "reading": {}, "shape": [1], "label": "label"}
+    found, _ = to_inputs(card, read_rows(card, tmp_path / "new.csv"))
+    expected = {"true": 1, "false": 0}
+    assert [value for (value,) in found] == [
+        expected.get(cell.lower(), 0.25) for cell in cells
+    ]
+
+
 def test_a_duration_is_no_number_and_a_column_that_lacks_is_told(tmp_path):
     frame = pd.DataFrame({"wait": pd.to_timedelta([1, 2], "s"), "age": [None, np.nan]})
     frame.index.name = "new.parquet"

@@ -348,8 +348,9 @@ class Csv(FileTable):
             "header": 0 if self.header else None,
             "decimal": WORDS[self.decimal],
             "dtype": dict.fromkeys([self.label, self.owner, self.time, *texts], str),
-            # Missing values must not turn a column of numbers into texts.
-            "na_values": dict.fromkeys(names, self.signs),
+            # Missing values must not turn a column of numbers, or of true and false,
+            # into texts.
+            "na_values": dict.fromkeys(names, ("", *self.signs)),
             "low_memory": False,
             "index_col": False,
         }

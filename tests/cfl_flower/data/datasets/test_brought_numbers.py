@@ -1,8 +1,10 @@
 """Numbers and times that people bring are read as they are meant, or told."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cfl_flower.data.datasets.npz import Npz
@@ -43,6 +45,29 @@ def test_other_texts_with_digits_are_categories(texts, tmp_path):
     frame = table(b=texts * (ROWS // 2))
     known, *_ = loaded(as_csv(tmp_path, frame, features=("b",)), tmp_path)
     assert known.shape == (2,)
+
+
+@pytest.mark.parametrize("typed", ["object", "boolean"])
+@pytest.mark.parametrize("gaps", [(), (0,), (1, 6), (0, 2, 5), range(2, ROWS)])
+@every_reader
+def test_true_and_false_are_1_and_0_whatever_lacks(reader, gaps, typed, tmp_path):
+    truths = [None if row in gaps else row % 3 == 0 for row in range(ROWS)]
+
+    def inputs(dtype: str) -> list[list[float]]:
+        frame = table().assign(b=pd.Series(truths, dtype=dtype))
+        own = {"features": ("a", "b"), "missing": "mean", "test_fraction": 0.1}
+        dataset = reader(tmp_path, frame, standardise=False, **own)
+        _, train, test = loaded(dataset, tmp_path)
+        return [*train.x.tolist(), *test.x.tolist()]
+
+    assert inputs(typed) == inputs("float")
+
+
+@every_reader
+def test_a_column_that_is_empty_has_no_mean(reader, tmp_path):
+    dataset = reader(tmp_path, table(b=[None] * ROWS), missing="mean", owner="who")
+    dataset = replace(dataset, standardise="pooled")
+    assert "no training sample has input 1" in refusal(dataset, tmp_path)
 
 
 def test_beside_decimal_commas_the_text_is_what_is_wrong(tmp_path):
