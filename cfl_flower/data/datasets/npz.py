@@ -75,6 +75,8 @@ def _times(times: NDArray[Any]) -> NDArray[Any]:
         raise ValueError(f"times are {times.dtype}, neither integers nor datetime64")
     _require_known(times, "times")
     whole = times.astype("datetime64[s]") if times.dtype.kind == "M" else times
+    if times.dtype.kind == "u" and (times >= 2**63).any():
+        raise ValueError(f"times such as {times.max()} are above int64; shift them")
     return whole.astype(np.int64)
 
 

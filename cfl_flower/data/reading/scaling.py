@@ -193,10 +193,9 @@ def standardised_by_training(parts: Parts, periods: int = 1) -> Parts:
     x = parts["train"]["x"]
     if periods > 1:
         times = np.concatenate([parts[part]["time"] for part in PARTS])
-        start = times.min()
-        # In integers, so that a limit between two periods is exact.
-        passed = (parts["train"]["time"] - start) * periods
-        x = x[passed < times.max() + 1 - start]
+        # In Python's integers, so that the end of a period is exact and has no bounds.
+        start, end = int(times.min()), int(times.max())
+        x = x[parts["train"]["time"] <= start + (end - start) // periods]
     mean, deviation = (f(axis=0, dtype=np.float64) for f in (x.mean, x.std))
     scale = np.where(deviation > 0, deviation, 1)
     parts = noted(parts, mean=mean, deviation=scale)

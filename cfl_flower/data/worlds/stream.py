@@ -268,8 +268,8 @@ class Stream:
         """When each sample of the two pools was taken, from 0 to below 1."""
         times = [pool.times for pool in self._pools if pool.times is not None]
         every = np.concatenate([*times, np.zeros(0, np.int64)])
-        first = every.min(initial=2**62)
-        last = every.max(initial=-(2**62))
+        first = int(every.min(initial=2**63 - 1))
+        last = int(every.max(initial=-(2**63)))
         if first >= last or len(times) < len(self._pools):
             one = f"; here all have the time {first}" if first == last else ""
             raise ConfigError(
@@ -277,4 +277,7 @@ class Stream:
                 f"its samples were taken{one}; use dataset=fmow, cityscapes or waymo, "
                 "another dataset.time of a table, or another drift"
             )
-        return [(each - first) / (last + 1 - first) for each in times]
+        # Between two int64 fits into uint64 alone; a float rounds what is next to 1.
+        passed = (each.astype(np.uint64) - np.uint64(first % 2**64) for each in times)
+        below = np.nextafter(1, 0)
+        return [np.minimum(each / float(last + 1 - first), below) for each in passed]

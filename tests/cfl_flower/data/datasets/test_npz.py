@@ -56,6 +56,10 @@ def test_float_images_may_have_their_channels_at_either_end(tmp_path):
             {"test_images": np.zeros((2, 9, 9, 3), np.uint8)},
             r"\(3, 6, 5\) for training, but of shape \(3, 9, 9\)",
         ),
+        *(
+            ({"time_train": np.uint64([0, 1, 2, time])}, f"times such as {time} are")
+            for time in (2**63, 2**64 - 1)
+        ),
     ],
 )
 def test_a_file_that_does_not_fit_is_one_line(changes, words, tmp_path):

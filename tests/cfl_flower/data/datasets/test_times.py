@@ -58,6 +58,40 @@ def test_periods_without_samples_are_told(tmp_path):
     assert not stream(as_csv(tmp_path, [*range(600)]), tmp_path).notes()
 
 
+@pytest.mark.parametrize("write", [as_csv, as_npz])
+@pytest.mark.parametrize(
+    ("first", "step"),
+    [
+        *((0, 1), (0, 2**53 // 99), (0, 10**9 * 86400 * 365), (0, (2**63 - 1) // 99)),
+        *((-(2**63), 1), (-(2**63), (2**64 - 1) // 99), (-(2**62), 2**63 // 99)),
+        *((2**63 - 100, 1), (2**62, 2**62 // 99), (10**18, 10**16)),
+    ],
+)
+def test_periods_are_equal_whatever_the_times_are(write, first, step, tmp_path):
+    dataset = write(tmp_path, [first + step * place for place in range(100)])
+    source = stream(dataset, tmp_path)
+    for period in range(10):
+        views = [source.view(client, 1 + 2 * period) for client in range(3)]
+        pool = views[0].train_pool
+        assert pool.times is not None
+        there = np.concatenate([pool.times[view.train_indices] for view in views])
+        places = [(int(time) - first) // step for time in pool.times]
+        expected = [place for place in places if place < 10 * (period + 1)]
+        assert sorted((int(time) - first) // step for time in there) == sorted(expected)
+
+
+@pytest.mark.parametrize("periods", [2, 10, 2**40])
+@pytest.mark.parametrize("first", [0, -(2**63), 2**62, 10**18])
+@pytest.mark.parametrize("step", [1, 2**40, 10**16])
+def test_a_first_period_is_exact_whatever_the_times_are(first, step, periods, tmp_path):
+    as_csv(tmp_path, [first + step * place for place in range(100)])
+    own = {"periods": periods, "standardise": "pooled", "test_fraction": 0.01}
+    train, _ = Csv(time="when", **own).load(str(tmp_path))
+    times = [(int(time) - first) // step for time in train.times]
+    known = train.x[[place * step * periods < 99 * step + 1 for place in times]]
+    assert known.double().mean().item() == pytest.approx(0, abs=1e-6)
+
+
 @pytest.mark.parametrize("form", ["%y%m%d", "%Y%j", "%d%m%y", "%Y%m%d", "%Y%m"])
 def test_dates_in_digits_alone_need_their_format(form, tmp_path):
     dataset = as_csv(tmp_path, [day.strftime(form) for day in DAYS])
