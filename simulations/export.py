@@ -53,6 +53,9 @@ LEFT_OUT = "its card lists the files that there are"
 NAMES: dict[str, Any] = {"input_names": ["x"], "output_names": ["logits"]}
 """What ONNX calls them, as docs/how-to/serve.md says."""
 
+FILES = (MODEL, PROGRAM, ONNX, CARD, TEXT)
+"""What a cluster's folder may have."""
+
 BY_MODEL = {"directions", "profiler", "shared"}
 """Places that a network makes, of which adapters are the trained part."""
 
@@ -82,6 +85,7 @@ def export(
     places = places_of(saved, state)
     directory = {**directory_of(saved, done, state), "placed": bool(places)}
     with writable("--output", output, "name another folder"):
+        refuse_others(output)
         remove_models(output)
         for cluster, card in cards.items():
             folder = output / f"cluster-{cluster}"
@@ -94,13 +98,26 @@ def export(
     return clusters
 
 
+def refuse_others(output: Path) -> None:
+    """Raise `ConfigError` if a folder has files of these names that no export wrote."""
+    told = {
+        output / DIRECTORY for name in (DIRECTORY, PLACES) if (output / name).exists()
+    }
+    for name in FILES:
+        told |= {path.with_name(CARD) for path in output.glob(f"cluster-*/{name}")}
+    for path in sorted(told):
+        own = path.is_file() and b'"serves"' in path.read_bytes()
+        allowed = f"another folder, or remove {path.parent}: {path.name} is no export's"
+        require(own, "--output", output, allowed)
+
+
 def remove_models(output: Path) -> None:
     """Remove what an export wrote before, maybe of other clusters, and nothing else."""
     # First: it says what the models are.
     for name in (DIRECTORY, PLACES):
         (output / name).unlink(missing_ok=True)
     for card in output.glob(f"cluster-*/{CARD}"):
-        for name in (MODEL, PROGRAM, ONNX, CARD, TEXT):
+        for name in FILES:
             (card.parent / name).unlink(missing_ok=True)
         if not any(card.parent.iterdir()):
             card.parent.rmdir()

@@ -50,6 +50,9 @@ from simulations.shell.terminal import Parser, command, writable
 PARTS = Path(__file__).parent / "reporting"
 """Folder of the page's template and script."""
 
+BEGINNINGS = (b"\n<!doctype html>", b"stream,method,", rb"\begin{table}")
+"""How the page begins, its .csv and its .tex."""
+
 
 def _to_yaml(config: Mapping[str, Json]) -> str:
     return yaml.safe_dump(dict(config), sort_keys=False)
@@ -75,6 +78,9 @@ class Page:
             raise ConfigError(f"--output={output} is a folder; name a file in it")
         ok = output.suffix not in (".csv", ".tex")
         require(ok, "--output", output, "a name that ends in .html")
+        paths = [output, output.with_suffix(".csv"), output.with_suffix(".tex")]
+        with writable("--output", output, "name a file in a folder of your own"):
+            refuse_others(paths)
         if figures:
             with writable("--figures", figures, "name a folder of your own"):
                 figures.mkdir(parents=True, exist_ok=True)
@@ -82,11 +88,18 @@ class Page:
                     picture.save(figures, width)
         with writable("--output", output, "name a file in a folder of your own"):
             output.parent.mkdir(parents=True, exist_ok=True)
-            paths = [output, output.with_suffix(".csv"), output.with_suffix(".tex")]
             texts = (self.html, self.csv, self.latex)
             for path, text in zip(paths, texts, strict=True):
                 write_atomically(path, text.encode())
         return paths
+
+
+def refuse_others(paths: Sequence[Path]) -> None:
+    """Raise `ConfigError` if one of a report's paths has a file of something else."""
+    for path, begin in zip(paths, BEGINNINGS, strict=True):
+        found = path.read_bytes()[: len(begin)] if path.exists() else b""
+        allowed = f"another name: {path} is no report's, and would be lost"
+        require(found in (b"", begin), "--output", paths[0], allowed)
 
 
 def render(

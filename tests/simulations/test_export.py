@@ -183,6 +183,30 @@ def test_an_older_export_leaves_no_models(run_small, tmp_path):
         folders_of(served)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("clusters.json", "places.safetensors", "cluster-0/card.json"),
+        *("cluster-0/model.safetensors", "cluster-7/model.onnx", "cluster-1/card.md"),
+    ],
+)
+def test_no_file_is_lost_that_no_export_wrote(name, run_small, tmp_path, capsys):
+    run = run_small("strategy=fedavg", "rounds=1")
+    served = tmp_path / "served"
+    (served / name).parent.mkdir(parents=True)
+    (served / name).write_text('{"format": 2}')
+    (served / "notes.txt").write_text("a user's own")
+    assert main([str(run.folder), "--output", str(served)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"--output={served} is not allowed; use another folder" in line
+    there = {path for path in served.rglob("*") if path.is_file()}
+    assert there == {served / name, served / "notes.txt"}
+    (served / name).unlink()
+    for _ in range(2):
+        assert export(run.folder, served) == [0]
+    assert (served / "notes.txt").exists()
+
+
 def test_the_best_models_are_those_of_the_best_round(run_small, tmp_path, capsys):
     best = ["partition.validation=0.2", "system.checkpoint_best=validation_accuracy"]
     run = run_small("strategy=fedavg", "drift=none", *best)

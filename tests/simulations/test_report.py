@@ -202,6 +202,22 @@ def test_where_nothing_can_be_written_is_one_line(folders, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize("ending", [".html", ".csv", ".tex"])
+@pytest.mark.parametrize("own", ["a,b,label\n1,2,x\n", "<html></html>", "\\section{I}"])
+def test_no_file_is_lost_that_is_no_report_s(own, ending, folders, tmp_path, capsys):
+    asked = [str(folders[0]), "--output", str(tmp_path / "lab.html")]
+    other = tmp_path / f"lab{ending}"
+    other.write_text(own)
+    assert main([*asked, "--figures", str(tmp_path / "figures")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"use another name: {other} is no report's" in line
+    assert [path.read_text() for path in tmp_path.iterdir()] == [own]
+    other.write_text("")
+    for _ in range(2):
+        assert main(asked) == 0
+        assert all(path.stat().st_size for path in tmp_path.glob("lab.*"))
+
+
 def test_seeds_of_a_method_are_one_line_and_what_differs_has_another_name(folders):
     one, two = (load_run(folder) for folder in folders)
     found = group_seeds([one, two, changed(one, seed=1)])
