@@ -155,6 +155,10 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
             left_out[f"left out: {error}"] = error
     if not checked:
         raise next(iter(left_out.values()))
+    runs = {repr({**config.resolved, "output_dir": ""}) for config in checked}
+    if len(runs) < len(checked):
+        said = "the same run occurs twice, as by seed=0,00"
+        raise ConfigError(f"{said}; name each value once")
     for line in left_out:
         make_error_console().print(line, style="yellow", soft_wrap=True, markup=False)
     jobs = [Job(Path(each.output_dir).name, each) for each in place(checked)]

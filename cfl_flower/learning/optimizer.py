@@ -21,6 +21,9 @@ from cfl_flower.errors import refused
 from cfl_flower.learning import by_name
 from cfl_flower.settings import Count, NonNegative, Positive, require, settings
 
+LARGE = 2**31
+"""More samples or mini-batches than a client has; the product of two fits int64."""
+
 
 @settings("strategy")
 class LocalTraining:
@@ -33,9 +36,9 @@ class LocalTraining:
     """Further arguments of the class, such as `{nesterov: true}`."""
     epochs: Count = 10
     """E, passes over the client's data in each round; not used when `steps` is set."""
-    steps: Count | None = None
+    steps: Annotated[int, Field(ge=1, le=LARGE)] | None = None
     """Mini-batches in each round (L in Fielding), cycling over the data."""
-    batch_size: Count = 10
+    batch_size: Annotated[int, Field(ge=1, le=LARGE)] = 10
     """B; the last batch of a pass may be smaller."""
     last_batch: Literal["keep", "drop"] = "keep"
     """Whether a last batch of fewer than B samples is trained on; the only batch of a

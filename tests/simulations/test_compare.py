@@ -14,6 +14,7 @@ from rich.console import Console
 
 from cfl_flower.analysis.baselines import BOUND, REFERENCES
 from cfl_flower.analysis.method_tables import new_table
+from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import fitting
 from cfl_flower.runs.reading import read_lines
 from simulations.compare import announce, main, make_jobs, with_marks
@@ -76,6 +77,19 @@ def test_a_run_keeps_its_folder_when_more_seeds_and_settings_are_asked_for(tmp_p
     assert names("strategy.local.epochs=10,2") == ["fedavg", "strategy.local.epochs2"]
     # Fewer rounds are another run.
     assert names("rounds=1,2") == ["rounds1", "fedavg"]
+
+
+@pytest.mark.parametrize(
+    "sweep",
+    [
+        *("seed=0,00", "seed=0,1,00", "strategy.local.epochs=1,1.0,2", "seed=1,1"),
+        *("strategy.local.learning_rate=0.1,0.10", "partition.purity=1,1.0"),
+    ],
+)
+def test_equal_settings_are_one_run_however_they_are_written(sweep, tmp_path):
+    asked = [*SMALL, "strategy=fedavg,ifca", f"output_dir={tmp_path}", sweep]
+    with pytest.raises(ConfigError, match=r"same run occurs twice.*name each value"):
+        make_jobs(asked)
 
 
 def test_a_broken_run_is_named_before_any_other_starts(tmp_path, capsys):

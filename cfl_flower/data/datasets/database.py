@@ -48,6 +48,10 @@ class Sql(TableDataset):
             else:
                 file = Path(data_dir, address).absolute().as_uri()
                 with closing(connect(f"{file}?mode=ro", uri=True)) as database:
-                    frame = pd.read_sql_query(query, database)
+                    try:
+                        frame = pd.read_sql_query(query, database)
+                    except TypeError as error:
+                        # pandas asks for the columns that there are not.
+                        raise ValueError(f"{query!r} gives no rows") from error
             frame.columns = pd.Index(column_names(frame.columns))
         return [("train", self.name, frame)]

@@ -80,6 +80,8 @@ class InferredDataset(FileDataset):
 
     def __post_init__(self) -> None:
         check_scaling(self.normalise, bool(self.standardise), self.shape)
+        ok = len({*map(spelling, self.names)}) == len(self.names)
+        require(ok, "dataset.names", list(self.names), "each name once")
         ok = not self.names or self.classes in (0, len(self.names))
         allowed = f"0 or {len(self.names)}, as dataset.names has"
         require(ok, "dataset.classes", self.classes, allowed)

@@ -52,6 +52,10 @@ def test_rows_of_a_query_are_samples_and_later_ones_are_found(sqlalchemy, tmp_pa
         ('{"address": "no.db", "query": "select 1"}', "unable to open database file"),
         ('{"address": "a b#1.db", "query": "drop table pets"}', "readonly|read-only"),
         ('{"address": "a b#1.db", "query": "select * from dogs"}', "no such table"),
+        *(
+            (json.dumps({"address": "a b#1.db", "query": query}), "gives no rows")
+            for query in ("", " ", ";", "-- select", "begin", "pragma foreign_keys=1")
+        ),
         ('{"address": "odd://x", "query": "select 1"}', "sqlalchemy|odd"),
         ('{"address": "a b#1.db", "query": "select 1, 1"}', "several columns"),
     ],
