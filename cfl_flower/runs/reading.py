@@ -100,10 +100,23 @@ def changed_settings(config: RunConfig) -> list[str]:
     path = Path(config.output_dir) / "config.yaml"
     if not path.exists():
         return []
-    changed = effective_differences(read_settings(path), config.resolved)
+    saved = read_settings(path)
+    changed = effective_differences(saved, config.resolved)
     return sorted(
         f"{key}={show_value(old)}, not {show_value(new)}" for key, old, new in changed
-    )
+    ) or _changed_rates(saved["rounds"], config)
+
+
+def _changed_rates(before: int, config: RunConfig) -> list[str]:
+    """Return which schedules give other rates to rounds of a run of another length."""
+    both = min(before, config.rounds)
+    return [
+        f"rounds={before}, not {config.rounds}, over which strategy.{name}.schedule="
+        f"{training.schedule} spreads its rates"
+        for name, training in vars(config.strategy).items()
+        if getattr(training, "schedule", None)
+        if training.rates(before)[:both] != training.rates(config.rounds)[:both]
+    ]
 
 
 def refuse_other_settings(config: RunConfig) -> None:

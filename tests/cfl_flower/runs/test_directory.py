@@ -218,6 +218,31 @@ def test_a_run_goes_on_with_its_own_settings_alone(other, resume, tmp_path):
         assert (stopped(again) == token) == resume
 
 
+@pytest.mark.parametrize("rounds", [4, 6, 9])
+@pytest.mark.parametrize(
+    ("schedule", "depends"),
+    [
+        *(("cosine", True), ("OneCycleLR", True), ("LinearLR", True)),
+        *(("PolynomialLR", True), ("step", False), ("ExponentialLR", False)),
+        *(("cosine", False), (None, False)),
+    ],
+)
+def test_rates_of_rounds_that_are_done_stay(schedule, depends, rounds, tmp_path):
+    own = {"OneCycleLR": "{max_lr: 1}", "step": "{step_size: 2}"}
+    given = own.get(schedule or "", "{gamma: 0.9}" if "Exp" in str(schedule) else "{}")
+    if schedule == "cosine" and not depends:
+        given = "{T_max: 20}"
+    asked = [f"output_dir={tmp_path}", f"strategy.local.schedule={schedule or 'null'}"]
+    asked += [f"strategy.local.schedule_settings={given}", "strategy.local.warmup=1"]
+    stopped(compose_config([*asked, "rounds=6"]))
+    again = compose_config([*asked, f"rounds={rounds}", "resume=true"])
+    if depends and rounds != 6:
+        with pytest.raises(ConfigError, match=rf"another run \(rounds=6, not {rounds}"):
+            RunDirectory(again).__enter__()
+    else:
+        stopped(again)
+
+
 def test_settings_and_token_are_never_of_two_runs(tmp_path, monkeypatch):
     one, two = (compose_config([f"output_dir={tmp_path}", f"seed={s}"]) for s in (1, 2))
     token = stopped(one)
