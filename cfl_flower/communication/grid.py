@@ -49,6 +49,8 @@ class PatientGrid:
         self._pending: list[Callable[[], None]] = []
         self._asked: dict[str, Message] = {}
         self.outstanding = Outstanding()
+        self.last_asked: set[int] = set()
+        """The nodes to which the last messages went."""
         self.on_pause: Callable[[], object] = list
         """Called at every wait."""
         self.of_devices = grid.run.primary_task_type != SIMULATION
@@ -86,6 +88,7 @@ class PatientGrid:
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Push messages; return their ids, empty for one that Flower cannot take."""
         listed = list(messages)
+        self.last_asked = {each.metadata.dst_node_id for each in listed}
         pushed = list(self._grid.push_messages(listed))
         ids = [key or "" for key in pushed] + [""] * (len(listed) - len(pushed))
         for key, message in zip(ids, listed, strict=True):

@@ -207,6 +207,12 @@ class Carrier:
 
     # Replies -------------------------------------------------------------------------
 
+    def forget_unasked(self) -> int:
+        """Forget the tasks that an override did not send; return how many it did."""
+        asked = self.grid.last_asked
+        self._sent = {c: each for c, each in self._sent.items() if int(c) in asked}
+        return len(self._sent)
+
     def collect(self, replies: Iterable[Message], phase: str) -> Results:
         """Turn replies into results and failures, trusting nothing."""
         results = Results()

@@ -6,11 +6,13 @@ the app does.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+from flwr.app import Message, MetricRecord
 
 from cfl_flower.communication.results import Results
 from cfl_flower.dropin.carrier import Carrier
@@ -93,6 +95,16 @@ class PlainRounds(Rounds):
         drawn = min(drawn, there)
         config = self.context.config
         self.context.config = replace(config, clients=there, participants=drawn)
+
+    def aggregate_train(self, replies: Iterable[Message]) -> tuple[None, None]:
+        """Take in the training results of those who were asked, which may be nobody."""
+        self.context.record.participants = self.carrier.forget_unasked()
+        return super().aggregate_train(replies)
+
+    def aggregate_evaluate(self, replies: Iterable[Message]) -> MetricRecord | None:
+        """Close a round with the tests of those who were asked."""
+        self.carrier.forget_unasked()
+        return super().aggregate_evaluate(replies)
 
     def note_tests(self, results: Results) -> list[ClientRow]:
         """Note the clusters; what the app measures is its own affair."""

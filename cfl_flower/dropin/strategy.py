@@ -31,6 +31,7 @@ from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.mods import read_labels
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.settings import require
 from cfl_flower.types import Failure, Vector
 
 ByCluster: TypeAlias = dict[int, dict[int, MetricRecord]]
@@ -132,6 +133,8 @@ class DropIn(Terms):
             "evaluate": evaluate_config or ConfigRecord(),
         }
         self.carrier = Carrier(grid, self, initial_arrays, configs)
+        self._handed = ArrayRecord({**initial_arrays})
+        self._open = False
         width = self.carrier.find_width(timeout) if self.reports else 2
         config = self._config(width, num_rounds, timeout)
         fleet = cast(Fleet, self.carrier)
@@ -173,6 +176,9 @@ class DropIn(Terms):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages of a round's training, with a config of its own."""
+        self._require_super(not self._open, "aggregate_evaluate")
+        self._require_handed(arrays)
+        self._open = True
         self.carrier.configs["train"] = config
         return self.engine.configure_train(server_round)
 
@@ -180,13 +186,17 @@ class DropIn(Terms):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take in the trained models; return their mean over nodes, and the metrics."""
+        self._require_super(self._open, "configure_train")
         self.engine.aggregate_train(replies)
-        return self.mean_arrays(), self._metrics("train", self.engine.clusters())
+        self._handed = self.mean_arrays()
+        arrays = ArrayRecord({**self._handed})
+        return arrays, self._metrics("train", self.engine.clusters())
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages of a round's tests, with a config of its own."""
+        self._require_handed(arrays)
         self.carrier.configs["evaluate"] = config
         return self.engine.configure_evaluate()
 
@@ -194,6 +204,7 @@ class DropIn(Terms):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Take in the tests, and what nodes report with them."""
+        self._open = False
         engine = self.engine
         before = engine.clusters()
         engine.aggregate_evaluate(replies)
@@ -201,6 +212,20 @@ class DropIn(Terms):
         if self.checkpoint is not None:
             self.save(self.checkpoint)
         return self._metrics("evaluate", before)
+
+    def _require_super(self, called: bool, verb: str) -> None:
+        """Refuse an override that left out what the method does in a round."""
+        own = f"{type(self).__name__}.{verb}"
+        allowed = f"super().{verb}() in every round, and change what it returns"
+        require(called, own, "an override without super()", allowed)
+
+    def _require_handed(self, arrays: ArrayRecord) -> None:
+        """Refuse arrays of an override, since nodes get those of their cluster."""
+        allowed = (
+            "those that super() returns and gets: nodes get their cluster's; change "
+            "models in the ClientApp, or by the method's settings"
+        )
+        require(arrays == self._handed, "arrays", "an override's own", allowed)
 
     def _metrics(self, verb: str, clusters: Mapping[int, int]) -> MetricRecord | None:
         """Note the mean metrics of each cluster, and return those of all."""
@@ -253,6 +278,7 @@ class DropIn(Terms):
 
     def _complete(self, result: Result) -> ClusteredResult:
         """Add to what Flower returns the clusters, and the rounds done before."""
+        self._require_super(not self._open, "aggregate_evaluate")
         engine = self.engine
         state = engine.context.state
         found = self.found
