@@ -152,7 +152,7 @@ def embedding(embed: Callable[[ArrayRecord, Context], ArrayLike]) -> Mod:
         ok = found.ndim == 2 and found.dtype.kind in "fiu"
         what = f"{found.dtype}{found.shape}"
         require(ok, "embedding", what, "numbers, with a row for each sample")
-        mean = (found.sum(0) / max(len(found), 1)).astype(np.float32)
+        mean = (found.sum(0, dtype=np.float64) / max(len(found), 1)).astype(np.float32)
         scaled = asked["distance"] == "cosine"
         return representations.unit(mean) if scaled else mean, len(found)
 
