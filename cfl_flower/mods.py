@@ -44,7 +44,8 @@ ASK = "cfl-flower"
 """The name of the record with a question, of that with the answer, and of the state."""
 
 FIRST = f"{ASK}.first"
-"""The record of a node's state with the app's initial arrays."""
+"""The record of a node's state with the app's initial arrays, of the message that
+brings them, and what a node says that has lost them."""
 
 NEAR = f"{ASK}.near"
 """StoCFL's global model, beside that of a cluster; lambda is `NEAR_LAMBDA`'s."""
@@ -66,8 +67,9 @@ Call: TypeAlias = Callable[[Message, Context], Message]
 """An app's function, or all that follows a mod."""
 Mod: TypeAlias = Callable[[Message, Context, Call], Message]
 Labels: TypeAlias = Callable[[Context], ArrayLike]
-Describe: TypeAlias = Callable[[ConfigRecord, Context], tuple[Vector, int]]
-"""Returns what describes a node's data, as it was asked, and the number of samples."""
+Describe: TypeAlias = Callable[[ConfigRecord, Context], tuple[Vector, int] | None]
+"""Returns what describes a node's data, as it was asked, and the number of samples;
+None if that needs the app's initial arrays, and they are lost."""
 P = ParamSpec("P")
 
 
@@ -109,13 +111,17 @@ def _reports(kind: str, describe: Describe) -> Mod:
             return call_next(message, context)
         content = message.content
         del content[ASK]
-        if not asked.get(HELD):
+        if FIRST in content:
+            context.state[FIRST] = content.pop(FIRST)
+        elif not asked.get(HELD):
             # Who joins receives the app's initial arrays with the first question.
             (context.state[FIRST],) = content.array_records.values()
         reply = Message(RecordDict(), reply_to=message)
         if asked["test"]:
             reply = call_next(message, context)
-        answer = _report(*describe(asked, context), dict(asked), context)
+        found = describe(asked, context)
+        lost: dict[str, Any] = {FIRST: True}
+        answer = _report(*found, dict(asked), context) if found else lost
         reply.content[ASK] = ConfigRecord(answer)
         return reply
 
@@ -147,7 +153,9 @@ def embedding(embed: Callable[[ArrayRecord, Context], ArrayLike]) -> Mod:
     last layer but one. The mean leaves the device.
     """
 
-    def describe(asked: ConfigRecord, context: Context) -> tuple[Vector, int]:
+    def describe(asked: ConfigRecord, context: Context) -> tuple[Vector, int] | None:
+        if FIRST not in context.state:
+            return None
         found = np.asarray(embed(context.state.array_records[FIRST], context))
         ok = found.ndim == 2 and found.dtype.kind in "fiu"
         what = f"{found.dtype}{found.shape}"

@@ -26,7 +26,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.dropin.layout import Layout, Others, middle
 from cfl_flower.dropin.terms import Terms
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.mods import ASK, NEAR, NEAR_LAMBDA
+from cfl_flower.mods import ASK, FIRST, NEAR, NEAR_LAMBDA
 from cfl_flower.seeding import generator
 from cfl_flower.types import REPORT, ClientId, Failure, Plan, Result, Task, Vector
 
@@ -80,6 +80,8 @@ class Carrier:
         """The nodes that have a mod."""
         self._counters: dict[ClientId, Others] = {}
         self._silent: set[ClientId] = set()
+        self._lost: set[ClientId] = set()
+        """The nodes that have lost the app's initial arrays, and get them again."""
         self._sent: dict[ClientId, tuple[Plan, Task]] = {}
 
     # What the engine asks of a fleet -------------------------------------------------
@@ -184,7 +186,11 @@ class Carrier:
         distance = terms.settings.distance
         question = {**plan.config, **task.config, "distance": distance, "test": tests}
         verb = "evaluate" if terms.fraction_evaluate else "train"
-        return self._message(verb, model, task, question)
+        message = self._message(verb, model, task, question)
+        if task.client in self._lost:
+            message.content[FIRST] = self.layout.write(self.initial, self.others)
+            self._lost.remove(task.client)
+        return message
 
     def _message(
         self,
@@ -280,6 +286,8 @@ class Carrier:
     def _tested(self, client: ClientId, content: RecordDict) -> Result:
         """Return a test, or a report without one."""
         metrics: dict[str, Any] = dict(content.config_records.get(ASK, {}))
+        if metrics.pop(FIRST, False):
+            self._lost.add(client)
         if not content.metric_records:
             return Result(client, 0, metrics=metrics)
         count = self._samples(content)

@@ -5,11 +5,11 @@ from typing import Any
 import cfl_flower.strategies as plain
 import numpy as np
 import pytest
-from flwr.app import Context
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from cfl_flower.mods import embedding, label_histogram
-from tests.cfl_flower.dropin.apps import make_app, start
+from tests.cfl_flower.dropin.apps import WEIGHT, make_app, start
 
 
 def reporting(mod: Any) -> Any:
@@ -53,3 +53,44 @@ def test_label_counts_hold_in_small_types(kind):
 
     found = start(reporting(label_histogram(labels, 101)), plain.Fielding)
     assert found.state.centres.max(axis=1).tolist() == [1.0, 1.0]
+
+
+LOSSES: list[Any] = [{1}, {2}, {3}, {2, 4}, {1, 2, 3, 4, 5, 6}]
+"""The rounds at whose beginning a node loses its state."""
+
+
+@pytest.mark.parametrize("lost", LOSSES)
+@pytest.mark.parametrize("drift", [3, 4, 5, 6])
+@pytest.mark.parametrize("evaluated", [1.0, 0.0])
+@pytest.mark.parametrize("kind", ["embedding", "label_histogram"])
+def test_a_node_that_lost_its_state_goes_on(kind, evaluated, drift, lost):
+    now = {"round": 0}
+    states: dict[int, RecordDict] = {}
+
+    def group(context: Context) -> int:
+        moved = context.node_id == 1002 and now["round"] >= drift
+        return (context.node_id + moved) % 2
+
+    def embed(arrays: Any, context: Context) -> Any:
+        assert not arrays[WEIGHT].numpy().any()
+        return np.full((9, 3), 1.0 + group(context))
+
+    mods = {
+        "embedding": embedding(embed),
+        "label_histogram": label_histogram(lambda each: [group(each)] * 9, 2),
+    }
+    app = reporting(mods[kind])
+
+    def forgetful(message: Message, context: Context) -> Message:
+        upcoming = message.content["config"]["server-round"]
+        if upcoming > now["round"]:
+            now["round"] = upcoming
+            if upcoming in lost:
+                states.pop(1002, None)
+        context.state = states.setdefault(context.node_id, RecordDict())
+        return app(message, context)
+
+    options = {"representation": kind, "fraction_evaluate": evaluated}
+    found = start(forgetful, plain.Fielding, 8, min_evaluate_nodes=0, **options)
+    assert found.clusters[1002] == found.clusters[1001] != found.clusters[1000]
+    assert not any(found.failures.values())
