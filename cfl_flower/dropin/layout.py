@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cfl_flower.communication.validation import is_bounded
 from cfl_flower.errors import ConfigError, InvalidResultError
+from cfl_flower.settings import require
 from cfl_flower.types import Vector
 
 HEADER_BYTES = 4096
@@ -41,6 +42,10 @@ class Layout:
                 "at least one array of real numbers, such as "
                 "ArrayRecord(net.state_dict())"
             )
+        for name, each in layout.templates.items():
+            field = f"initial_arrays: {name}"
+            allowed = "its real and its imaginary part as two arrays"
+            require(each.dtype.kind != "c", field, each.dtype, allowed)
         return layout
 
     def read(self, record: ArrayRecord) -> tuple[Vector, Others]:
@@ -57,13 +62,14 @@ class Layout:
         for name, template in self.templates.items():
             array = _decode(name, record[name], template)
             if template.dtype.kind == "f":
-                parts.append(array.astype(np.float32).ravel())
+                with np.errstate(over="ignore"):
+                    parts.append(array.astype(np.float32).ravel())
+                if not is_bounded(parts[-1]):
+                    bounds = "numbers must be finite, and none beyond 1e+15"
+                    raise InvalidResultError("non-finite", f"arrays: {name}: {bounds}")
             else:
                 others[name] = array.astype(template.dtype)
         vector: Vector = np.concatenate(parts)
-        if not is_bounded(vector):
-            detail = "arrays: numbers must be finite, and none beyond 1e+15"
-            raise InvalidResultError("non-finite", detail)
         return vector, others
 
     def write(self, vector: Vector, others: Others) -> ArrayRecord:

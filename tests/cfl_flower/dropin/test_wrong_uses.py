@@ -17,6 +17,7 @@ from cfl_flower.mods import (
     label_histogram,
     label_shares,
 )
+from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.dropin.apps import (
     KINDS,
     SCALE,
@@ -25,6 +26,7 @@ from tests.cfl_flower.dropin.apps import (
     choosing,
     labels_of_half,
     make_app,
+    record,
     start,
 )
 
@@ -89,6 +91,26 @@ def test_a_function_that_makes_a_mod_is_called(make):
 def test_wrong_settings_are_one_line(kind, options, words):
     with pytest.raises(ConfigError, match=words):
         start(make_app(), kind, **options)
+
+
+@pytest.mark.parametrize("kind", [plain.FedAvg, plain.FlexCFL, plain.Fielding])
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.full(3, np.nan), "numbers must be finite"),
+        (np.array([0, -np.inf], np.float32), "numbers must be finite"),
+        (np.array([0, np.finfo(np.float32).min]), "numbers must be finite"),
+        (np.array(np.inf, np.float16), "numbers must be finite"),
+        (np.full((2, 2), 1e300), "numbers must be finite"),
+        (np.full(3, 1j, np.complex64), "=complex64 is not allowed; use its real and"),
+        (np.zeros((2, 2), np.complex128), "=complex128 is not allowed; use its real"),
+    ],
+)
+def test_initial_arrays_that_are_no_model_are_named(kind, array, words):
+    grid = InProcessGrid([{}, {}], make_app())
+    with pytest.raises((ValueError, CflError), match=f"layer.odd.*{words}") as found:
+        kind().start(grid, record(odd=array), 1)
+    assert "\n" not in str(found.value)
 
 
 def nothing(message: Message, context: Context) -> Message:
