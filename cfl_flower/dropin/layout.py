@@ -48,6 +48,11 @@ class Layout:
             require(each.dtype.kind != "c", field, each.dtype, allowed)
         return layout
 
+    def describe(self) -> dict[str, str]:
+        """Return the place, type and shape of each array, by its name."""
+        named = enumerate(self.templates.items(), start=1)
+        return {n: f"array {k}, {each.dtype}{each.shape}" for k, (n, each) in named}
+
     def read(self, record: ArrayRecord) -> tuple[Vector, Others]:
         """Return the model in a record, shape (d,), and the other arrays.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,16 +98,23 @@ class DropIn(Terms):
         members = [("state", self.method.State), ("counters", Others)]
         return make_dataclass("Kept", [*members, ("reporting", list[int])])
 
+    def _checkpoint(self, path: Path) -> Checkpoint:
+        """Return what is saved in a folder, of these arrays and settings alone."""
+        # As it comes back from a file.
+        settings = json.loads(json.dumps(asdict(self.settings), default=str))
+        arrays = self.carrier.layout.describe()
+        return Checkpoint(path, {"initial_arrays": arrays, "strategy": settings})
+
     def save(self, path: str | Path) -> None:
         """Save the state after the last round in a folder, without pickles."""
         carrier = self.carrier
         reporting = sorted(map(int, carrier.reporting))
         kept = self._kept(self.running.state, carrier.others, reporting)
-        Checkpoint(Path(path), {}).save(self.engine.context.number, kept)
+        self._checkpoint(Path(path)).save(self.engine.context.number, kept)
 
     def _load(self, path: Path) -> None:
         """Take in what was saved."""
-        self.engine.context.done, kept = Checkpoint(path, {}).load(self._kept)
+        self.engine.context.done, kept = self._checkpoint(path).load(self._kept)
         self.running.state = kept.state
         self.carrier.others = kept.counters
         self.carrier.reporting.update(kept.reporting)
