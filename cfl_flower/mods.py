@@ -353,6 +353,10 @@ def _drift_report(
     losses: FloatArray, count: float, version: str, asked: Any, context: Context
 ) -> dict[str, Any]:
     """Return FedDrift's report of a node that keeps no earlier data."""
+    finite = np.isfinite(losses)
+    if finite.any():
+        # A model whose loss is no number is worse than all others.
+        losses = np.where(finite, losses, losses[finite].max() + 1)
     # A result that was lost left a step that the server does not know.
     last = str(max((step for step, _ in json.loads(asked["assigned"])), default=0))
     kept: Any = context.state.config_records.get(LOSSES, {})

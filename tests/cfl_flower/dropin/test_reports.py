@@ -1,5 +1,7 @@
 """What the mods report, of whatever types and over whatever a node lost."""
 
+import json
+from itertools import permutations
 from typing import Any
 
 import cfl_flower.strategies as plain
@@ -8,7 +10,7 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from cfl_flower.mods import embedding, label_histogram
+from cfl_flower.mods import _drift_report, embedding, label_histogram
 from tests.cfl_flower.dropin.apps import WEIGHT, make_app, start
 
 
@@ -94,3 +96,15 @@ def test_a_node_that_lost_its_state_goes_on(kind, evaluated, drift, lost):
     found = start(forgetful, plain.Fielding, 8, min_evaluate_nodes=0, **options)
     assert found.clusters[1002] == found.clusters[1001] != found.clusters[1000]
     assert not any(found.failures.values())
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+@pytest.mark.parametrize("finite", [[0.2], [0.2, 0.5], [0.2, 0.2]])
+def test_a_loss_that_is_no_number_is_never_chosen(finite, odd):
+    for losses in permutations([*finite, odd, odd]):
+        context = Context(1, 1000, {}, RecordDict(), {})
+        asked = {"assigned": json.dumps([[1, 0]]), "delta": 9.0, "round": 2}
+        found = _drift_report(np.array(losses), 5, "", asked, context)
+        assert losses[found["chosen"]] == 0.2
+        table = np.frombuffer(found["losses"], np.float32)
+        assert np.isfinite(table).all()
