@@ -19,36 +19,36 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_122,
-    "cfl_flower/analysis": 1_020,
-    "cfl_flower/client": 1_093,
-    "cfl_flower/clustering": 543,
-    "cfl_flower/communication": 1_329,
+    "cfl_flower": 1_133,
+    "cfl_flower/analysis": 1_009,
+    "cfl_flower/client": 1_087,
+    "cfl_flower/clustering": 541,
+    "cfl_flower/communication": 1_312,
     "cfl_flower/config": 624,
-    "cfl_flower/data": 3_474,
-    "cfl_flower/dropin": 624,
-    "cfl_flower/engine": 2_077,
+    "cfl_flower/data": 3_455,
+    "cfl_flower/dropin": 674,
+    "cfl_flower/engine": 2_037,
     "cfl_flower/environment": 201,
-    "cfl_flower/learning": 1_326,
-    "cfl_flower/models": 864,
+    "cfl_flower/learning": 1_301,
+    "cfl_flower/models": 859,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_186,
-    "cfl_flower/secure": 658,
-    "clients": 1_386,
-    "simulations": 4_750,
-    "strategies": 3_072,
+    "cfl_flower/runs": 1_187,
+    "cfl_flower/secure": 636,
+    "clients": 1_323,
+    "simulations": 4_708,
+    "strategies": 2_990,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
-LONGEST_FILE = 426
+LONGEST_FILE = 423
 LONGEST_FUNCTION = 60
-LONG_FILES = 44
+LONG_FILES = 46
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 65
+SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 40_036
+TESTS = 40_564
 """Lines of all tests."""
 
 
