@@ -117,7 +117,7 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         state = None
         if config.resume and checkpoint.exists():
             done, state = checkpoint.load(strategy_class.State)
-            console.print(f"resumed after round {done} from {checkpoint.folder}")
+            say_resumed(checkpoint, done, console)
         if stream and done:
             refuse_other_data(config, stream.samples)
         elif stream:
@@ -146,6 +146,21 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         directory.write_summary(data)
         if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
+
+
+def say_resumed(checkpoint: Checkpoint, done: int, console: Console) -> None:
+    """Say where a run goes on, and how many clients lost what they had kept."""
+    console.print(f"resumed after round {done} from {checkpoint.folder}")
+    lost, kept = checkpoint.lost_states()
+    if lost:
+        console.print(
+            f"warning: the states of {lost} of {kept} clients are missing in "
+            f"{checkpoint.states}: they begin anew, so the numbers are not those of a "
+            "whole run; put the files back, and repeat",
+            style="yellow",
+            soft_wrap=True,
+            markup=False,
+        )
 
 
 def make_checkpointer(

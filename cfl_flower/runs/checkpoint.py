@@ -171,6 +171,18 @@ class Checkpoint:
     def _header(self) -> Path:
         return self.folder / "checkpoint.json"
 
+    @property
+    def states(self) -> Path:
+        """Folder with a folder for each simulated client that keeps a state."""
+        return self.folder.parent / "clients"
+
+    def lost_states(self) -> tuple[int, int]:
+        """Return how many clients' states are missing, and how many there were."""
+        found = self.states.glob("[!.]*/**/*.safetensors")
+        kept = {path.relative_to(self.states).parts[0] for path in found}
+        there: int = self.read_header().get("states", 0)
+        return max(there - len(kept), 0), there
+
     def save(self, server_round: int, state: Any) -> None:
         """Replace the checkpoint by the state after a round."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -187,6 +199,7 @@ class Checkpoint:
             "large": saved,
             "sha256": hashlib.sha256(data).hexdigest(),
             "config": self.resolved,
+            "states": len([*self.states.glob("[!.]*")]),
             "state": packed,
             "state_sha256": _digest(packed),
         }

@@ -1,3 +1,4 @@
+import io
 import os
 import resource
 import shlex
@@ -9,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, RunFailedError
@@ -19,6 +21,7 @@ from cfl_flower.runs.console import WATCHED
 from cfl_flower.runs.directory import FAILURE, RunDirectory, check_output_dir
 from cfl_flower.runs.reading import finished, read_lines, read_settings
 from cfl_flower.runs.record import ClientRow, RoundRecord
+from cfl_flower.server_app import say_resumed
 from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import Failure
 from simulations.engines.inprocess import InProcessGrid
@@ -321,3 +324,21 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     config = compose_config([f"output_dir={tmp_path / 'file' / 'run'}"])
     with pytest.raises(ConfigError, match=r"output_dir=.*cannot be written"):
         check_output_dir(config)
+
+
+@pytest.mark.parametrize("strategy", ["ditto", "fedrep", "apfl", "fedavg"])
+@pytest.mark.parametrize("lost", ["nothing", "a file", "a folder", "all"])
+def test_a_resumed_run_says_whose_states_are_missing(strategy, lost, run_small):
+    folder = run_small(f"strategy={strategy}", "drift=none", "rounds=1").folder
+    states = sorted((folder / "clients").glob("[!.]*"))
+    assert bool(states) == (strategy != "fedavg")
+    for state in {"nothing": [], "all": states}.get(lost, states[:1]):
+        for path in state.rglob("*.safetensors"):
+            path.unlink()
+        if lost != "a file":
+            shutil.rmtree(state)
+    text = io.StringIO()
+    say_resumed(Checkpoint(folder / "checkpoint", {}), 1, Console(file=text))
+    count = {"nothing": 0, "all": len(states)}.get(lost, min(1, len(states)))
+    said = f"the states of {count} of {len(states)} clients are missing"
+    assert (said in text.getvalue()) == (count > 0)
