@@ -19,7 +19,7 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_133,
+    "cfl_flower": 1_145,
     "cfl_flower/analysis": 1_009,
     "cfl_flower/client": 1_087,
     "cfl_flower/clustering": 541,
@@ -32,7 +32,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/learning": 1_301,
     "cfl_flower/models": 859,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_187,
+    "cfl_flower/runs": 1_196,
     "cfl_flower/secure": 636,
     "clients": 1_323,
     "simulations": 4_708,
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 40_564
+TESTS = 40_585
 """Lines of all tests."""
 
 
