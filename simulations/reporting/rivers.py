@@ -142,23 +142,11 @@ def river(run: SavedRun, groups: IntArray) -> Chart:
     columns = columns[(columns >= 0).all(axis=1)]
     most = len(columns)
     gap = round(GAP * most, 2)
-    blocks: list[dict[str, Any]] = []
-    for at, column in enumerate(columns.T):
-        numbers, sizes = np.unique(column, return_counts=True)
-        lows = _stack(numbers, sizes, gap)
-        parts = zip(numbers.tolist(), sizes.tolist(), lows.tolist(), strict=True)
-        blocks += [
-            {
-                "at": at - THICK,
-                "end": at + THICK,
-                "low": low,
-                "high": low + size,
-                "colour": colour(group),
-                "clients": size,
-                "round": rounds[at],
-            }
-            for group, size, low in parts
-        ]
+    blocks = [
+        row
+        for at, column in enumerate(columns.T)
+        for row in _blocks(at, column, gap, rounds[at])
+    ]
     ways = [
         row
         for at, both in enumerate(pairwise(columns.T))
@@ -201,6 +189,24 @@ def _stack(groups: IntArray, sizes: IntArray, gap: float) -> FloatArray:
     lows = gap * place
     lows[order] += np.cumsum(sizes[order]) - sizes[order]
     return lows
+
+
+def _blocks(
+    at: int, column: IntArray, gap: float, server_round: int
+) -> Iterator[dict[str, Any]]:
+    """Yield a block for each group of a round, one above the other."""
+    groups, sizes = np.unique(column, return_counts=True)
+    lows = _stack(groups, sizes, gap).tolist()
+    for group, size, low in zip(groups.tolist(), sizes.tolist(), lows, strict=True):
+        yield {
+            "at": at - THICK,
+            "end": at + THICK,
+            "low": low,
+            "high": low + size,
+            "colour": colour(group),
+            "clients": size,
+            "round": server_round,
+        }
 
 
 def _ways(at: int, both: IntArray, gap: float) -> Iterator[dict[str, Any]]:
