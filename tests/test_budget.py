@@ -25,7 +25,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/clustering": 541,
     "cfl_flower/communication": 1_312,
     "cfl_flower/config": 624,
-    "cfl_flower/data": 3_455,
+    "cfl_flower/data": 3_456,
     "cfl_flower/dropin": 674,
     "cfl_flower/engine": 2_037,
     "cfl_flower/environment": 201,
@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_196,
     "cfl_flower/secure": 636,
     "clients": 1_323,
-    "simulations": 4_708,
+    "simulations": 4_713,
     "strategies": 2_990,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 40_585
+TESTS = 40_584
 """Lines of all tests."""
 
 

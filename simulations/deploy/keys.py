@@ -136,10 +136,12 @@ def _issue(
     """
     key = ec.generate_private_key(CURVE)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    issuer, signer = subject, key
+    issuer = subject
+    signer = key
     if authority is not None:
         assert isinstance(authority[1], ec.EllipticCurvePrivateKey)
-        issuer, signer = authority[0].subject, authority[1]
+        issuer = authority[0].subject
+        signer = authority[1]
     by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     now = datetime.now(UTC)

@@ -194,7 +194,8 @@ def standardised_by_training(parts: Parts, periods: int = 1) -> Parts:
     if periods > 1:
         times = np.concatenate([parts[part]["time"] for part in PARTS])
         # In Python's integers, so that the end of a period is exact and has no bounds.
-        start, end = int(times.min()), int(times.max())
+        start = int(times.min())
+        end = int(times.max())
         x = x[parts["train"]["time"] <= start + (end - start) // periods]
     mean, deviation = (f(axis=0, dtype=np.float64) for f in (x.mean, x.std))
     scale = np.where(deviation > 0, deviation, 1)
