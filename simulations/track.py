@@ -309,15 +309,16 @@ def run_track(track: Track) -> list[Entry]:
         for name in options.streams
         if track.has(row, name)
     ]
-    for compose, what in (
-        (track.compose, "tune"),
-        (track.compose_ways, "tune fine-tuning"),
-        (track.compose_seeds, "track"),
-    ):
-        for entry in entries:
-            compose(entry)
-        every = [job for e in entries for job in (*e.tuning.values(), *e.jobs)]
-        track.carry_out(every, what)
+    for entry in entries:
+        track.compose(entry)
+    track.carry_out([job for e in entries for job in e.tuning.values()], "tune")
+    for entry in entries:
+        track.compose_ways(entry)
+    fine = [job for e in entries for job in e.tuning.values()]
+    track.carry_out(fine, "tune fine-tuning")
+    for entry in entries:
+        track.compose_seeds(entry)
+    track.carry_out([job for e in entries for job in e.jobs], "track")
     return entries
 
 

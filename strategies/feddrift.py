@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from cfl_flower.clustering.algorithms import complete_linkage, number_by_appearance
+from cfl_flower.clustering.algorithms import number_by_appearance
 from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import (
@@ -97,9 +97,23 @@ def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
 
     ``gaps`` is (K, K). Returns the new number of each model, by first appearance.
     """
-    # Lines 13 to 16; models that are infinitely far from others are far enough.
-    near = np.minimum(gaps, 2 * delta)
-    return number_by_appearance(complete_linkage(near, below=delta))
+    gaps = gaps.copy()
+    merged = np.arange(len(gaps))
+    np.fill_diagonal(gaps, np.inf)
+    while len(gaps) > 1:
+        # Line 13: the closest pair.
+        one, two = sorted(divmod(int(gaps.argmin()), len(gaps)))
+        if not gaps[one, two] < delta:
+            break
+        # Complete linkage: the distance of the merged is the larger one.
+        farthest = np.maximum(gaps[one], gaps[two])
+        farthest[[one, two]] = np.inf
+        gaps[one] = farthest
+        gaps[:, one] = farthest
+        gaps[two] = np.inf
+        gaps[:, two] = np.inf
+        merged[merged == two] = one
+    return number_by_appearance(merged)
 
 
 class ChoiceReport(NamedTuple):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.reading import MAY_DIFFER
-from cfl_flower.runs.record import RunLines
 from cfl_flower.settings import require
 from cfl_flower.types import Json
 
@@ -21,7 +20,7 @@ BOUND = "oracle"
 
 
 def find_reference_runs(
-    configs: RunLines, method: str = REFERENCE_METHOD
+    configs: Sequence[Mapping[str, Json]], method: str = REFERENCE_METHOD
 ) -> list[int | None]:
     """Return the index of each run's reference: a method's of its seed and settings.
 
@@ -53,7 +52,7 @@ def find_reference_runs(
     return found
 
 
-def require_reference(configs: RunLines, method: str) -> None:
+def require_reference(configs: Sequence[Mapping[str, Json]], method: str) -> None:
     """Refuse a reference that no other method of the runs can be compared with.
 
     Raises `ConfigError`. The configurations are resolved ones. FedAvg may be absent.
@@ -73,7 +72,9 @@ def require_reference(configs: RunLines, method: str) -> None:
 
 
 def _choose(
-    config: Mapping[str, Json], candidates: list[int], configs: RunLines
+    config: Mapping[str, Json],
+    candidates: list[int],
+    configs: Sequence[Mapping[str, Json]],
 ) -> int | None:
     """Return the only candidate, or the one with the same local training."""
     if not _are_alike(candidates, configs):
@@ -82,7 +83,7 @@ def _choose(
     return candidates[0] if _are_alike(candidates, configs) else None
 
 
-def _are_alike(candidates: list[int], configs: RunLines) -> bool:
+def _are_alike(candidates: list[int], configs: Sequence[Mapping[str, Json]]) -> bool:
     """Return whether there are candidates, all with the same settings of the method."""
     methods = [configs[candidate]["strategy"] for candidate in candidates]
     return bool(methods) and all(method == methods[0] for method in methods)

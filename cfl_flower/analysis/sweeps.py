@@ -97,7 +97,7 @@ def name_settings(runs: Sequence[SavedRun]) -> list[str]:
     return [_label(each, keys) for each in settings]
 
 
-def differing(settings: RunLines) -> list[str]:
+def differing(settings: Sequence[Mapping[str, Json]]) -> list[str]:
     """Return the keys whose values are not the same everywhere, in their order.
 
     Of groups with another option, only the name of the option.
@@ -120,12 +120,14 @@ def differing(settings: RunLines) -> list[str]:
     return [key for key in found if _differs_within_option(key, found, settings)]
 
 
-def _values(key: str, settings: RunLines) -> set[str]:
+def _values(key: str, settings: Sequence[Mapping[str, Json]]) -> set[str]:
     """Return the values of a key, as text; None stands for an absent one."""
     return {repr(each.get(key)) if key in each else "" for each in settings}
 
 
-def _differs_within_option(key: str, found: Sequence[str], settings: RunLines) -> bool:
+def _differs_within_option(
+    key: str, found: Sequence[str], settings: Sequence[Mapping[str, Json]]
+) -> bool:
     """Return whether a setting differs between runs with one option of its group."""
     group = next((each for each in found if key.startswith(f"{each}.")), None)
     if group is None:

@@ -203,23 +203,17 @@ def kmeans(points: FloatArray, count: int, rng: Generator) -> IntArray:
     return fit.labels_.astype(np.int64)
 
 
-def complete_linkage(
-    gaps: FloatArray, count: int | None = None, below: float | None = None
-) -> IntArray:
+def complete_linkage(gaps: FloatArray, count: int) -> IntArray:
     """Cluster by complete linkage: the distance of clusters is their farthest members'.
 
-    Returns ``count`` clusters of the rows of distances of shape (n, n), or n if fewer;
-    or as many as are left once no two are ``below`` a distance.
+    Returns ``count`` clusters of the rows of distances of shape (n, n), or n if fewer.
     """
     from sklearn.cluster import AgglomerativeClustering
 
     if len(gaps) < 2:
         return np.zeros(len(gaps), np.int64)
     method = AgglomerativeClustering(
-        None if count is None else min(count, len(gaps)),
-        distance_threshold=below,
-        metric="precomputed",
-        linkage="complete",
+        min(count, len(gaps)), metric="precomputed", linkage="complete"
     )
     return method.fit(gaps).labels_.astype(np.int64)
 

@@ -117,4 +117,7 @@ def check_plan(plan: object, step: str, known: Collection[ClientId] | None) -> P
 def _with_plain_numbers(task: Task) -> Task:
     """Return a task that JSON can hold, whatever kind of numbers it has."""
     client = task.client.item() if isinstance(task.client, np.generic) else task.client
+    if client is task.client and all(type(index) is int for index in task.models):
+        # A copy of each of a thousand tasks would cost milliseconds.
+        return task
     return replace(task, client=client, models=tuple(map(int, task.models)))

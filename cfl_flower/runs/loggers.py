@@ -202,12 +202,14 @@ def open_logger(config: RunConfig, done: int, warn: Warn) -> Iterator[Callback]:
         write = opened.__enter__()
     works = True
 
-    def write_while_it_works(*round_: Any) -> None:
+    def write_while_it_works(
+        record: RoundRecord, rows: Rows, state: ClusteredState
+    ) -> None:
         nonlocal works
         if works:
             works = False
             with _forgiven(name, warn):
-                write(*round_)
+                write(record, rows, state)
                 works = True
 
     try:

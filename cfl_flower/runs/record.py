@@ -30,7 +30,7 @@ Number = Bounded | None
 Whole = Annotated[int, Field(ge=0)]
 
 RunLines: TypeAlias = Sequence[Mapping[str, Json]]
-"""Lines of a run's files, or the settings of several runs."""
+"""Lines of `rounds.jsonl` or `clients.jsonl`."""
 
 
 @dataclass

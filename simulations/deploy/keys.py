@@ -53,8 +53,17 @@ def make_authority(folder: Path) -> bool:
     """
     if (folder / f"{AUTHORITY}.pem").exists():
         return False
-    # Of nine uses two: to sign certificates, and lists of those that are revoked.
-    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
     extensions = {x509.BasicConstraints(ca=True, path_length=0): True, usage: True}
     _issue(folder / AUTHORITY, "cfl-flower authority", AUTHORITY_DAYS, extensions)
     return True

@@ -30,7 +30,6 @@ from cfl_flower.clustering.algorithms import (
     choose_clusters,
     cluster_centres,
     grown,
-    nearest_centre,
 )
 from cfl_flower.clustering.representations import (
     Distance,
@@ -60,6 +59,7 @@ from strategies.fielding.reclustering import (
     FieldingState,
     PairwiseTrigger,
     Trigger,
+    move_drifted,
     own_centre_distances,
     recompute_centres,
 )
@@ -279,8 +279,7 @@ class Fielding(ClusteredStrategy):
         if isinstance(settings.trigger, PairwiseTrigger):
             self.run.record.measures["delta"] = settings.trigger.current(state)
         # Lines 1 and 2, all centres frozen, and line 3.
-        state.clusters = old.copy()
-        state.clusters[drifted] = nearest_centre(points[drifted], centres, distance)
+        state.clusters = move_drifted(drifted, points, old, centres, distance)
         moved = int(np.count_nonzero(state.clusters != old))
         state.centres = recompute_centres(points, state.clusters, centres)
         # Lines 4 and 5. The pairwise trigger also adapts its Delta.

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from cfl_flower.clustering.algorithms import cluster_centres
+from cfl_flower.clustering.algorithms import cluster_centres, nearest_centre
 from cfl_flower.clustering.representations import (
     Distance,
     distances,
@@ -25,6 +25,24 @@ from cfl_flower.settings import Positive, settings
 from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import FloatArray, IntArray, Vector
 from strategies.fielding.threshold import Trials
+
+
+def move_drifted(
+    drifted: IntArray,
+    representations: FloatArray,
+    clusters: IntArray,
+    centres: FloatArray,
+    distance: Distance,
+) -> IntArray:
+    """Assign each drifted client to the nearest centre: Algorithm 2, lines 1 and 2.
+
+    The centres stay frozen (section 2.2), so that the order of clients has no effect.
+    ``drifted`` are rows of the n representations; the centres have shape (K, L).
+    """
+    moved = clusters.copy()
+    # Algorithm 2, lines 1 and 2.
+    moved[drifted] = nearest_centre(representations[drifted], centres, distance)
+    return moved
 
 
 def recompute_centres(

@@ -203,8 +203,9 @@ def as_float32(x: NDArray[Any]) -> NDArray[np.float32]:
     if not finite.all():
         place = np.argwhere(~finite)[0]
         value = x[tuple(place)]
-        fault = "too large for float32; scale x"
-        fault = fault if np.isfinite(value) else "no value; leave it out"
+        fault = "no value; leave it out"
+        if np.isfinite(value):
+            fault = "too large for float32; scale x"
         raise ValueError(f"inputs: row {place[0] + 1} has {value:g}, {fault}")
     return found
 

@@ -2,16 +2,36 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from strategies.fielding.reclustering import (
     largest_shift,
     mean_centre_distance,
+    move_drifted,
     needs_reclustering,
     own_centre_distances,
     recompute_centres,
 )
 
 CENTRES = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]])
+
+
+def test_only_drifted_clients_move_each_to_its_nearest_centre():
+    points = np.float32([[0.9, 0.1, 0], [0.2, 0.8, 0], [0, 0.4, 0.6], [0, 0, 1]])
+    clusters = np.array([0, 0, 0, 0])
+    moved = move_drifted(np.array([1, 2]), points, clusters, CENTRES, "l1")
+    assert moved.tolist() == [0, 1, 2, 0]
+    assert clusters.tolist() == [0, 0, 0, 0]
+
+
+@given(st.permutations(range(8)), st.integers(0, 99))
+def test_the_order_of_reports_has_no_effect(order, seed):
+    points = np.random.default_rng(seed).dirichlet(np.ones(3), 8)
+    clusters = np.zeros(8, np.int64)
+    one = move_drifted(np.arange(8), points, clusters, CENTRES, "l1")
+    two = move_drifted(np.array(order), points, clusters, CENTRES, "l1")
+    assert np.array_equal(one, two)
 
 
 def test_a_cluster_that_all_members_left_keeps_its_centre():
