@@ -42,6 +42,10 @@ def test_merging_is_by_complete_linkage_from_the_closest():
     assert merge_closest(gaps, 0.5).tolist() == [0, 1, 1, 0]
     assert merge_closest(gaps, 0.1).tolist() == [0, 1, 2, 3]
     assert merge_closest(np.full((3, 3), np.inf), 0.5).tolist() == [0, 1, 2]
+    # Of pairs that are equally close, as models that are no worse on each other's data,
+    # the first.
+    level = np.array([[0.0, 0, 1], [0, 0, 0], [1, 0, 0]])
+    assert merge_closest(level, 0.5).tolist() == [0, 0, 1]
 
 
 @given(st.integers(1, 8), st.integers(0, 999), st.floats(0.05, 1))
