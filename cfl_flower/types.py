@@ -105,12 +105,6 @@ class Plan:
         if type(self.models) is list:
             object.__setattr__(self, "models", self.models.copy())
 
-    @property
-    def spec(self) -> SumSpec:
-        """The rule by which results are added up, of a plan that has one."""
-        assert self.sum_spec is not None
-        return self.sum_spec
-
     @cached_property
     def sharers(self) -> Counter[int]:
         """How many tasks, of the whole plan, send each model."""

@@ -70,8 +70,9 @@ class FedDAA(FedRC):
         if self.state.due:
             self.begin_step(server_round)
         plan = super().plan_train(server_round)
+        assert plan.sum_spec is not None
         # No client returns centres.
-        spec = replace(plan.spec, bases=plan.spec.bases[:-1])
+        spec = replace(plan.sum_spec, bases=plan.sum_spec.bases[:-1])
         told: dict[str, Scalar] = {STEP: self.state.step}
         return replace(plan, config=told, reply=plan.reply[:-1], sum_spec=spec)
 

@@ -123,8 +123,10 @@ def open_sums(
 def check_single(sums: PartialSums, pending: PendingMessage, answer: Answer) -> None:
     """Raise `InvalidResultError` unless a device's sums are of its one result."""
     plan = pending.plan
+    spec = plan.sum_spec
+    assert spec is not None
     # The sums are opened before the answer is validated.
-    weight = plan.spec.weigh(validate_count(answer.num_examples, 1))
+    weight = spec.weigh(validate_count(answer.num_examples, 1))
     single = all(s.terms == 1 and s.weight == weight for s in sums.values())
     expected = {version for version in pending.summed if plan.reply[version[0]]}
     if not single or set(sums) != expected:
@@ -138,7 +140,9 @@ def check_shares(
 
     There is nothing in the place of a device's own.
     """
-    groups = groups_of((plan.whole or plan).tasks, plan.spec)
+    spec = plan.sum_spec
+    assert spec is not None
+    groups = groups_of((plan.whole or plan).tasks, spec)
     expected = {
         version[0]: sorted([0, *[SEALED_BYTES] * (len(groups[version]) - 1)])
         for version in sums

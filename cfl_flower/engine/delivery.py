@@ -149,7 +149,8 @@ class Delivery:
     def add_up(self, plan: Plan, results: Results) -> Results:
         """Add up results that came one by one, though the plan has a `SumSpec`."""
         tasks = {task.client: task for task in plan.tasks}
-        spec = plan.spec
+        spec = plan.sum_spec
+        assert spec is not None
 
         def add(result: Result) -> Result:
             add_result(results.sums, tasks[result.client], result, spec)

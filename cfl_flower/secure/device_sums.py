@@ -178,7 +178,8 @@ def view_of(batch: TaskBatch, task: Task) -> bytes:
     The models from which arrays are trained stand apart: members of one group may be in
     different groups with another array.
     """
-    plan = batch.plan
+    spec = batch.plan.sum_spec
+    assert spec is not None
     config = {k: v for k, v in task.config.items() if k != GROUPS}
-    told = [batch.settings, batch.round, plan.config, config, asdict(plan.spec)]
+    told = [batch.settings, batch.round, batch.plan.config, config, asdict(spec)]
     return digest_of(told)

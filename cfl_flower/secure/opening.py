@@ -31,10 +31,11 @@ class Opening:
         groups: Mapping[Version, Sequence[ClientId]],
         senders: set[ClientId],
     ) -> None:
+        assert plan.sum_spec is not None
         self._results = results
         self._groups = groups
         self._tasks = {t.client: t for t in plan.tasks if t.client in senders}
-        self._versions = {c: versions(t, plan.spec) for c, t in self._tasks.items()}
+        self._versions = {c: versions(t, plan.sum_spec) for c, t in self._tasks.items()}
         self._sent = {
             version: [p for p, client in enumerate(members) if client in senders]
             for version, members in groups.items()

@@ -128,7 +128,8 @@ def open_sums(
         groups are lost, and of those whose messages to others cannot be read; and the
         sums that are lost.
     """
-    spec = plan.spec
+    spec = plan.sum_spec
+    assert spec is not None
     groups = groups_of(plan.tasks, spec)
     needed = {
         task.client: [v for v in versions(task, spec) if plan.reply[v[0]]]
