@@ -19,36 +19,36 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_145,
+    "cfl_flower": 1_141,
     "cfl_flower/analysis": 1_013,
     "cfl_flower/client": 1_087,
     "cfl_flower/clustering": 536,
-    "cfl_flower/communication": 1_312,
+    "cfl_flower/communication": 1_316,
     "cfl_flower/config": 624,
     "cfl_flower/data": 3_457,
     "cfl_flower/dropin": 674,
-    "cfl_flower/engine": 2_039,
+    "cfl_flower/engine": 2_040,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_301,
     "cfl_flower/models": 859,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_198,
-    "cfl_flower/secure": 636,
+    "cfl_flower/secure": 639,
     "clients": 1_323,
     "simulations": 4_724,
-    "strategies": 3_012,
+    "strategies": 3_013,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
 LONGEST_FILE = 423
 LONGEST_FUNCTION = 60
-LONG_FILES = 47
+LONG_FILES = 46
 """Files of more than 240 lines."""
 SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 40_604
+TESTS = 40_608
 """Lines of all tests."""
 
 
