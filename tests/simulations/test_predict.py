@@ -212,7 +212,7 @@ def test_dates_are_seconds_whatever_unit_and_zone_a_file_has_them_in(unit, tmp_p
         ({"age": "?"}, "row 1 has age=nan, which lacks, or is no finite number"),
         ({"age": "old"}, "row 1 has age=old, which lacks, or is no finite number"),
         ({"age": "1e40"}, "row 1 has age=1e+40, which lacks, or is no finite number"),
-        ({"city": ""}, "new.csv: row 1 has city=, which lacks, or is no finite"),
+        ({"city": ""}, "new.csv: row 1 has city=nan, which lacks, or is no finite"),
         ({"age": None}, "lacks the column age; "),
         ({"city": None, "City": "Bern"}, "lacks the column city; did you mean City"),
     ],
