@@ -139,11 +139,14 @@ def choose_clusters(
     clusterings have equal ids. There is one if there are too few distinct points for
     two, or no silhouette reaches ``least``.
     """
+    from sklearn import config_context
+
     distinct = len(np.unique(points, axis=0))
     largest = min(scan.largest, len(points) - 1, distinct)
     if largest < scan.smallest:
         return np.zeros(len(points), np.int64)
-    with one_thread():
+    # To check the parameters of each fit takes as long as a fit of few clients.
+    with one_thread(), config_context(skip_parameter_validation=True):
         labelings = _kmeans_for_each_k(points, scan, largest, rng)
         tested = labelings
         if len(points) > SAMPLED:

@@ -28,6 +28,9 @@ GROUPS = {
 }
 """The groups of settings, each with an attribute that its settings must have."""
 
+OF_OURS = re.compile("^(_target_|defaults):", re.MULTILINE)
+"""What a file of an option of ours has."""
+
 ROUNDS = ("devices.joins", "devices.leaves", "strategy.drift_rounds")
 """Settings that are lists of rounds, but for a drift's."""
 
@@ -55,9 +58,8 @@ def option_files(
     found = []
     for conf in folders or conf_folders():
         for path in sorted((conf / group).glob(f"{name}.yaml")):
-            text = path.read_text(encoding="utf-8")
             ours = conf == CONF or group == "experiment"
-            if ours or re.search("^(_target_|defaults):", text, re.MULTILINE):
+            if ours or OF_OURS.search(path.read_text(encoding="utf-8")):
                 found.append(path)
     return found
 

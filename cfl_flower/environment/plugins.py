@@ -37,6 +37,9 @@ CONFIGURATION = "CFL_CONF"
 HOME = Path(__file__).resolve().parents[2]
 """The folder that holds this project's packages."""
 
+MODULE = Path(__file__).resolve().relative_to(HOME)
+"""Where in such a folder this module is."""
+
 CONF = HOME / "conf"
 """This project's configuration."""
 
@@ -115,8 +118,7 @@ def _of_this_project(conf: Path) -> bool:
     Flower runs an app from a copy while its SuperLink stands in a checkout, and an
     installed command may be started in one.
     """
-    module = Path(__file__).resolve().relative_to(HOME)
-    return (conf.resolve().parent / module).is_file()
+    return conf == CONF or (conf.resolve().parent / MODULE).is_file()
 
 
 def environment() -> dict[str, str]:

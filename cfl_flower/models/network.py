@@ -20,6 +20,7 @@ from cfl_flower.models.own_state import (
     observe,
     same,
     train_twice,
+    written,
 )
 from cfl_flower.seeding import one_torch_thread, torch_seed
 from cfl_flower.types import Vector
@@ -338,7 +339,7 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
     beside = []
     # Between the two, a task with other data.
     for inputs in (x, 1 - x / 2, x):
-        before = random.getstate(), str(np.random.get_state())
+        before = written((random.getstate(), np.random.get_state()), {})
         model.load(start)
         model.gradient.zero_()
         torch.manual_seed(0)
@@ -347,7 +348,7 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
         trained = torch.from_numpy(model.to_vector())
         found.append((model.gradient.clone(), trained, torch.get_rng_state()))
         beside.append(outside(model.module))
-        drawn.append(before != (random.getstate(), str(np.random.get_state())))
+        drawn.append(before != written((random.getstate(), np.random.get_state()), {}))
     name = type(model.module).__name__
     # A thread beside this one, such as one of Ray's, may draw during one of them.
     _require(
