@@ -12,7 +12,7 @@ from typing import Annotated, Any, NotRequired, get_type_hints
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from cfl_flower.runs.record import ClientRow, Number, RoundRecord, Stamped
+from cfl_flower.runs.record import ClientRow, Number, RoundRecord
 from cfl_flower.types import CLASS_COUNTS, Failure, Json, is_client_id
 
 STRICT = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
@@ -61,7 +61,6 @@ def _checker(line: type[Any]) -> Callable[[Mapping[str, Json]], str]:
 _COUNTS = _line_of(object, CLASS_COUNTS, **dict.fromkeys(CLASS_COUNTS, Tested))
 _FAILURE = _line_of(Failure, ("client", "phase", "reason", "detail"))
 
-check_stamp = _checker(_line_of(Stamped, ["round"]))
 check_round = _checker(
     _line_of(
         RoundRecord,

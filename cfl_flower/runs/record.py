@@ -34,13 +34,6 @@ RunLines: TypeAlias = Sequence[Mapping[str, Json]]
 
 
 @dataclass
-class Stamped:
-    """Any line."""
-
-    round: Annotated[int, Field(ge=1)]
-
-
-@dataclass
 class RoundRecord:
     """One line of `rounds.jsonl`; what was not measured is None, never 0."""
 

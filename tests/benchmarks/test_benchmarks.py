@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
 from pathlib import Path
 from shlex import split
 
-import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from cfl_flower.config.compose import compose_config
-from simulations.engines.inprocess import InProcessGrid
 from tests.benchmarks.__main__ import PARTS
 from tests.benchmarks.peers import table
 from tests.benchmarks.peers.scripts import job as scripts
@@ -41,23 +37,6 @@ def test_our_side_does_a_small_work_and_learns() -> None:
     assert len(figures) == len(table.COLUMNS)
     assert min(figures[1:]) > 0  # CPU time comes in hundredths of seconds
     assert figures[-1] > prepared.accuracy(prepared.start) + 0.2
-
-
-def test_flowers_client_trains_the_model_that_it_gets(tmp_path: Path) -> None:
-    from tests.benchmarks.peers.scripts.with_flower import client_app
-
-    prepared = table.Prepared(SMALL)
-    job = prepared.job(tmp_path, SMALL)
-    network = scripts.set_parameters(scripts.build(job.shapes), prepared.start[0])
-    arrays = ArrayRecord(network.state_dict())
-    config = ConfigRecord({"job": json.dumps(vars(job))})
-    content = RecordDict({"arrays": arrays, "config": config})
-    grid = InProcessGrid([{"partition-id": 7}], client_app)
-    message = Message(content, grid.get_node_ids()[0], "train")
-    (reply,) = grid.send_and_receive([message])
-    assert reply.content.metric_records["metrics"]["num-examples"] == 20
-    network.load_state_dict(reply.content.array_records["arrays"].to_torch_state_dict())
-    assert not np.allclose(scripts.get_parameters(network), prepared.start[0])
 
 
 @pytest.mark.parametrize("work", table.WORKS)

@@ -1,5 +1,6 @@
 import io
 import os
+import re
 import resource
 import shlex
 import shutil
@@ -125,6 +126,28 @@ def test_rewinding_drops_later_rounds_and_torn_lines(config):
             assert [row["round"] for row in rows] == [1, 2, 3]
         write(directory, 1)
         assert len(read_lines(directory.path / "rounds.jsonl")) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "fault"),
+    [
+        ("rounds.jsonl", ".+\\n", "", "no line of round 1"),
+        ("rounds.jsonl", '."round": [34].+\\n', "", "no line of round 3"),
+        ("clients.jsonl", '."round": 2.+\\n', "", "no line of round 2"),
+        ("rounds.jsonl", "bytes_up", "bytes_Up", "line 1 has no bytes_up"),
+        ("clients.jsonl", "0.5", '"half"', "line 1 has accuracy"),
+    ],
+)
+def test_lines_that_a_resumed_run_would_lack_are_named(config, name, old, new, fault):
+    with RunDirectory(config) as directory:
+        write(directory, 3)
+        # A round without a test.
+        directory.append(RoundRecord(4), [])
+        directory.rewind(4)
+        path = directory.path / name
+        path.write_text(re.sub(old, new, path.read_text()))
+        with pytest.raises(ConfigError, match=f"{name} cannot be read.*{fault}"):
+            directory.rewind(3)
 
 
 def test_the_summary_is_made_from_the_rounds_on_disk(config):
