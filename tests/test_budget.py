@@ -32,7 +32,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/learning": 1_301,
     "cfl_flower/models": 859,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_198,
+    "cfl_flower/runs": 1_197,
     "cfl_flower/secure": 639,
     "clients": 1_323,
     "simulations": 4_724,
