@@ -248,25 +248,18 @@ def test_run_that_is_killed_twice_has_the_same_numbers(
     assert resumed.numbers == undisturbed(strategy).numbers
 
 
-def test_clients_ahead_of_the_checkpoint_go_back_with_it(
-    strategy, run_small, undisturbed
+def test_clients_ahead_of_a_sparse_checkpoint_go_back_with_it(
+    strategy, run_small, undisturbed, monkeypatch
 ):
+    # With models in files of their own.
+    monkeypatch.setattr("cfl_flower.runs.checkpoint.LARGE", 1000)
+    sparse = ["system.checkpoint_every=2", "system.evaluate_every=2"]
+    options = [strategy, "participants=12", *sparse]
     # All have worked in a round, when the files of the one before are to be written.
-    options = [strategy, "participants=12"]
     for at_call in (7, 4):
         grid = InProcessGrid([{}], _killing_app(at_call, worked=True))
         with pytest.raises(_KilledError):
             run_small(*options, f"resume={at_call < 7}", grid=grid)
-    resumed = run_small(*options, "resume=true")
-    assert resumed.numbers == undisturbed(*options).numbers
-
-
-def test_resume_with_sparse_checkpoints(strategy, run_small, undisturbed, monkeypatch):
-    # With models in files of their own.
-    monkeypatch.setattr("cfl_flower.runs.checkpoint.LARGE", 1000)
-    options = [strategy, "system.checkpoint_every=2", "system.evaluate_every=2"]
-    with pytest.raises(_KilledError):
-        run_small(*options, grid=InProcessGrid([{}], _killing_app(7)))
     resumed = run_small(*options, "resume=true")
     assert resumed.numbers == undisturbed(*options).numbers
 
