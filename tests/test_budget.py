@@ -32,7 +32,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/learning": 1_301,
     "cfl_flower/models": 859,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_197,
+    "cfl_flower/runs": 1_195,
     "cfl_flower/secure": 639,
     "clients": 1_323,
     "simulations": 4_724,
@@ -44,11 +44,11 @@ LONGEST_FILE = 423
 LONGEST_FUNCTION = 60
 LONG_FILES = 46
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 64
+SINGLE_IMPORTERS = 65
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 40_601
+TESTS = 40_604
 """Lines of all tests."""
 
 

@@ -145,7 +145,7 @@ def choose_clusters(
     largest = min(scan.largest, len(points) - 1, distinct)
     if largest < scan.smallest:
         return np.zeros(len(points), np.int64)
-    # To check the parameters of each fit takes as long as a fit of few clients.
+    # A fifth to a third of the time would go into checks of each fit's parameters.
     with one_thread(), config_context(skip_parameter_validation=True):
         labelings = _kmeans_for_each_k(points, scan, largest, rng)
         tested = labelings

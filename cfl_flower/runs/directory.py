@@ -36,10 +36,11 @@ from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line, r
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import WATCHED
-from cfl_flower.runs.lines import check_client, check_round
 from cfl_flower.runs.provenance import code_changes, library_versions
 from cfl_flower.runs.reading import (
     read_lines,
+    read_rounds,
+    read_tests,
     refuse_links_out,
     refuse_other_settings,
     unbroken,
@@ -59,9 +60,6 @@ LOCK_TIMEOUT = 15.0
 
 FAILURE = "failure.txt"
 """File with the error of the last attempt, if it failed."""
-
-CHECKS = {"rounds.jsonl": check_round, "clients.jsonl": check_client}
-"""The files of lines, each with what says what is wrong with one."""
 
 DATA = ".data"
 """File with what names the samples that a run began with."""
@@ -204,18 +202,17 @@ class RunDirectory:
 
         Raises `ConfigError` if any up to that round is missing or damaged.
         """
+        rounds = read_rounds(self.path)[:server_round]
+        tests = [row for row in read_tests(self.path) if row["round"] <= server_round]
         expected = set(range(1, server_round + 1))
-        for name, check in CHECKS.items():
-            path = self.path / name
-            kept = [r for r in read_lines(path, check) if r["round"] in expected]
-            with unbroken(path):
-                lost = sorted(expected.difference(row["round"] for row in kept))
-                if lost:
-                    raise ValueError(f"no line of round {lost[0]}")
+        for name, kept in (("rounds.jsonl", rounds), ("clients.jsonl", tests)):
+            with unbroken(self.path / name):
+                if lost := expected.difference(row["round"] for row in kept):
+                    raise ValueError(f"no line of round {min(lost)}")
             lines = "".join(json.dumps(row) + "\n" for row in kept)
-            write_atomically(path, lines.encode())
+            write_atomically(self.path / name, lines.encode())
             # Not every round has tests.
-            expected = {r["round"] for r in kept if r["accuracy"] is not None}
+            expected = {row["round"] for row in rounds if row["accuracy"] is not None}
 
     def write_summary(self, data: str | None = None) -> dict[str, Json]:
         """Write `summary.json` from the rounds on disk, and return it.

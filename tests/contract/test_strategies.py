@@ -241,7 +241,8 @@ def test_run_that_is_killed_twice_has_the_same_numbers(
     strategy, run_small, undisturbed
 ):
     for at_call in (3, 7):
-        grid = InProcessGrid([{}], _killing_app(at_call))
+        # Once before a message is worked on, then after it.
+        grid = InProcessGrid([{}], _killing_app(at_call, worked=at_call > 3))
         with pytest.raises(_KilledError):
             run_small(strategy, f"resume={at_call > 3}", grid=grid)
     resumed = run_small(strategy, "resume=true")

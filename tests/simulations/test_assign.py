@@ -132,10 +132,12 @@ METHODS = [
     (["fielding"], "distance"),
     (["fielding", "strategy/representation=embedding"], "distance"),
     (["fielding", "strategy/representation=combined"], "distance"),
+    (["static"], "distance"),
     (["stocfl"], "cosine"),
     (["stocfl", "model.lora.rank=2", "model=mlp"], "loss"),
     (["flux", "strategy.warmup=1", "strategy.latest=0.25"], "distance"),
     (["feroma", "strategy.warmup=1"], "distance"),
+    (["pacfl"], "angle"),
     (["pacfl", "model.lora.rank=2", "model=mlp"], "angle"),
     (["feddag"], "angle"),
 ]
@@ -144,7 +146,7 @@ METHODS = [
 
 @pytest.mark.parametrize(("method", "by"), METHODS, ids=str)
 def test_a_served_folder_says_what_the_run_does(method, by, run_small, tmp_path):
-    options = ["drift=none", "partition.purity=1", "participants=12", "rounds=2"]
+    options = ["drift=none", "partition.purity=1", "participants=12"]
     run = run_small(f"strategy={method[0]}", *method[1:], *options)
     opened = open_run(run.folder)
     export(run.folder, tmp_path / "served")

@@ -61,6 +61,7 @@ def test_runs_end_with_the_process_that_asked_for_them(tmp_path):
 
 TINY = ["strategy=fedavg", "rounds=1", "clients=6", "participants=3", "drift=none"]
 WAYS = {
+    "compare": ["-m", "simulations.compare", "--bare", *TINY, "partition.groups=3"],
     "a script": ["-c", SCRIPT, *TINY, "partition.groups=3"],
     "run": ["-m", "simulations.run", *TINY, "partition.groups=3", "engine=processes"],
 }

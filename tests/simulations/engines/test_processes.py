@@ -53,7 +53,7 @@ def two() -> Iterator[ProcessGrid]:
     ],
 )
 def test_two_processes_give_the_numbers_of_one(run_small, two, overrides):
-    asked = [*SMALL, "rounds=2", "model=mlp", "model.hidden=8", *overrides.split()]
+    asked = [*SMALL, "rounds=3", "model=mlp", "model.hidden=8", *overrides.split()]
     one = run_small(*asked, folder="one")
     both = run_small(*asked, grid=two)
     assert both.numbers == one.numbers
@@ -169,9 +169,8 @@ def test_a_worker_may_take_as_long_as_its_tasks_may(task, message, seconds):
 
 
 @LINUX
-@pytest.mark.parametrize(
-    ("how", "frozen"), [(signal.SIGINT, True), (signal.SIGKILL, False)]
-)
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_outlives_its_run(tmp_path, how, frozen):
     asked = [*SMALL, "strategy=fielding", "workers=2", f"output_dir={tmp_path}"]
     asked += ["rounds=5000", "system.checkpoint_every=100"]
