@@ -42,13 +42,13 @@ BUDGET: dict[str, int] = {
 
 LONGEST_FILE = 423
 LONGEST_FUNCTION = 60
-LONG_FILES = 46
+LONG_FILES = 45
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 65
+SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 40_604
+TESTS = 40_605
 """Lines of all tests."""
 
 

@@ -20,15 +20,13 @@ from cfl_flower.errors import CflError, ConfigError, one_line, printable
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import CONCEPTS, FAILURE, RUN, repeat_command
+from cfl_flower.runs.lines import read_rounds, read_tests, unbroken
 from cfl_flower.runs.provenance import read_provenance
 from cfl_flower.runs.reading import (
     finished,
-    read_rounds,
     read_settings,
     read_summary,
-    read_tests,
     refuse_links_out,
-    unbroken,
 )
 from cfl_flower.runs.record import RunLines
 from cfl_flower.state import ClusteredState

@@ -36,15 +36,9 @@ from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line, r
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import WATCHED
+from cfl_flower.runs.lines import read_lines, read_rounds, read_tests, unbroken
 from cfl_flower.runs.provenance import code_changes, library_versions
-from cfl_flower.runs.reading import (
-    read_lines,
-    read_rounds,
-    read_tests,
-    refuse_links_out,
-    refuse_other_settings,
-    unbroken,
-)
+from cfl_flower.runs.reading import refuse_links_out, refuse_other_settings
 from cfl_flower.runs.record import (
     ClientRow,
     RoundRecord,

@@ -1,4 +1,4 @@
-"""The check of the lines of `rounds.jsonl` and `clients.jsonl`.
+"""The lines of `rounds.jsonl` and `clients.jsonl`: how they are checked and read.
 
 A run's folder may come from elsewhere, or from a disk that lost some of it: its lines
 are checked before they are drawn and counted.
@@ -6,12 +6,16 @@ are checked before they are drawn and counted.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Annotated, Any, NotRequired, get_type_hints
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from cfl_flower.errors import intact
 from cfl_flower.runs.record import ClientRow, Number, RoundRecord
 from cfl_flower.types import CLASS_COUNTS, Failure, Json, is_client_id
 
@@ -76,3 +80,52 @@ check_client = _checker(
         per_class=list[_COUNTS] | None,  # type: ignore[valid-type]
     )
 )
+
+
+def read_rounds(folder: Path) -> list[dict[str, Json]]:
+    """Read the `rounds.jsonl` of a run, as `read_lines` does; a line for each."""
+    path = folder / "rounds.jsonl"
+    rows = read_lines(path, check_round)
+    with unbroken(path):
+        for number, row in enumerate(rows, 1):
+            if row["round"] != number:
+                raise ValueError(f"line {number} is of round {row['round']}")
+    return rows
+
+
+def read_tests(folder: Path) -> list[dict[str, Json]]:
+    """Read the `clients.jsonl` of a run, as `read_lines` does."""
+    return read_lines(folder / "clients.jsonl", check_client)
+
+
+def read_lines(
+    path: Path, check: Callable[[Mapping[str, Json]], str] = lambda row: ""
+) -> list[dict[str, Json]]:
+    """Read a JSON-lines file without a torn last line, as kill -9 leaves it.
+
+    ``check`` says what is wrong with a line, if anything is. Raises `ConfigError` for
+    such a line, and if another one than the last is torn.
+    """
+    if not path.exists():
+        return []
+    rows = []
+    with unbroken(path):
+        text = path.read_text(encoding="utf-8")
+        for number, line in enumerate(text.splitlines(keepends=True), 1):
+            if not line.endswith("\n"):
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"line {number} is torn") from error
+            if not isinstance(row, dict):
+                raise ValueError(f"line {number} is no JSON object")
+            if fault := check(row):
+                raise ValueError(f"line {number} has {fault}")
+            rows.append(row)
+    return rows
+
+
+def unbroken(path: Path) -> AbstractContextManager[None]:
+    """Turn what a damaged file of a run makes its reader raise into a `ConfigError`."""
+    return intact(path, f"repair it, or delete {path.parent} and repeat the run")

@@ -6,8 +6,7 @@ Damaged files are one-line errors.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ import yaml
 
 from cfl_flower.building import with_defaults
 from cfl_flower.environment.files import link_out
-from cfl_flower.errors import ConfigError, intact
+from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
-from cfl_flower.runs.lines import check_client, check_round
+from cfl_flower.runs.lines import read_lines, unbroken
 from cfl_flower.settings import show_value
 from cfl_flower.types import Json
 
@@ -197,52 +196,3 @@ def read_summary(folder: Path) -> dict[str, Json]:
         if not isinstance(summary.get("data"), str | None):
             raise ValueError("data is no text")
     return summary
-
-
-def read_rounds(folder: Path) -> list[dict[str, Json]]:
-    """Read the `rounds.jsonl` of a run, as `read_lines` does; a line for each."""
-    path = folder / "rounds.jsonl"
-    rows = read_lines(path, check_round)
-    with unbroken(path):
-        for number, row in enumerate(rows, 1):
-            if row["round"] != number:
-                raise ValueError(f"line {number} is of round {row['round']}")
-    return rows
-
-
-def read_tests(folder: Path) -> list[dict[str, Json]]:
-    """Read the `clients.jsonl` of a run, as `read_lines` does."""
-    return read_lines(folder / "clients.jsonl", check_client)
-
-
-def read_lines(
-    path: Path, check: Callable[[Mapping[str, Json]], str] = lambda row: ""
-) -> list[dict[str, Json]]:
-    """Read a JSON-lines file without a torn last line, as kill -9 leaves it.
-
-    ``check`` says what is wrong with a line, if anything is. Raises `ConfigError` for
-    such a line, and if another one than the last is torn.
-    """
-    if not path.exists():
-        return []
-    rows = []
-    with unbroken(path):
-        text = path.read_text(encoding="utf-8")
-        for number, line in enumerate(text.splitlines(keepends=True), 1):
-            if not line.endswith("\n"):
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"line {number} is torn") from error
-            if not isinstance(row, dict):
-                raise ValueError(f"line {number} is no JSON object")
-            if fault := check(row):
-                raise ValueError(f"line {number} has {fault}")
-            rows.append(row)
-    return rows
-
-
-def unbroken(path: Path) -> AbstractContextManager[None]:
-    """Turn what a damaged file of a run makes its reader raise into a `ConfigError`."""
-    return intact(path, f"repair it, or delete {path.parent} and repeat the run")

@@ -113,7 +113,7 @@ def device_samples(database: Path) -> Iterator[health.Sample]:
 @lru_cache(RUNS)
 def run_samples(folder: Path, _: float) -> list[health.Sample]:
     """Return the numbers of a run, whose rounds are of a time of their file."""
-    from cfl_flower.runs.reading import read_rounds, read_tests  # noqa: PLC0415
+    from cfl_flower.runs.lines import read_rounds, read_tests  # noqa: PLC0415
 
     rounds = read_rounds(folder)
     tests = read_tests(folder)

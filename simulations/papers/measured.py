@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from cfl_flower.analysis.baselines import REFERENCE_METHOD
 from cfl_flower.analysis.drift_metrics import score
 from cfl_flower.analysis.leads import half_width, leads_over
+from cfl_flower.runs.lines import unbroken
 from cfl_flower.runs.provenance import read_provenance
-from cfl_flower.runs.reading import MAY_DIFFER, unbroken
+from cfl_flower.runs.reading import MAY_DIFFER
 from cfl_flower.types import Json
 from simulations.batch.jobs import Job
 from simulations.papers.published import Cell, PublishedTable

@@ -16,7 +16,7 @@ from cfl_flower.analysis.baselines import BOUND, REFERENCES
 from cfl_flower.analysis.method_tables import new_table
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import fitting
-from cfl_flower.runs.reading import read_lines
+from cfl_flower.runs.lines import read_lines
 from simulations.compare import announce, main, make_jobs, with_marks
 from tests.simulations.deploy.loopback import wait_for
 

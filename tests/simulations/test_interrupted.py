@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import simulations.run
-from cfl_flower.runs.reading import read_lines
+from cfl_flower.runs.lines import read_lines
 
 pytestmark = pytest.mark.slow
 

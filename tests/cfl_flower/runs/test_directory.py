@@ -20,7 +20,8 @@ from cfl_flower.runs import directory as results
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import WATCHED
 from cfl_flower.runs.directory import FAILURE, RunDirectory, check_output_dir
-from cfl_flower.runs.reading import finished, read_lines, read_settings
+from cfl_flower.runs.lines import read_lines
+from cfl_flower.runs.reading import finished, read_settings
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.server_app import say_resumed
 from cfl_flower.state import ClusteredState, no_clusters

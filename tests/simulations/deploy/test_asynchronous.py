@@ -3,7 +3,7 @@
 import pytest
 
 from cfl_flower.client.upload_policy import TRIGGER
-from cfl_flower.runs.reading import read_lines
+from cfl_flower.runs.lines import read_lines
 from tests.cfl_flower.client.test_node_config import HIGH, LOW, SITES, add_samples
 from tests.conftest import Run
 from tests.simulations.deploy.loopback import wait_for

@@ -23,7 +23,7 @@ from cfl_flower.client.resources import WorkerResources
 from cfl_flower.client.task_runner import TaskRunner
 from cfl_flower.communication.task_records import pack_tasks
 from cfl_flower.config.overrides import CONF
-from cfl_flower.runs.reading import read_lines
+from cfl_flower.runs.lines import read_lines
 from cfl_flower.types import Answer, Plan, Task
 from clients.base import ClusteredClient
 from simulations.engines.choice import VISIBLE, gpu_of, visible_gpus
