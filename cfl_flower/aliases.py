@@ -15,6 +15,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, spec_from_file_location, spec_from_loader
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 from cfl_flower.errors import ConfigError
 
@@ -53,9 +54,7 @@ class AliasFinder(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Do nothing but leave the module as it was: it has been executed."""
-        spec = module.__spec__
-        assert spec is not None
-        module.__spec__ = spec.loader_state
+        module.__spec__ = cast(ModuleSpec, module.__spec__).loader_state
 
 
 def _own_package(name: str) -> ModuleSpec | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from typing import TypeAlias
 
 from flwr.app import Context, Message
@@ -127,11 +127,8 @@ def work(message: Message, context: Context) -> Message:
     if own and batch.phase == "query" and isinstance(dataset, InferredDataset):
         for note in dataset.notes(own.data_dir):
             tell_owner(resources.settings["run"], own.client, note)
-    runner = (
-        TaskRunner(resources, batch)
-        if node is None
-        else DeviceRunner(resources, batch, node)
-    )
+    kind = partial(DeviceRunner, node=node) if node else TaskRunner
+    runner = kind(resources, batch)
     builder = PartialSumBuilder(batch.plan, batch.phase, batch.summed)
     answers = []
     with interruptible():

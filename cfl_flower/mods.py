@@ -37,7 +37,7 @@ from numpy.typing import ArrayLike
 from cfl_flower.client.drift_report import HELD, DriftReport, ReportRequest
 from cfl_flower.clustering import representations
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import require
+from cfl_flower.settings import Count, checked, require
 from cfl_flower.types import REPORT, FloatArray, IntArray, Vector
 
 ASK = "cfl-flower"
@@ -77,15 +77,15 @@ def makes_a_mod(make: Callable[P, Mod]) -> Callable[P, Mod]:
     """Refuse a function that makes a mod where an app has it for the mod itself."""
 
     @wraps(make)
-    def checked(*args: P.args, **options: P.kwargs) -> Mod:
+    def make_mod(*args: P.args, **options: P.kwargs) -> Mod:
         if args and isinstance(args[0], Message):
             raise ConfigError(
                 f"mods=[{make.__name__}] is not allowed; call it, as the examples of "
                 "cfl_flower.mods do"
             )
-        return make(*args, **options)
+        return checked(make)(*args, **options)
 
-    return checked
+    return make_mod
 
 
 def _question(message: Message, key: str) -> ConfigRecord | None:
@@ -129,7 +129,7 @@ def _reports(kind: str, describe: Describe) -> Mod:
 
 
 @makes_a_mod
-def label_histogram(labels: Labels, classes: int) -> Mod:
+def label_histogram(labels: Labels, classes: Count) -> Mod:
     """Return a mod that reports the share of each label, when it changed.
 
     ``labels(context)`` returns the labels of the samples that the node has now: whole
@@ -203,7 +203,7 @@ def _report(
 
 
 @makes_a_mod
-def label_shares(labels: Labels, classes: int, bias: str) -> Mod:
+def label_shares(labels: Labels, classes: Count, bias: str) -> Mod:
     """Return a mod of an app's evaluate: it adds the log of a node's label shares.
 
     It is added to the outputs of the model that is tested, as Menon et al. (ICLR 2021)
@@ -272,14 +272,12 @@ def choose_by_loss(
 
 
 @makes_a_mod
-def fine_tune(train: Call, epochs: int = 1) -> Mod:
+def fine_tune(train: Call, epochs: Count = 1) -> Mod:
     """Return a mod of an app's evaluate, which tests what train makes of the model.
 
     ``train`` is the app's, and finds `FINE_TUNING` in its config. Nothing of what it
     does leaves the device or stays in the context.
     """
-    ok = isinstance(epochs, int) and epochs > 0
-    require(ok, "fine_tune: epochs", epochs, "a whole number above 0")
 
     def mod(message: Message, context: Context, call_next: Call) -> Message:
         content = message.content

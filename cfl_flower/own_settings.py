@@ -21,12 +21,8 @@ OF_THE_DATA = ("shape", "classes", "num_classes")
 """Keyword arguments of a network that the dataset gives."""
 
 
-NOT_BY_NAME = (
-    Parameter.POSITIONAL_ONLY,
-    Parameter.VAR_POSITIONAL,
-    Parameter.VAR_KEYWORD,
-)
-"""Kinds of arguments that no setting can give."""
+BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+"""Kinds of arguments that a setting can give."""
 
 
 @cache
@@ -82,7 +78,7 @@ def _of_arguments(target: Any) -> Any:
     optional: dict[str, Any] = {}
     for name, parameter in signature(target).parameters.items():
         default = parameter.default
-        if name in OF_THE_DATA or parameter.kind in NOT_BY_NAME:
+        if name in OF_THE_DATA or parameter.kind not in BY_NAME:
             continue
         if default is Parameter.empty:
             required.append(name)

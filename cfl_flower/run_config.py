@@ -58,12 +58,9 @@ class Basics:
     anyone trains on them (test, then train)."""
 
     def __post_init__(self) -> None:
-        require(
-            self.participants <= self.clients,
-            "participants",
-            self.participants,
-            f"at most the {self.clients} clients, or raise clients",
-        )
+        ok = self.participants <= self.clients
+        allowed = f"at most the {self.clients} clients, or raise clients"
+        require(ok, "participants", self.participants, allowed)
 
 
 @settings("system")

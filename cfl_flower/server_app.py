@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -117,7 +118,8 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         state = None
         if config.resume and checkpoint.exists():
             done, state = checkpoint.load(strategy_class.State)
-            say_resumed(checkpoint, done, console)
+            console.print(f"resumed after round {done} from {checkpoint.folder}")
+            warn_of_lost_states(checkpoint, warn)
         if stream and done:
             refuse_other_data(config, stream.samples)
         elif stream:
@@ -148,18 +150,14 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
 
 
-def say_resumed(checkpoint: Checkpoint, done: int, console: Console) -> None:
-    """Say where a run goes on, and how many clients lost what they had kept."""
-    console.print(f"resumed after round {done} from {checkpoint.folder}")
+def warn_of_lost_states(checkpoint: Checkpoint, warn: Callable[[str], None]) -> None:
+    """Say how many clients lost what they had kept."""
     lost, kept = checkpoint.lost_states()
     if lost:
-        console.print(
+        warn(
             f"warning: the states of {lost} of {kept} clients are missing in "
             f"{checkpoint.states}: they begin anew, so the numbers are not those of a "
-            "whole run; put the files back, and repeat",
-            style="yellow",
-            soft_wrap=True,
-            markup=False,
+            "whole run; put the files back, and repeat"
         )
 
 
@@ -206,14 +204,8 @@ def open_stream(config: RunConfig) -> Stream:
 
     Raises `ConfigError` if a file cannot be read, or dataset and partition do not fit.
     """
-    stream = Stream(
-        config.dataset,
-        config.partition,
-        config.drift,
-        config.clients,
-        config.seed,
-        config.rounds,
-        config.data_dir,
-    )
+    parts = config.dataset, config.partition, config.drift
+    sizes = config.clients, config.seed, config.rounds
+    stream = Stream(*parts, *sizes, config.data_dir)
     stream.view(0, 1)
     return stream

@@ -8,10 +8,11 @@ string below it its meaning; checks, error lines and tables in docs/ come from t
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import re
 import types
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from difflib import get_close_matches
@@ -20,16 +21,24 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    ParamSpec,
     TypeAlias,
     TypeVar,
     Union,
     dataclass_transform,
     get_args,
     get_origin,
+    get_type_hints,
 )
 
 import numpy as np
-from pydantic import ConfigDict, Field, PydanticUserError, ValidationError
+from pydantic import (
+    ConfigDict,
+    Field,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
@@ -52,6 +61,7 @@ Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 """A probability or a share."""
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 STRICTNESS = ConfigDict(
     extra="forbid",
@@ -59,6 +69,7 @@ STRICTNESS = ConfigDict(
     arbitrary_types_allowed=True,
     coerce_numbers_to_str=True,
 )
+CHECKED = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
@@ -103,6 +114,42 @@ def settings(group: str, frozen: bool = True) -> Callable[[type[T]], type[T]]:
         return made
 
     return decorate
+
+
+def checked(function: Callable[P, T], **stricter: Any) -> Callable[P, T]:
+    """Check the arguments of a function by its annotations, or by ``stricter`` ones.
+
+    One out of its type or bounds raises a `ConfigError` in one line.
+
+    Examples
+    --------
+    >>> @checked
+    ... def fine_tune(epochs: Count = 1) -> int:
+    ...     return epochs
+    >>> fine_tune(0)
+    Traceback (most recent call last):
+    cfl_flower.errors.ConfigError: epochs=0 is not allowed; use a whole number of at ...
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **values: P.kwargs) -> T:
+        kinds = {**get_type_hints(function, include_extras=True), **stricter}
+        bound = inspect.signature(function).bind(*args, **values)
+        for name, value in bound.arguments.items():
+            many = bound.signature.parameters[name].kind.name.startswith("VAR")
+            kind = kinds.get(name, Any)
+            try:
+                TypeAdapter(Any if many else kind, config=CHECKED).validate_python(
+                    plain(value)
+                )
+            except ValidationError as error:
+                allowed = _describe(kind, []).replace("null", "None")
+                raise ConfigError(
+                    f"{name}={value} is not allowed; use {allowed}"
+                ) from error
+        return function(*args, **values)
+
+    return call
 
 
 def _first_problem(group: str, cls: Any, error: ValidationError) -> ConfigError:
@@ -193,6 +240,7 @@ NOUNS = {
     bool: "true or false",
     Any: "any value",
     dict: "a mapping, such as {name: value}",
+    Callable: "a function",
 }
 
 
@@ -207,7 +255,7 @@ def _describe(annotation: Any, metadata: list[Any]) -> str:
     if origin in (Union, types.UnionType):
         given = [_describe(part, metadata) for part in parts if part is not type(None)]
         return " or ".join([*(["null"] if len(given) < len(parts) else []), *given])
-    if origin in (list, tuple):
+    if origin in (list, tuple, Sequence):
         item = _describe(parts[0], [])
         if any(getattr(each, "min_length", 0) for each in metadata):
             return f"a list of at least one {item.removeprefix('a ')}"
@@ -221,7 +269,8 @@ def _noun_of_class(annotation: Any) -> str:
     """Name a class of settings by them, any other class by itself."""
     if fields := getattr(annotation, "__pydantic_fields__", None):
         return f"a mapping with {', '.join(fields)}"
-    return f"a {getattr(annotation, '__name__', annotation)}"
+    name = getattr(annotation, "__name__", str(annotation))
+    return f"an {name}" if name[0] in "AEIOU" else f"a {name}"
 
 
 def _bounds(metadata: list[Any]) -> list[str]:

@@ -14,7 +14,7 @@ Settings are keyword arguments with two underscores for a dot
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,7 +36,7 @@ from cfl_flower.config.overrides import quoted
 from cfl_flower.environment.plugins import conf_folders, targets
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import Verbosity, at_verbosity, verbosity
-from cfl_flower.settings import plain, require
+from cfl_flower.settings import Count, checked, plain, require
 from cfl_flower.types import Json
 from simulations import run as run_command
 from simulations.batch.jobs import at_once, carry_out
@@ -128,6 +128,7 @@ class Run:
         asked: dict[str, Any] = {**settings, **place}
         return run(*self.saved.overrides, *overrides, **asked)
 
+    @checked
     def report(self, output: str | Path) -> list[Path]:
         """Write a page on it, with its tables beside it; return the paths."""
         return render([self.saved]).write(Path(output))
@@ -188,6 +189,7 @@ class Comparison:
         """
         return _plot(self.streams[stream], key, methods)
 
+    @checked
     def report(self, output: str | Path) -> list[Path]:
         """Write a page on all runs, with its tables beside it; return the paths."""
         page = render([run.saved for run in self.runs], self.reference)
@@ -198,6 +200,7 @@ class Comparison:
         return _to_html(question(self.streams), self.streams)
 
 
+@checked
 def run(*overrides: str, quiet: bool = False, **settings: object) -> Run:
     """Run one configuration and return it; ``quiet`` prints what goes wrong alone.
 
@@ -213,11 +216,12 @@ def run(*overrides: str, quiet: bool = False, **settings: object) -> Run:
     return Run(load_run(Path(config.output_dir)))
 
 
+@checked
 def compare(
     *overrides: str,
-    seeds: int | Iterable[int] = 1,
+    seeds: int | Sequence[int] = 1,
     marks: bool = True,
-    jobs: int | None = None,
+    jobs: Count | None = None,
     reference: str = REFERENCE_METHOD,
     quiet: bool = False,
     **settings: object,
@@ -232,14 +236,11 @@ def compare(
     holds. Raises `ConfigError` before any training; runs that fail later are in
     `failures`.
     """
-    if "seed" in settings:
-        remedy = "use seeds=[3] for one, seeds=[0, 3] for two, in the place of seed"
-        raise ConfigError(f"seed={settings['seed']!r} is not allowed; {remedy}")
+    remedy = "seeds=[3] for one, seeds=[0, 3] for two, in the place of seed"
+    require("seed" not in settings, "seed", settings.get("seed"), remedy)
     check_overrides(overrides)
-    seeds = plain(seeds)
     numbers = list(range(seeds) if isinstance(seeds, int) else seeds)
-    whole = numbers and all(isinstance(each, int) for each in numbers)
-    require(bool(whole), "seeds", seeds, "how many, such as 3, or which: [0, 5]")
+    require(bool(numbers), "seeds", seeds, "how many, such as 3, or which: [0, 5]")
     swept = {"seed": numbers, **settings}
     asked = [*overrides, *to_overrides(swept, sweep=True)]
     loud = Verbosity.QUIET if quiet else Verbosity.NORMAL
@@ -251,6 +252,7 @@ def compare(
     return Comparison(begun, failures, reference)
 
 
+@checked
 def load(folder: str | Path, reference: str = REFERENCE_METHOD) -> Run | Comparison:
     """Read a run, or all runs below a folder; `ConfigError` if there is none.
 
@@ -330,9 +332,7 @@ def _plot(stream: Stream, key: str, methods: Sequence[str] = ()) -> Picture:
             k for row in rows for k, v in row.items() if isinstance(v, int | float)
         }
         columns = sorted(numbers - {"round"})
-        raise ConfigError(
-            f"key={key!r} was not measured; use one of {', '.join(columns)}"
-        )
+        raise ConfigError(f"key={key!r} was not measured; use {', '.join(columns)}")
     percent = key.startswith("accuracy") or key in MEASURED
     shown = curves(known, key, key, percent=percent)
     return Picture(key, f"{key}, {stream.title}", shown)

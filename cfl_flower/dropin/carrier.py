@@ -278,9 +278,8 @@ class Carrier:
         if question is None:
             # Nodes report their number of samples when they have trained.
             return Result(client, 1)
-        content = RecordDict()
-        if client not in self._silent:
-            content = content_of(replies[0])
+        silent = client in self._silent
+        content = RecordDict() if silent else content_of(replies[0])
         return Result(client, 1, metrics=self._said(client, content, question))
 
     def _tested(self, client: ClientId, content: RecordDict) -> Result:

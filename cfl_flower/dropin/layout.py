@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from cfl_flower.communication.validation import is_bounded
-from cfl_flower.errors import ConfigError, InvalidResultError
+from cfl_flower.errors import InvalidResultError
 from cfl_flower.settings import require
 from cfl_flower.types import Vector
 
@@ -36,12 +36,9 @@ class Layout:
     def of(cls, record: ArrayRecord) -> Self:
         """Return the layout of an app's initial arrays."""
         layout = cls({name: array.numpy() for name, array in record.items()})
-        if not any(each.dtype.kind == "f" for each in layout.templates.values()):
-            raise ConfigError(
-                f"initial_arrays={sorted(record)} is not allowed; use a record with "
-                "at least one array of real numbers, such as "
-                "ArrayRecord(net.state_dict())"
-            )
+        ok = any(each.dtype.kind == "f" for each in layout.templates.values())
+        allowed = "an array of real numbers at least, as ArrayRecord(net.state_dict())"
+        require(ok, "initial_arrays", sorted(record), allowed)
         for name, each in layout.templates.items():
             field = f"initial_arrays: {name}"
             allowed = "its real and its imaginary part as two arrays"

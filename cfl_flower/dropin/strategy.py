@@ -29,10 +29,10 @@ from cfl_flower.dropin.terms import Terms
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import mean_model
-from cfl_flower.mods import read_labels
+from cfl_flower.mods import ASK, read_labels
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.settings import require
+from cfl_flower.settings import Natural, Positive, checked, require
 from cfl_flower.types import Failure, Vector
 
 ByCluster: TypeAlias = dict[int, dict[int, MetricRecord]]
@@ -86,6 +86,7 @@ class DropIn(Terms):
     """The folder of what was saved, to go on from."""
 
     @classmethod
+    @checked
     def resume(cls, path: str | Path, **options: Any) -> Self:
         """Return a strategy whose `start` goes on from what was saved in a folder."""
         strategy = cls(**options)
@@ -119,12 +120,13 @@ class DropIn(Terms):
         self.carrier.others = kept.counters
         self.carrier.reporting.update(kept.reporting)
 
+    @checked
     def start(
         self,
         grid: Grid,
         initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
+        num_rounds: Natural = 3,
+        timeout: Positive = 3600,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFunction | None = None,
@@ -136,10 +138,8 @@ class DropIn(Terms):
         """
         self._evaluate_fn = None if evaluate_fn is None else of_clusters(evaluate_fn)
         self.found = ClusteredResult(settings=self.settings)
-        configs = {
-            "train": train_config or ConfigRecord(),
-            "evaluate": evaluate_config or ConfigRecord(),
-        }
+        given = {"train": train_config, "evaluate": evaluate_config}
+        configs = {verb: own or ConfigRecord() for verb, own in given.items()}
         self.carrier = Carrier(grid, self, initial_arrays, configs)
         self._handed = ArrayRecord({**initial_arrays})
         self._open = False
@@ -315,7 +315,7 @@ def of_clusters(evaluate_fn: EvaluateFunction) -> EvaluateFunction:
     return lambda server_round, _, arrays: evaluate_fn(server_round, arrays)
 
 
-SIZE = "nodes"
+SIZE = f"{ASK}.nodes"
 """The weight of a cluster's metrics in the mean over clusters."""
 
 

@@ -11,15 +11,16 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, TypeAlias, cast
 
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAvg
+from pydantic import Field
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import known_names, require
+from cfl_flower.settings import Fraction, Natural, checked, known_names, require
 
 Reseeded: TypeAlias = Callable[[int], ArrayRecord]
 """Returns the app's initial arrays with another seed."""
@@ -38,6 +39,12 @@ PLAIN = {
 }
 """Settings that would need our own client."""
 
+BOUNDS = {
+    "fraction_train": Annotated[float, Field(gt=0, le=1)],
+    "fraction_evaluate": Fraction,
+}
+"""Of FedAvg's arguments, what their types do not say."""
+
 REPRESENTATIONS = ("label_histogram", "embedding")
 """What mods report of data."""
 
@@ -47,10 +54,11 @@ class Terms(FedAvg):
 
     method: ClassVar[type[ClusteredStrategy]]
 
+    @checked
     def __init__(
         self,
         *args: Any,
-        seed: int = 0,
+        seed: Natural = 0,
         reseeded: Reseeded | None = None,
         concepts: Concepts | None = None,
         checkpoint: str | Path | None = None,
@@ -61,9 +69,8 @@ class Terms(FedAvg):
         for name in options.keys() - own - flower:
             known = known_names(name, sorted(own | flower))
             raise ConfigError(f"{type(self).__name__}: {name} is no setting; {known}")
-        super().__init__(*args, **{n: options.pop(n) for n in flower & options.keys()})
-        ok = self.fraction_train > 0
-        require(ok, "fraction_train", self.fraction_train, "a number above 0")
+        usual = {name: options.pop(name) for name in flower & options.keys()}
+        checked(FedAvg.__init__, **BOUNDS)(self, *args, **usual)
         for name in own & PLAIN.keys():
             value = options.setdefault(name, PLAIN[name])
             allowed = f"{PLAIN[name]} with a plain ClientApp"

@@ -113,9 +113,7 @@ def check_clock(host: str, port: int) -> str:
     ahead = (datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds()
     # The header has whole seconds.
     if not -TOLERANCE < ahead < TOLERANCE + 1:
-        raise ConfigError(
-            f"{ahead:+.0f} s from the SuperLink's; signed calls fail: use NTP"
-        )
+        raise ConfigError(f"{ahead:+.0f} s from the SuperLink's: calls fail; use NTP")
     return f"within {TOLERANCE:g} s of the SuperLink's"
 
 
@@ -125,9 +123,7 @@ def check_key(path: Path) -> str:
     try:
         serialization.load_ssh_private_key(content, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(
-            f"{path} is no OpenSSH private key without passphrase"
-        ) from error
+        raise ConfigError(f"{path}: no OpenSSH key without passphrase") from error
     if os.name == "posix" and path.stat().st_mode & 0o077:
         raise ConfigError(f"others may read {path}; chmod 600 {path}")
     return path.name

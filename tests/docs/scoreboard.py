@@ -21,15 +21,8 @@ from cfl_flower.analysis.method_tables import markdown
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.types import Json
-from simulations.papers.measured import (
-    HEADER,
-    TEXTS,
-    Outcome,
-    verdict,
-)
-from simulations.papers.measured import (
-    lines as written,
-)
+from simulations.papers.measured import HEADER, TEXTS, Outcome, verdict
+from simulations.papers.measured import lines as written
 from simulations.papers.published import (
     BESIDE,
     PublishedTable,

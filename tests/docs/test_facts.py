@@ -12,14 +12,7 @@ from cfl_flower.config.options import list_options
 from cfl_flower.config.overrides import CONF, expand
 from cfl_flower.errors import ConfigError, NoConceptsError
 from simulations.papers.published import PUBLISHED
-from tests.docs.facts import (
-    CLUSTERED,
-    CONDITIONS,
-    PAGES,
-    ROOT,
-    support_of,
-    updated,
-)
+from tests.docs.facts import CLUSTERED, CONDITIONS, PAGES, ROOT, support_of, updated
 
 METHODS = list_options("strategy")
 

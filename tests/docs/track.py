@@ -15,13 +15,7 @@ from cfl_flower.analysis.method_tables import Table
 from cfl_flower.config.options import list_options
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import CONF
-from simulations.tracking.rows import (
-    ROWS,
-    Protocol,
-    TrackRow,
-    load_protocol,
-    read_rows,
-)
+from simulations.tracking.rows import ROWS, Protocol, TrackRow, load_protocol, read_rows
 from simulations.tracking.table import (
     MARKS,
     USES,
@@ -155,7 +149,7 @@ def describe_protocol(protocol: Protocol) -> str:
         lines.append(f"* Fine-tuning is chosen in the same way: {ways}.")
     lines.append(
         f"* Each row then runs with {protocol.seeds} seeds. A cell is the mean over "
-        "all tested rounds and over the seeds, with its 95% interval (Student's t).",
+        "all tested rounds and over the seeds, with its 95% interval (Student's t)."
     )
     return "\n".join(lines)
 

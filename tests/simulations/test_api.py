@@ -69,7 +69,7 @@ def test_a_model_comes_out_as_it_is_exported(run, tmp_path):
 
 def test_pictures_show_what_was_measured(run):
     assert run.plot()._repr_svg_().startswith("<svg")
-    with pytest.raises(ConfigError, match="key='nothing' was not measured; use one of"):
+    with pytest.raises(ConfigError, match="key='nothing' was not measured; use a"):
         run.plot("nothing")
 
 
@@ -138,10 +138,18 @@ def test_seeds_are_told_once():
             command(["fedavg", "fielding"])
 
 
-@pytest.mark.parametrize("seeds", ["abc", 0, [], [0.5]])
-def test_seeds_are_a_number_or_a_list(seeds):
-    with pytest.raises(ConfigError, match="how many, such as 3, or which"):
-        cfl.compare(strategy="fedavg", seeds=seeds)
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("seeds", ("abc", 0, [], [0.5], None)), ("jobs", ("x", 0)), ("reference", (3,))],
+)
+def test_arguments_out_of_type_or_bounds_are_one_line(name, values):
+    for value in values:
+        with pytest.raises(ConfigError, match=f"^{name}=.* is not allowed; use "):
+            cfl.compare(strategy="fedavg", **{name: value})
+    with pytest.raises(
+        ConfigError, match="folder=3 is not allowed; use text or a Path"
+    ):
+        cfl.load(3)
 
 
 def test_names_are_there_and_cost_nothing_until_used():

@@ -109,6 +109,7 @@ def test_without_labels_a_client_goes_where_its_samples_are_told_apart(run_small
 
 def test_bad_input_is_one_line(run, run_small, tmp_path, capsys):
     local = run_small("strategy=local", "rounds=1", folder="local")
+    export(run.folder, tmp_path / "served")
     for arguments, words in (
         ([str(run.folder), "--client", "12"], "a client from 0 to 11"),
         ([str(run.folder), "--client", "0", "--round", "9"], "a round from 1 to 2"),
@@ -116,6 +117,8 @@ def test_bad_input_is_one_line(run, run_small, tmp_path, capsys):
         # Nobody trained what its server keeps.
         ([str(local.folder), "--client", "0"], "no common model"),
         ([str(run.folder)], "--client=none is not allowed"),
+        ([str(tmp_path / "served"), "--client", "3"], "--client=[[3]] is not allowed"),
+        ([str(tmp_path / "served"), "--round", "2"], "--round=2 is not allowed"),
         ([str(run.folder), "--client", "a"], "invalid numbers value: 'a'; see --help"),
     ):
         assert main(arguments) == 2

@@ -103,10 +103,7 @@ def test_vectors_whose_length_is_not_one_are_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        ["strategy.threshold=15"],
-        ["strategy.by_label=false", "strategy.threshold=12"],
-    ],
+    [["strategy.threshold=15"], ["strategy.by_label=false", "strategy.threshold=12"]],
 )
 def test_the_true_groups_are_found_before_the_first_round(run_small, options):
     run = run_small("strategy=pacfl", "drift=none", "rounds=1", *options)

@@ -65,8 +65,8 @@ class Folder:
     """Share of the samples held out for testing."""
 
     def __post_init__(self) -> None:
-        ok = len(self.names) in (0, self.classes)
-        allowed = f"a name for each of the {self.classes} classes, or none"
+        ok = not self.names or len({*self.names}) == len(self.names) == self.classes
+        allowed = f"a name of its own for each of the {self.classes} classes, or none"
         require(ok, "dataset.names", self.names, allowed)
 
     def check(self, data_dir: str) -> None:
@@ -169,16 +169,16 @@ class Folder:
             raise ConfigError(f"{path} has no array {', '.join(sorted(lacking))}")
         x = content["x"]
         y = content["y"]
-        wanted = (len(y), *self.shape)
+        wanted = (y.size, *self.shape)
         if x.shape != wanted:
             raise ConfigError(
-                f"{path}: x has shape {x.shape}; dataset.shape={self.shape} and "
-                f"{len(y)} labels want {wanted}"
+                f"{path}: x has shape {x.shape}; dataset.shape and y want {wanted}"
             )
-        if y.dtype.kind not in "iu" or np.any((y < 0) | (y >= self.classes)):
+        whole = y.ndim == 1 and y.dtype.kind in "iu"
+        if not whole or np.any((y < 0) | (y >= self.classes)):
             raise ConfigError(
-                f"{path}: y must be integers from 0 to {self.classes - 1}, below "
-                f"dataset.classes={self.classes}"
+                f"{path}: y must be an integer for each sample, from 0 to "
+                f"{self.classes - 1} (dataset.classes={self.classes})"
             )
         with intact(path, "correct it"):
             x = x if x.dtype == np.uint8 else as_float32(x)

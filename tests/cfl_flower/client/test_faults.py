@@ -6,12 +6,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from cfl_flower.client.faults import (
-    Faults,
-    draw_fault,
-    fault_odds,
-    inject_fault_after,
-)
+from cfl_flower.client.faults import Faults, draw_fault, fault_odds, inject_fault_after
 from cfl_flower.communication.validation import validate
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Answer

@@ -155,10 +155,7 @@ class Dying(Sites):
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
-        (
-            {"data-dir": "none"},
-            "is left out: it has no client-id in its node config",
-        ),
+        ({"data-dir": "none"}, "is left out: it has no client-id in its node config"),
         ({"client-id": "../a"}, "is left out: a node cannot run the app: "),
     ],
 )

@@ -15,12 +15,7 @@ from flwr.clientapp import ClientApp
 from sklearn.datasets import load_digits
 from sklearn.linear_model import SGDClassifier
 
-from cfl_flower.mods import (
-    choose_by_loss,
-    fine_tune,
-    label_histogram,
-    numpy_client,
-)
+from cfl_flower.mods import choose_by_loss, fine_tune, label_histogram, numpy_client
 
 
 def load(context: Context) -> tuple[np.ndarray, np.ndarray]:

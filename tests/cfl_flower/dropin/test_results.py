@@ -45,7 +45,7 @@ def test_metrics_are_by_round_and_cluster():
 
     def evaluate(number: int, cluster: int, arrays: ArrayRecord) -> MetricRecord:
         seen.append((number, arrays == first))
-        return MetricRecord({"cluster": float(cluster)})
+        return MetricRecord({"nodes": float(cluster)})
 
     grid = InProcessGrid(
         [{"partition-id": n} for n in range(4)], make_app(labels_of_half)
@@ -55,9 +55,9 @@ def test_metrics_are_by_round_and_cluster():
     assert found.clusters == {1000: 0, 1001: 1, 1002: 0, 1003: 1}
     assert found.cluster_history == {1: found.clusters, 2: found.clusters}
     assert found.cluster_evaluate_metrics_serverapp[2] == {
-        k: MetricRecord({"cluster": float(k)}) for k in (0, 1)
+        k: MetricRecord({"nodes": float(k)}) for k in (0, 1)
     }
-    assert found.evaluate_metrics_serverapp[2] == MetricRecord({"cluster": 0.5})
+    assert found.evaluate_metrics_serverapp[2] == MetricRecord({"nodes": 0.5})
     assert seen == [(n, n == 0) for n in (0, 1, 1, 2, 2)]
     assert found.failures == {1: [], 2: []}
 

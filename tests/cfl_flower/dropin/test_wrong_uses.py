@@ -2,6 +2,8 @@
 
 import logging
 import re
+from functools import partial
+from typing import Any
 
 import cfl_flower.strategies as plain
 import numpy as np
@@ -78,7 +80,6 @@ def test_a_function_that_makes_a_mod_is_called(make):
     [
         (plain.FlexCFL, {"cluster": 3}, "did you mean clusters"),
         (plain.FlexCFL, {"migration": True}, "migration=True"),
-        (plain.FedAvg, {"fraction_train": 0.0}, "fraction_train=0.0"),
         (plain.Fielding, {"threshold": -1}, "threshold=-1"),
         (plain.FeSEM, {"clusters": 2}, "reseeded=None"),
         (plain.IFCA, {"clusters": 2}, "reseeded=None"),
@@ -166,7 +167,40 @@ def test_an_evaluate_without_a_loss_is_one_line(kind):
         start(choosing(mod=False), plain.FedDrift)
 
 
-@pytest.mark.parametrize("epochs", [0, 1.5, "2"])
-def test_epochs_of_fine_tuning_are_whole_numbers(epochs):
-    with pytest.raises(ConfigError, match=f"fine_tune: epochs={epochs}"):
-        fine_tune(make_app(), epochs)
+NUMBERS = ("x", "2", -1, 1.5, None, float("nan"))
+SHARES = ("0.5", -0.1, 2, None, float("nan"))
+NO_FUNCTIONS = (3, "mean", {})
+UNASKED = InProcessGrid([{}], make_app())
+WRONG: dict[Any, dict[str, tuple[Any, ...]]] = {
+    plain.FedAvg: {
+        "fraction_train": (0, *SHARES),
+        "fraction_evaluate": SHARES,
+        "min_train_nodes": NUMBERS[:2],
+        "weighted_by_key": (3, None),
+        "train_metrics_aggr_fn": NO_FUNCTIONS,
+        "seed": NUMBERS,
+        "reseeded": NO_FUNCTIONS,
+        "concepts": NO_FUNCTIONS,
+        "checkpoint": (5, []),
+    },
+    partial(plain.FedAvg().start, grid=UNASKED, initial_arrays=record()): {
+        "num_rounds": NUMBERS,
+        "timeout": (0, *NUMBERS[:3]),
+        "train_config": ({}, 3),
+        "evaluate_fn": NO_FUNCTIONS,
+        "initial_arrays": ({}, None, [np.zeros(3)]),
+    },
+    plain.Fielding.resume: {"path": (5, None)},
+    partial(fine_tune, make_app()): {"epochs": (0, *NUMBERS)},
+    partial(label_histogram, labels_of_half): {"classes": (0, *NUMBERS)},
+    partial(choose_by_loss, make_app()): {"loss": (3, None), "version": NO_FUNCTIONS},
+}
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_arguments_out_of_type_or_bounds_are_one_line_before_any_message(call):
+    for name, values in WRONG[call].items():
+        for value in values:
+            said = rf"^{name}=[^\n]* is not allowed; use [^\n]+$"
+            with pytest.raises(ConfigError, match=said):
+                call(**{name: value})

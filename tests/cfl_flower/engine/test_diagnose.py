@@ -9,11 +9,7 @@ import pytest
 from flwr.app import Message
 
 from cfl_flower import server_app
-from cfl_flower.engine.hello import (
-    NO_SUMS,
-    ask_for_differences,
-    with_scale,
-)
+from cfl_flower.engine.hello import NO_SUMS, ask_for_differences, with_scale
 from cfl_flower.errors import CflError, ConfigError
 from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.engine.sites import (

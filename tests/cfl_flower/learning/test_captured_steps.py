@@ -6,11 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from cfl_flower.learning.by_name import OPTIMIZERS
-from cfl_flower.learning.cohort_training import (
-    COHORTS,
-    train_cohort,
-    why_apart,
-)
+from cfl_flower.learning.cohort_training import COHORTS, train_cohort, why_apart
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import WHOLE, TrainingJob, train_alone
 from cfl_flower.models import FedCcfaCnn, FlatModel, Mclr, Mlp, Recurrent

@@ -13,12 +13,7 @@ from rich.console import Console
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
-from cfl_flower.runs.callbacks import (
-    BestCheckpoint,
-    Checkpointer,
-    Progress,
-    Verbosity,
-)
+from cfl_flower.runs.callbacks import BestCheckpoint, Checkpointer, Progress, Verbosity
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import BEST
 from cfl_flower.runs.loggers import numbers, open_logger

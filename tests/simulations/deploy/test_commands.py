@@ -159,7 +159,7 @@ def test_the_doctor_says_what_is_wrong_with_a_superlink(
         "name": "no matching subjectAltName",
         "expired": "not valid at validation time",
         "soon": "it expires on .*; remove server.pem and make it anew",
-        "clock": " s from the SuperLink's; signed calls fail: use NTP",
+        "clock": " s from the SuperLink's: calls fail; use NTP",
     }[wrong]
     assert len(said) == 1, said
     assert re.search(complaint, said[0])
@@ -174,7 +174,7 @@ def test_the_doctor_says_what_is_wrong_with_a_device(made, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "WRONG certificate no SuperLink answers at 127.0.0.1 port 1 (" in said
     assert "); start it there, or open the firewall" in said
-    assert "site-b is no OpenSSH private key" in said
+    assert "site-b: no OpenSSH key" in said
     assert f"WRONG data        {tmp_path / 'none'} is not there" in said
 
 

@@ -6,11 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfl_flower.clustering.similarity import cosine_matrix, normalise
-from strategies.stocfl.merging import (
-    find_merges,
-    merge_models,
-    purity,
-)
+from strategies.stocfl.merging import find_merges, merge_models, purity
 
 
 def products_of(angles: list[float]) -> np.ndarray:

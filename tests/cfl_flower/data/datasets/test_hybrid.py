@@ -64,10 +64,3 @@ def test_parts_that_differ_are_refused():
         Hybrid({"one": Digits(), "two": Digits(size=16)})
     with pytest.raises(ConfigError, match=r"dataset\.parts is empty"):
         Hybrid().check("")
-
-
-DIGITS_TWICE = [
-    "dataset=hybrid",
-    "dataset.parts.mnist._target_=cfl_flower.data.datasets.digits.Digits",
-    "dataset.parts.fashion_mnist._target_=cfl_flower.data.datasets.digits.Digits",
-]

@@ -86,9 +86,11 @@ def test_a_file_is_left_until_it_is_whole(tmp_path, share, caplog):
     ("x", "y", "fault"),
     [
         (np.zeros((2, 3)), [0, 1], r"x has shape \(2, 3\).*\(2, 4\)"),
-        (np.zeros((3, 4)), [0, 1], r"2 labels want \(2, 4\)"),
-        (np.zeros((2, 4)), [0, 2], "integers from 0 to 1"),
-        (np.zeros((2, 4)), [0.0, 1.0], "integers from 0 to 1"),
+        (np.zeros((3, 4)), [0, 1], r"y want \(2, 4\)"),
+        (np.zeros((2, 4)), [0, 2], "for each sample, from 0 to 1"),
+        (np.zeros((2, 4)), [0.0, 1.0], "for each sample, from 0 to 1"),
+        (np.zeros((2, 4)), [[0], [1]], "for each sample, from 0 to 1"),
+        (np.zeros((1, 4)), 0, "for each sample, from 0 to 1"),
         (np.array([[0, np.nan, 0, 0], [0] * 4]), [0, 1], "row 1 has nan"),
         (np.array([[0] * 4, [0, 0, -np.inf, 0]]), [0, 1], "row 2 has -inf"),
         (np.array([[0] * 4, [0, 0, 0, 1e39]]), [0, 1], "row 2 has 1e.39.*scale x"),
@@ -106,6 +108,9 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, x, y, fault):
 def test_class_folders_go_by_number_or_by_name(tmp_path):
     for number in range(20):
         picture(tmp_path / "ship" / f"{number}.png", (0, 0, 0))
+    for names in (("car",), ("car", "car"), ("car", "car", "ship")):
+        with pytest.raises(ConfigError, match=r"names=.* a name of its own for each"):
+            Folder(classes=2, names=names)
     named = Folder(classes=2, names=("car", "ship"), test_fraction=0.5)
     for pool in named.load(str(tmp_path)):
         assert set(pool.labels) == {1}
