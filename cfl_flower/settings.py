@@ -43,7 +43,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from cfl_flower.environment.machine import total_memory
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, printable
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 """A number of things, at least one."""
@@ -136,17 +136,16 @@ def checked(function: Callable[P, T], **stricter: Any) -> Callable[P, T]:
         kinds = {**get_type_hints(function, include_extras=True), **stricter}
         bound = inspect.signature(function).bind(*args, **values)
         for name, value in bound.arguments.items():
-            many = bound.signature.parameters[name].kind.name.startswith("VAR")
-            kind = kinds.get(name, Any)
+            # Of *args and **options each has a kind of its own.
+            many = "VAR" in bound.signature.parameters[name].kind.name
+            kind = Any if many else kinds.get(name, Any)
+            adapter: TypeAdapter[Any] = TypeAdapter(kind, config=CHECKED)
             try:
-                TypeAdapter(Any if many else kind, config=CHECKED).validate_python(
-                    plain(value)
-                )
+                adapter.validate_python(plain(value))
             except ValidationError as error:
                 allowed = _describe(kind, []).replace("null", "None")
-                raise ConfigError(
-                    f"{name}={value} is not allowed; use {allowed}"
-                ) from error
+                fault = f"{name}={printable(str(value))} is not allowed"
+                raise ConfigError(f"{fault}; use {allowed}") from error
         return function(*args, **values)
 
     return call

@@ -188,7 +188,7 @@ WRONG: dict[Any, dict[str, tuple[Any, ...]]] = {
         "timeout": (0, *NUMBERS[:3]),
         "train_config": ({}, 3),
         "evaluate_fn": NO_FUNCTIONS,
-        "initial_arrays": ({}, None, [np.zeros(3)]),
+        "initial_arrays": ({}, None, [np.zeros((3, 3))]),
     },
     plain.Fielding.resume: {"path": (5, None)},
     partial(fine_tune, make_app()): {"epochs": (0, *NUMBERS)},
