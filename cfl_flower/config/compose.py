@@ -28,7 +28,7 @@ from cfl_flower.data.worlds.timeline import Holdings, Timeline
 from cfl_flower.engine.checks import check_method
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import least_batch
-from cfl_flower.models import FlatModel, check_network
+from cfl_flower.models import FlatModel, check_network, require_divided
 from cfl_flower.run_config import Basics, RunConfig
 from cfl_flower.runs.reading import read_settings
 from cfl_flower.settings import (
@@ -71,6 +71,8 @@ def check_settings(composition: Composition, ask: Ask | None = None) -> RunConfi
     timeline = _timeline(basics, groups, paths["data_dir"])
     dataset = groups["dataset"]
     model = check_network(groups["model"], dataset.shape, dataset.classes)
+    if getattr(groups["strategy"], "needs_extractor", False):
+        require_divided(model, dataset.shape)
     _check_batches(groups["strategy"].local.batch_size, model, dataset)
     plain |= paths
     resolved = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cfl_flower.config.options import ROUNDS
 from cfl_flower.data.reading.inferred import InferredDataset
-from cfl_flower.models import has_extractor, lacks_statistics
+from cfl_flower.models import lacks_statistics, model_of
 from cfl_flower.run_config import RunConfig
 
 
@@ -24,17 +24,15 @@ def _warnings(config: RunConfig) -> Iterator[str]:
         named = getattr(getattr(config, group), key, [])
         if late := [each for each in named if each > config.rounds]:
             yield f"nothing happens in {place}={late}, after rounds={config.rounds}"
-    shape = config.dataset.shape
-    classes = config.dataset.classes
     needs = getattr(config.strategy, "needs_extractor", False)
-    if needs and not has_extractor(config.model, shape, classes):
+    if needs and not model_of(config).split.start:
         yield (
             f"strategy={config.names['strategy']} is for networks with an extractor, "
             f"and that of model={config.names['model']} has no weights: it does less "
             "than in its paper, and than other methods; use model=mlp or a deeper "
             "one"
         )
-    if lacks_statistics(config.model, shape, classes):
+    if lacks_statistics(config.model, config.dataset.shape, config.dataset.classes):
         yield (
             f"the network of model={config.names['model']} uses in tests what training "
             "changes beside its weights, and what is not sent: each test finds it as "

@@ -18,7 +18,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.dropin.carrier import Carrier
 from cfl_flower.engine.rounds import Rounds
 from cfl_flower.engine.services import RunServices
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, refused
 from cfl_flower.runs.record import ClientRow
 from cfl_flower.settings import require
 from cfl_flower.types import BoolArray, IntArray, Vector
@@ -43,18 +43,19 @@ class PlainServices(RunServices):
                 "from different models; give reseeded=lambda seed: ArrayRecord(...), "
                 "the app's initial arrays with another seed"
             )
-        return self.carrier.layout.read(reseeded(seed))[0]
+        with refused("reseeded", "return arrays such as initial_arrays"):
+            return self.carrier.layout.read(reseeded(seed))[0]
 
     def true_concepts(self, server_round: int) -> IntArray | None:
         """Return the cluster that each node is given in a round."""
         concepts = self.carrier.terms.concepts
         if concepts is None:
             return None
-        given = concepts(server_round)
-        clients = self._context.state.clients
-        missing = [client for client in clients if client not in given]
-        require(not missing, "clusters", f"{given}", f"a map with node {missing[:1]}")
-        return np.array([given[int(client)] for client in clients], np.int64)
+        given: Any = concepts(server_round) or {}
+        found = [given.get(int(each)) for each in self._context.state.clients]
+        ok = all(isinstance(each, int | np.integer) and each >= 0 for each in found)
+        require(ok, "concepts", given, "a map of each node to a whole number")
+        return np.array(found, np.int64)
 
     @property
     def network(self) -> Any:

@@ -229,10 +229,7 @@ class DropIn(Terms):
 
     def _require_handed(self, arrays: ArrayRecord) -> None:
         """Refuse arrays of an override, since nodes get those of their cluster."""
-        allowed = (
-            "those that super() returns and gets: nodes get their cluster's; change "
-            "models in the ClientApp, or by the method's settings"
-        )
+        allowed = "those that super() returns, since nodes get their cluster's arrays"
         require(arrays == self._handed, "arrays", "an override's own", allowed)
 
     def _metrics(self, verb: str, clusters: Mapping[int, int]) -> MetricRecord | None:
@@ -294,7 +291,8 @@ class DropIn(Terms):
         found.cluster_history = engine.history
         found.cluster_arrays = dict(enumerate(map(self.arrays_of, state.models)))
         found.state = state
-        found.arrays = result.arrays
+        # Flower has none after no round, as where all were done before.
+        found.arrays = result.arrays or self.mean_arrays()
         done = engine.context.done
         for name, by_round in vars(result).items():
             if name != "arrays":

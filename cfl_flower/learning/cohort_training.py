@@ -23,6 +23,7 @@ from cfl_flower.learning.cohort_step import (
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import TrainingJob, least_batch, train_alone
 from cfl_flower.models import FlatModel
+from cfl_flower.models.outside import has_hooks
 from cfl_flower.types import IntArray
 
 KEPT = 4
@@ -39,8 +40,8 @@ def why_apart(model: FlatModel, shape: Sequence[int]) -> str:
     It can if torch maps all of its operations, and all that training draws or keeps is
     dropout's and BatchNorm's. Inputs have ``shape``.
     """
-    if model.remembers:
-        return "the network keeps more than BatchNorm's statistics"
+    if model.remembers or has_hooks(model.module):
+        return "the network keeps more than BatchNorm's statistics, or has hooks"
     vectors = model.vector.detach().expand(2, -1).clone()
     x = vectors.new_zeros(2, 2, *shape)
     y = torch.zeros(2, 2).to(vectors).long()

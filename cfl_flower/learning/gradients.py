@@ -23,24 +23,25 @@ from torch.nn.functional import cross_entropy
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.testing import block_size, switch_mode
 from cfl_flower.models import FlatModel, Network, SoftmaxRegression
+from cfl_flower.models.outside import has_hooks
 
 
-def dense_layers(module: nn.Module) -> list[nn.Linear] | None:
+def dense_layers(module: Any) -> list[nn.Linear] | None:
     """Return the linear layers of a network that is nothing but these and ReLUs.
 
     That is, flattened inputs, layers with biases, and a ReLU between two of them. None
-    for any other network, and for one with frozen parameters.
+    for any other network, and for one with frozen or tied parameters, or with hooks,
+    which are how `torch.nn.utils.weight_norm` and pruning work, too.
     """
     if type(module) not in (Network, SoftmaxRegression):
         return None
-    assert isinstance(module, Network)
     extractor = module.extractor
     parts = [*extractor] if type(extractor) is nn.Sequential else [extractor]
     layers: list[Any] = [*parts[1::2], module.classifier]
     kinds = [nn.Flatten, *[nn.Linear, nn.ReLU] * (len(layers) - 1)]
-    if list(map(type, parts)) != kinds or any(layer.bias is None for layer in layers):
-        return None
-    return layers if all(each.requires_grad for each in module.parameters()) else None
+    own = [each for each in module.parameters() if each.requires_grad]
+    plain = list(map(type, parts)) == kinds and len(own) == 2 * len(layers)
+    return layers if plain and not has_hooks(module) else None
 
 
 def dense_gradient_writer(

@@ -87,20 +87,6 @@ def require_image(model: str, shape: tuple[int, ...], smallest: int) -> None:
     require_inputs(len(shape) == 3 and min(shape[1:]) >= smallest, model, shape, takes)
 
 
-def has_extractor(
-    settings: ModelSettings, shape: tuple[int, ...], classes: int
-) -> bool:
-    """Return whether a network has weights to train below its classifier.
-
-    One that is not divided into extractor and classifier counts as having some.
-    """
-    # Without memory for its weights: the layers tell.
-    with torch.device("meta"):
-        network = settings.build(shape, classes)
-    extractor = getattr(network, "extractor", None)
-    return extractor is None or bool(trainable(extractor))
-
-
 def build_network(
     settings: ModelSettings, shape: tuple[int, ...], classes: int, seed: int
 ) -> nn.Module:
@@ -227,6 +213,21 @@ def check_network(
             "evaluation mode; let it draw and remember only in training",
         )
     return model
+
+
+def require_divided(model: FlatModel, shape: tuple[int, ...]) -> None:
+    """Require that a network is its classifier on top of its extractor, if it has any.
+
+    A method that trains these by themselves trains nothing else. Raises `ConfigError`.
+    """
+    network: Any = model.module.eval()
+    if not (hasattr(network, "extractor") and hasattr(network, "classifier")):
+        return
+    x = example_batch(shape)
+    with _refusing(network, shape), torch.no_grad():
+        whole = torch.allclose(network.classifier(network.extractor(x)), network(x))
+    name = f"{type(network).__name__} is more than classifier(extractor(x)), which"
+    _require(whole, f"{name} the strategy trains; put the rest into its extractor")
 
 
 def lacks_statistics(

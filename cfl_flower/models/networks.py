@@ -300,11 +300,7 @@ SMALLEST = 9
 BatchNorm fails on a single value per channel, which a batch of one would be.
 """
 
-SMALLEST_STEM = {
-    "auto": SMALLEST,
-    "small": SMALLEST,
-    "imagenet": 4 * (SMALLEST - 1) + 1,
-}
+SMALLEST_STEM = {"auto": SMALLEST, "small": SMALLEST, "imagenet": 4 * SMALLEST - 3}
 """The same for each stem; that of ImageNet leaves a quarter of the pixels."""
 
 
@@ -380,15 +376,8 @@ class VisionTransformer:
         channels, size, _ = shape
         allowed = f"a divisor of the image's {size} pixels"
         require(size % self.patch == 0, "model.patch", self.patch, allowed)
-        network = _torchvision_models().VisionTransformer(
-            size,
-            self.patch,
-            self.layers,
-            self.heads,
-            self.width,
-            self.hidden,
-            num_classes=classes,
-        )
+        sizes = size, self.patch, self.layers, self.heads, self.width, self.hidden
+        network = _torchvision_models().VisionTransformer(*sizes, num_classes=classes)
         stem = nn.Conv2d(channels, self.width, self.patch, self.patch)
         nn.init.trunc_normal_(stem.weight, std=math.sqrt(1 / stem.weight[0].numel()))
         network.conv_proj = stem

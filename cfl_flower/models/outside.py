@@ -1,8 +1,9 @@
-"""What the code of a network keeps outside of its layers, where nobody can put it back.
+"""What a network does and keeps outside of its layers.
 
-A counter of a class, a module or a function passes from client to client of a worker,
-and makes results depend on the number of workers. `check_network` refuses it, even if
-it acts only in a later step than those that are tried.
+Hooks are more than the layers' classes say. What code keeps, nobody can put back: a
+counter of a class, a module or a function passes from client to client of a worker, and
+makes results depend on the number of workers. `check_network` refuses it, even if it
+acts only in a later step than those that are tried.
 """
 
 from __future__ import annotations
@@ -75,3 +76,17 @@ def _may_keep(value: object) -> TypeGuard[ModuleType]:
     if not isinstance(value, ModuleType):
         return False
     return value.__name__.partition(".")[0] not in {*STATELESS, *GENERATORS}
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether more has a part in a pass than the layers' classes say.
+
+    That is a hook of a layer or a weight, or a ``forward`` of a single layer.
+    """
+    for layer in module.modules():
+        own = vars(layer)
+        hooks = [n for n in own if n.endswith("hooks") and "state_dict" not in n]
+        if "forward" in own or any(own[name] for name in hooks):
+            return True
+    weights: list[Any] = [*module.parameters()]
+    return any(w._backward_hooks or w._post_accumulate_grad_hooks for w in weights)

@@ -56,6 +56,27 @@ class FrozenClassifier:
         return Network(layers, classifier)
 
 
+class Scaling(Network):
+    factor = 5.0
+
+    def forward(self, x):
+        return self.classifier(self.extractor(self.factor * x))
+
+
+class AsItIs(Scaling):
+    factor = 1.0
+
+
+@settings("model")
+class Own:
+    scaled: bool
+
+    def build(self, shape, classes):
+        layers = nn.Flatten(), nn.Linear(64, 8), nn.ReLU()
+        kind = Scaling if self.scaled else AsItIs
+        return kind(nn.Sequential(*layers), nn.Linear(8, classes))
+
+
 @settings("model")
 class Normalised:
     def build(self, shape, classes):
@@ -138,6 +159,18 @@ def test_methods_with_personal_classifiers_split_what_is_trained(run_small):
 def test_networks_that_cannot_be_trained_are_refused(own, overrides, words, run_small):
     with pytest.raises(ConfigError, match=words):
         run_small(*overrides, f"model._target_=own_networks.{own}")
+
+
+@pytest.mark.parametrize("strategy", ["fedrep", "fedccfa", "fedpac", "fedfm"])
+def test_a_forward_that_is_more_than_its_parts_is_refused_where_they_are_trained(
+    strategy, run_small
+):
+    own = ["model._target_=own_networks.Own", "rounds=1"]
+    words = r"Scaling is more than classifier\(extractor\(x\)\), which the strategy"
+    with pytest.raises(ConfigError, match=words):
+        run_small(f"strategy={strategy}", *own, "model.scaled=true")
+    run_small(f"strategy={strategy}", *own, "model.scaled=false", folder="as-it-is")
+    run_small("strategy=fedavg", *own, "model.scaled=true", folder="fedavg")
 
 
 YOGI = "fedavg fedbabu fedccfa fedem fedfm fedpac fedrep fielding stocfl"

@@ -52,8 +52,12 @@ def resuming(kind: Any, folder: Path) -> Any:
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
 def test_the_same_arrays_and_settings_go_on(kind, options, tmp_path):
-    run(kind, record(), 1, checkpoint=tmp_path, **options)
+    whole = run(kind, record(), 1, checkpoint=tmp_path, **options)
     go_on = resuming(kind, tmp_path)
+    # After its last round it has what it had.
+    again = run(go_on, record(), 1, **options)
+    assert again.arrays.keys() == whole.arrays.keys() == record().keys()
+    assert again.cluster_arrays == whole.cluster_arrays
     assert run(go_on, record(), 2, **options).failures.keys() == {2}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import cfl_flower.strategies as plain
 import numpy as np
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from cfl_flower.errors import CflError, ConfigError
@@ -75,6 +75,9 @@ def test_a_function_that_makes_a_mod_is_called(make):
         start(app, rounds=1)
 
 
+NODES = range(1000, 1004)
+
+
 @pytest.mark.parametrize(
     ("kind", "options", "words"),
     [
@@ -83,6 +86,17 @@ def test_a_function_that_makes_a_mod_is_called(make):
         (plain.Fielding, {"threshold": -1}, "threshold=-1"),
         (plain.FeSEM, {"clusters": 2}, "reseeded=None"),
         (plain.IFCA, {"clusters": 2}, "reseeded=None"),
+        (plain.IFCA, {"clusters": 2, "reseeded": lambda _: None}, "reseeded .*initial"),
+        (plain.IFCA, {"clusters": 2, "reseeded": lambda _: ArrayRecord()}, "reseeded"),
+        (
+            plain.Oracle,
+            {"concepts": lambda _: None},
+            "concepts={} is not allowed; use a",
+        ),
+        (plain.Oracle, {"concepts": lambda _: {1000: 0}}, "concepts={1000: 0} is not"),
+        (plain.Oracle, {"concepts": lambda _: dict.fromkeys(NODES, 0.5)}, "concepts="),
+        (plain.Oracle, {"concepts": lambda _: dict.fromkeys(NODES, "a")}, "concepts="),
+        (plain.Oracle, {"concepts": lambda _: dict.fromkeys(NODES, -1)}, "concepts="),
         (plain.IFCA, {"clusters": 0}, "clusters=0"),
         (plain.IFCA, {"tested": "best"}, "tested=best is not allowed; use last"),
         (plain.FedDrift, {"form": "simplified"}, "form=simplified"),

@@ -1,11 +1,17 @@
 """Closed forms against autograd, and by hand."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import spectral_norm, weight_norm
+from torch.nn.utils.parametrizations import orthogonal
+from torch.nn.utils.prune import random_unstructured
 
 from cfl_flower.learning.gradients import (
     dense_gradient_writer,
@@ -116,6 +122,35 @@ def test_networks_of_another_form_are_left_to_autograd():
         nn.Linear(6, 4),
     ]
     assert [dense_layers(each) for each in others] == [None] * len(others)
+
+
+CHANGES: dict[str, Callable[[Any, Any], object]] = {
+    "hook": lambda net, layer: layer.register_forward_hook(lambda m, i, out: out + 1),
+    "hook before": lambda net, _: net.register_forward_pre_hook(lambda m, i: None),
+    "hook back": lambda net, layer: layer.register_full_backward_hook(
+        lambda m, i, o: i
+    ),
+    "weight's": lambda net, layer: layer.weight.register_hook(lambda grad: grad * 0),
+    "weight's later": lambda net, layer: layer.bias.register_post_accumulate_grad_hook(
+        lambda weight: None
+    ),
+    "weight norm": lambda net, layer: weight_norm(layer),
+    "spectral norm": lambda net, layer: spectral_norm(layer),
+    "pruned": lambda net, layer: random_unstructured(layer, "weight", 0.5),
+    "orthogonal": lambda net, layer: orthogonal(layer),
+    "own forward": lambda net, _: setattr(net.extractor, "forward", nn.Flatten()),
+    "tied": lambda net, layer: setattr(net.extractor, "3", layer),
+    "tied weight": lambda net, layer: setattr(net.extractor[3], "weight", layer.weight),
+}
+"""What makes another function, or another step, of the same classes of layers."""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_layers_that_do_more_than_their_classes_say_are_left_to_autograd(change):
+    network = deep(6, 6)
+    assert dense_layers(network)
+    CHANGES[change](network, network.extractor[1])
+    assert dense_layers(network) is None
 
 
 def test_the_papers_small_networks_have_a_closed_form():
