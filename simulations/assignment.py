@@ -162,16 +162,20 @@ def open_served(served: Path, data: Path, unlabelled: bool = False) -> Opened:
     directory = read_json(served / DIRECTORY)
     folders = folders_of(served)
     with intact(served / DIRECTORY, REMEDY), TemporaryDirectory() as prepared:
-        first, *_ = folders.values()
-        card = read_json(first / CARD)
+        card = read_json(next(iter(folders.values())) / CARD)
+        scaling = card["scaling"]
         if not data.is_dir():
+            scaling = None
             frame = read_rows(card, data)
             x, _ = to_inputs(card, frame)
             y = np.zeros(len(x), np.int64) if unlabelled else to_labels(card, frame)
             np.savez(Path(prepared, "rows.npz"), x=x, y=y)
             data = Path(prepared)
         shape = {"shape": card["shape"], "classes": len(card["classes"])}
-        dataset = {"_target_": FOLDER, **shape, "names": card["classes"]}
+        allowed = "clients or false in the run, since these means are not served"
+        require(scaling != "pooled", "dataset.standardise", scaling, allowed)
+        known = {"names": card["classes"], "normalise": scaling}
+        dataset = {"_target_": FOLDER, **shape, **known}
         own = {"dataset": dataset, "model": card["network"], "data_dir": str(data)}
         nowhere = {"output_dir": str(served.absolute()), "gpus_per_worker": 0.0}
         settings = {**directory["settings"], **ALONE, **own, **nowhere}

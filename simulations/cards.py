@@ -35,6 +35,18 @@ def network_settings(saved: SavedRun) -> dict[str, Json]:
     return {key: node[key] for key in node if key == "_target_" or key in vars(own)}
 
 
+def scaling(dataset: Any) -> Json:
+    """Return the means and the deviations of channels, or of each input; None if none.
+
+    Of those of the whole training set, which the run does not keep, its name.
+    """
+    if agreed := getattr(dataset, "agreed", ()):
+        means = [of.get("mean", 0.0) for of in agreed]
+        return [means, [of.get("deviation", 1.0) for of in agreed]]
+    given: Json = getattr(dataset, "normalise", None)
+    return given or ("pooled" if getattr(dataset, "standardise", False) else None)
+
+
 def preparation(saved: SavedRun, dataset: Any) -> dict[str, Json]:
     """Return how rows become inputs and answers: that of no table has no inputs."""
     path = saved.folder / PREPROCESSING
@@ -96,6 +108,7 @@ def make_card(
         **preparation(saved, dataset),
         "reading": {k: getattr(dataset, k) for k in READING if hasattr(dataset, k)},
         "shape": list(dataset.shape),
+        "scaling": scaling(dataset),
         "network": network_settings(saved),
         "trained": training(saved, done, state, cluster),
         "label_shares": settings.label_shares,

@@ -182,10 +182,8 @@ def main(arguments: Sequence[str]) -> None:
     folders = [found for folder in asked.runs for found in find_runs(folder)]
     runs = [load_run(folder) for folder in folders]
     if not any(run.rounds for run in runs):
-        raise ConfigError(
-            f"{runs[0].folder} has no finished round: {runs[0].failure}; fix it, and "
-            "repeat its command"
-        )
+        why = f"{runs[0].folder} has no finished round: {runs[0].failure}"
+        raise ConfigError(f"{why}; fix it, and repeat its command")
     page = render(runs, asked.reference, asked.methods)
     paths = page.write(asked.output, asked.figures, asked.width)
     print(f"saved in {', '.join(map(str, paths))}")

@@ -108,10 +108,8 @@ def check(overrides: Sequence[str], multirun: bool = False) -> list[RunConfig]:
     """Compose every run before the first one starts, or raise a `ConfigError`."""
     swept = swept_keys(overrides)
     if swept and not multirun:
-        raise ConfigError(
-            f"{', '.join(sorted(swept))}: several values need --multirun; or use "
-            f"{program('compare')} for one table"
-        )
+        several = f"{', '.join(sorted(swept))}: several values need --multirun"
+        raise ConfigError(f"{several}; or use {program('compare')} for one table")
     composed = [compose_plain(job) for job in expand(with_folder(overrides))]
     # torch with the classes of all groups, once the keys are right.
     from cfl_flower.config.compose import check_settings

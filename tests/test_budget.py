@@ -26,16 +26,16 @@ BUDGET: dict[str, int] = {
     "cfl_flower/communication": 1_316,
     "cfl_flower/config": 624,
     "cfl_flower/data": 3_457,
-    "cfl_flower/dropin": 674,
+    "cfl_flower/dropin": 672,
     "cfl_flower/engine": 2_040,
     "cfl_flower/environment": 201,
-    "cfl_flower/learning": 1_301,
-    "cfl_flower/models": 859,
+    "cfl_flower/learning": 1_300,
+    "cfl_flower/models": 858,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_195,
     "cfl_flower/secure": 639,
     "clients": 1_323,
-    "simulations": 4_720,
+    "simulations": 4_724,
     "strategies": 3_013,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 40_593
+TESTS = 40_785
 """Lines of all tests."""
 
 

@@ -164,19 +164,16 @@ def read_row(path: Path, protocol: Protocol) -> TrackRow:
     except (OSError, ValidationError) as error:
         raise ConfigError(f"{path} is no row of the track: {error}") from error
     if row.version != protocol.version:
-        raise ConfigError(
-            f"{path} is of version {row.version} of the track, not {protocol.version}"
-        )
+        other = f"version {row.version} of the track, not {protocol.version}"
+        raise ConfigError(f"{path} is of {other}")
     for name, result in row.streams.items():
         if name not in protocol.streams:
             known = ", ".join(protocol.streams)
             raise ConfigError(f"{path} has a stream {name!r}, not one of {known}")
         lengths = {len(result.scores), len(result.megabytes), len(result.device_hours)}
         if lengths != {protocol.seeds} or result.rate not in protocol.rates:
-            raise ConfigError(
-                f"{path}, {name}: not {protocol.seeds} seeds, or a learning rate that "
-                f"is none of {protocol.rates}"
-            )
+            other = f"not {protocol.seeds} seeds, or a rate not in {protocol.rates}"
+            raise ConfigError(f"{path}, {name}: {other}")
     return row
 
 

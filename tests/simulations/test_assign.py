@@ -178,6 +178,27 @@ def test_a_served_folder_says_what_the_run_does(method, by, run_small, tmp_path)
             assert "model.lora.rank=2" in method
 
 
+@pytest.mark.parametrize(
+    "scaling",
+    ["normalise=[0.66,0.1]", "normalise=[[0.7],[0.1]]", "standardise=clients"],
+)
+def test_samples_of_a_device_are_scaled_as_the_run_s(scaling, run_small, tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    x = np.clip(rng.normal(150 + 40 * y[:, None, None], 12, (200, 8, 8)), 0, 255)
+    device = tmp_path / "device"
+    device.mkdir()
+    np.savez(device / "data.npz", x=x[:, None].astype(np.uint8), y=y)
+    own = ["dataset=npz", f"data_dir={device}", f"dataset.{scaling}", "drift=none"]
+    run = run_small("strategy=fedavg", *own, "partition=iid", "rounds=3", "model=mlp")
+    export(run.folder, tmp_path / "served")
+    opened = open_served(tmp_path / "served", device)
+    seen = opened.resources.stream.view(0, opened.done).train()[0]
+    assert seen.mean() == pytest.approx(0, abs=0.8)
+    assert seen.std() == pytest.approx(1, abs=0.2)
+    assert opened.assign(0, opened.done).accuracy == run.rounds[-1]["accuracy"] == 1
+
+
 @pytest.mark.parametrize("named", ["", ",kind"])
 def test_label_shares_are_of_labels_that_are_known(named, run_small, tmp_path, capsys):
     rows = "".join(f"{n % 3},{n},{'ab'[n % 5 > 0]}\n" for n in range(60))

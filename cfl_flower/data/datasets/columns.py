@@ -153,7 +153,8 @@ def numbers_of(column: pd.Series) -> FloatArray:
     """
     if pd.api.types.is_timedelta64_dtype(column):
         return np.full(len(column), np.nan)
-    if pd.api.types.is_datetime64_any_dtype(column):
+    objects = column.dtype == object and [isinstance(e, date) for e in column.dropna()]
+    if pd.api.types.is_datetime64_any_dtype(column) or (objects and all(objects)):
         times = pd.to_datetime(column, utc=True).dt.tz_localize(None)
         dates = times.to_numpy("datetime64[us]")
         return np.where(np.isnat(dates), np.nan, dates.astype(np.int64) / 1e6)
@@ -174,7 +175,7 @@ def describe(frame: pd.DataFrame) -> list[Input]:
     for name in map(str, frame):
         known = frame[name].dropna()
         inputs = [Input(column=name)]
-        if pd.to_numeric(known, errors="coerce").isna().any():
+        if np.isnan(numbers_of(known)).any():
             texts = numbered_names([known.to_numpy(object).astype(str)], name)[0]
             inputs = [Input(column=name, category=text) for text in texts.tolist()]
         found += inputs

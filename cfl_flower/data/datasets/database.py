@@ -14,6 +14,9 @@ from cfl_flower.data.datasets.tables import Frames, TableDataset
 from cfl_flower.errors import intact
 from cfl_flower.settings import require_package, settings
 
+EXACT: Literal["numpy_nullable"] = "numpy_nullable"
+"""How integers of a column with gaps keep their digits, as ids have."""
+
 
 @settings("dataset")
 class Sql(TableDataset):
@@ -44,12 +47,12 @@ class Sql(TableDataset):
             query = str(source["query"])
             if "://" in address:
                 require_package("sqlalchemy", "dataset", "sql")
-                frame = pd.read_sql_query(query, address)
+                frame = pd.read_sql_query(query, address, dtype_backend=EXACT)
             else:
                 file = Path(data_dir, address).absolute().as_uri()
                 with closing(connect(f"{file}?mode=ro", uri=True)) as database:
                     try:
-                        frame = pd.read_sql_query(query, database)
+                        frame = pd.read_sql_query(query, database, dtype_backend=EXACT)
                     except TypeError as error:
                         # pandas asks for the columns that there are not.
                         raise ValueError(f"{query!r} gives no rows") from error

@@ -131,9 +131,8 @@ def _inputs(x: NDArray[Any]) -> NDArray[Any]:
     if x.dtype != np.uint8:
         x = as_float32(x)
         return channels_first(x) if last and not first else x
-    if x.ndim not in (3, 4):
-        return x.astype(np.float32)
-    return x if first and not last else channels_first(x)
+    plain = x.ndim not in (3, 4) or (first and not last)
+    return x if plain else channels_first(x)
 
 
 def _unpack(stored: Mapping[str, Any], name: str) -> NDArray[np.uint8]:

@@ -22,7 +22,12 @@ from cfl_flower.data.reading.files import (
 )
 from cfl_flower.data.reading.pictures import pixels
 from cfl_flower.data.reading.pool import PARTS, Pool, divide, pools
-from cfl_flower.data.reading.scaling import refuse_two_scales
+from cfl_flower.data.reading.scaling import (
+    Scaling,
+    check_scaling,
+    normalised,
+    refuse_two_scales,
+)
 from cfl_flower.errors import ConfigError, intact
 from cfl_flower.seeding import key
 from cfl_flower.settings import Count, require, settings
@@ -63,11 +68,15 @@ class Folder:
     every device."""
     test_fraction: TestFraction = 0.2
     """Share of the samples held out for testing."""
+    normalise: Scaling | None = None
+    """The mean and deviation in (x - mean) / deviation, two numbers, or two lists with
+    one for each channel or input; pixels count from 0 to 1."""
 
     def __post_init__(self) -> None:
         ok = not self.names or len({*self.names}) == len(self.names) == self.classes
         allowed = f"a name of its own for each of the {self.classes} classes, or none"
         require(ok, "dataset.names", self.names, allowed)
+        check_scaling(self.normalise, False, self.shape)
 
     def check(self, data_dir: str) -> None:
         """Do nothing: the server has no samples, and a device may get some later."""
@@ -121,7 +130,8 @@ class Folder:
         refuse_two_scales(f"data_dir={data_dir}", numbers)
         found["x"] = of_one_type(found["x"])
         arrays = {name: np.concatenate(each) for name, each in found.items()}
-        return pools(divide(arrays, held_out))
+        parts = divide(arrays, held_out)
+        return pools(normalised(parts, self.normalise) if self.normalise else parts)
 
     def _files(self, data_dir: str) -> list[SampleFile]:
         """Return files with samples, the latest last."""
@@ -132,8 +142,7 @@ class Folder:
         for name, folder in class_folders(root).items():
             if name not in names:
                 raise ConfigError(
-                    f"{folder} is no class; name folders {names[0]} to {names[-1]}, or "
-                    "as dataset.names says"
+                    f"{folder} is no class; name folders {names[0]} to {names[-1]}"
                 )
             found += [(path, names.index(name)) for path in image_files(folder)]
         files = []
@@ -146,11 +155,9 @@ class Folder:
 
     def _image(self, file: SampleFile) -> tuple[NDArray[Any], IntArray] | None:
         """Return an image and its label, or None if it is not, or not yet, whole."""
-        if len(self.shape) != 3 or self.shape[0] not in (1, 3):
-            raise ConfigError(
-                f"dataset.shape={self.shape} is not allowed for {file.path}; use 1 "
-                "or 3 channels, height and width"
-            )
+        ok = len(self.shape) == 3 and self.shape[0] in (1, 3)
+        allowed = f"1 or 3 channels, height and width, as {file.path} is an image"
+        require(ok, "dataset.shape", self.shape, allowed)
         with suppress(ConfigError):
             image = pixels(file.path, [None], self.shape)
             return image, np.asarray([file.label], np.int64)
@@ -164,8 +171,7 @@ class Folder:
                 content = dict(stored)
         except ConfigError:
             return None
-        lacking = {"x", "y"} - set(content)
-        if lacking:
+        if lacking := {"x", "y"} - set(content):
             raise ConfigError(f"{path} has no array {', '.join(sorted(lacking))}")
         x = content["x"]
         y = content["y"]

@@ -100,6 +100,7 @@ class TableDataset(InferredDataset):
         """Read the tables."""
         frames = self.frames(data_dir)
         table = self.stacked(frames)
+        places = table.groupby(level=0).cumcount().to_numpy()
         keep, notes = self._known(table)
         table = table[keep]
         sizes = {part: sum(table.index.get_level_values(0) == part) for part in PARTS}
@@ -109,24 +110,19 @@ class TableDataset(InferredDataset):
                 where = f"{self.called} for the {part} part"
                 raise ConfigError(f"{where} has no row; add samples")
         columns = {"x": self.inputs(table), "y": _plain(table[self.label])}
+        columns["row"] = places[keep]
         if self.owner:
             columns["owner"] = _plain(table[self.owner])
         if self.time:
             columns["time"] = seconds(table[self.time], self.time_format)
-        first = sizes["train"]
-        rows = {"train": slice(first), "test": slice(first, None)}
+        rows = {"train": slice(sizes["train"]), "test": slice(sizes["train"], None)}
         beside = {"notes": np.asarray(notes, str)}
         # Who makes inputs in another way knows alone what they are.
         if type(self).inputs is TableDataset.inputs and not self.image:
             inputs = describe(table[self.input_columns(table)])
             beside["inputs"] = np.asarray(list(map(json.dumps, inputs)))
-        return {
-            part: {
-                **{key: column[rows[part]] for key, column in columns.items()},
-                **beside,
-            }
-            for part in there
-        }
+        own = {p: {k: c[rows[p]] for k, c in columns.items()} for p in there}
+        return {part: {**arrays, **beside} for part, arrays in own.items()}
 
     def stacked(self, frames: Frames) -> pd.DataFrame:
         """Return the columns that are used, of all rows, those for training first.
@@ -188,7 +184,7 @@ class TableDataset(InferredDataset):
     def scaled(self, parts: Parts) -> Parts:
         """Return the parts with means for what they lack, shifted and scaled."""
         if self.missing == "mean" and self.standardise != "clients":
-            parts = filled(parts, self.called)
+            parts = filled(parts, self.called, self.periods)
         if self.standardise == "pooled":
             return standardised_by_training(parts, self.periods)
         return super().scaled(parts)
@@ -384,4 +380,8 @@ class Parquet(FileTable):
 
     def frame(self, path: Path, texts: Collection[str] = ()) -> pd.DataFrame:
         """Read one file, whose cells have types."""
-        return pd.read_parquet(path)
+        from pyarrow.parquet import read_table  # noqa: PLC0415
+
+        # As floats, integers of a column with gaps would lose digits, as ids have.
+        frame: pd.DataFrame = read_table(path).to_pandas(integer_object_nulls=True)
+        return frame

@@ -108,7 +108,8 @@ class InferredDataset(FileDataset):
         -------
         Parts
             Of each part ``x`` (n, *shape), and with the shape (n,): ``y``, names or
-            integers; perhaps ``owner``, the same; perhaps ``time``, integers.
+            integers; perhaps ``owner``, the same; perhaps ``time`` and ``row``, the
+            place in the part's files, integers.
 
         Raises `ConfigError`.
         """
@@ -191,7 +192,7 @@ class InferredDataset(FileDataset):
                 f"{self.called} has inputs of shape {shapes[0]} for training, but of "
                 f"shape {shapes[1]} for testing{differ}; they must be the same"
             )
-        found = {k: {**of, "row": np.arange(len(of["y"]))} for k, of in read.items()}
+        found = {k: {"row": np.arange(len(of["y"])), **of} for k, of in read.items()}
         parts = self.scaled(self.divided(coded(found, self.called)))
         self._require_common_class(parts)
         # Scaled later, in float64 for inputs such as seconds since 1970.
@@ -263,11 +264,8 @@ class InferredDataset(FileDataset):
         arrays = dict(parts["train"])
         beside = {key: arrays.pop(key) for key in BESIDE if key in arrays}
         test = held_out(arrays.get("owner", arrays["y"]), self.test_fraction)
-        if not test.any():
-            raise ConfigError(
-                f"{self.called} is too small to hold out dataset.test_fraction="
-                f"{self.test_fraction} for testing; add samples"
-            )
+        allowed = f"more, or add samples: {self.called} is too small to hold out that"
+        require(bool(test.any()), "dataset.test_fraction", self.test_fraction, allowed)
         divided = divide(arrays, test)
         return {part: {**of, **beside} for part, of in divided.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from typing import Any, TypeAlias
@@ -22,6 +23,9 @@ Scaling: TypeAlias = list[float] | list[list[float]]
 FAR = 50
 """A number this many times as far from the median as three quarters of its input's sets
 the scale by itself: a missing value written as -9999, or a slip of the keyboard."""
+
+ROUNDING = 1e-14
+"""Share of a mean below which a deviation is none."""
 
 SHOWN = 5
 """Inputs of which a line says so."""
@@ -104,7 +108,8 @@ def check_scaling(
     both = [np.atleast_1d(each) for each in normalise]
     sizes = {each.size for each in both}
     channels = shape[0] if shape else max(sizes, default=1)
-    ok = len(both) == 2 and sizes in ({1}, {channels}) and bool((both[1] > 0).all())
+    known = {1}, {channels}, {math.prod(shape)}
+    ok = len(both) == 2 and sizes in known and bool((both[1] > 0).all())
     allowed = (
         "[mean, deviation above 0] of pixels from 0 to 1, or null; each is a number, "
         f"or a list with one for each channel{f', of {channels}' * bool(shape)}"
@@ -136,14 +141,15 @@ def with_inputs(parts: Parts, changed: Callable[[NDArray[Any]], NDArray[Any]]) -
 
 
 def normalised(parts: Parts, scaling: Scaling) -> Parts:
-    """Shift and scale all inputs alike, or each channel; pixels in bytes as in [0, 1].
+    """Shift and scale all inputs alike, each channel or each; bytes as in [0, 1].
 
     Of inputs with the shape (n, channels, ...).
     """
 
     def scaled(x: NDArray[Any]) -> NDArray[np.float32]:
         top = 255 if x.dtype == np.uint8 else 1
-        beside = (-1, *(1 for _ in x.shape[2:]))
+        whole = np.size(scaling[0]) == x[0].size
+        beside = x.shape[1:] if whole else (-1, *(1 for _ in x.shape[2:]))
         mean, deviation = (
             np.float32(top * np.asarray(each)).reshape(beside) for each in scaling
         )
@@ -153,12 +159,28 @@ def normalised(parts: Parts, scaling: Scaling) -> Parts:
     return with_inputs(noted(parts, mean=mean, deviation=deviation), scaled)
 
 
-def filled(parts: Parts, name: str) -> Parts:
-    """Put an input's mean over the training set wherever it is no finite number.
+def first_inputs(parts: Parts, periods: int) -> NDArray[Any]:
+    """Return the training inputs whose mean and deviation are known at the start.
 
-    Raises `ConfigError` if no training sample of the dataset ``name`` has the input.
+    Of several equal ``periods`` of the time of both parts, those of the first: a
+    stream's later ones are not known yet.
     """
-    train = parts["train"]["x"]
+    x = parts["train"]["x"]
+    if periods == 1:
+        return x
+    times = np.concatenate([parts[part]["time"] for part in PARTS])
+    # In Python's integers, so that the end of a period is exact and has no bounds.
+    start = int(times.min())
+    end = int(times.max())
+    return x[parts["train"]["time"] <= start + (end - start) // periods]
+
+
+def filled(parts: Parts, name: str, periods: int = 1) -> Parts:
+    """Put an input's mean over `first_inputs` wherever it is no finite number.
+
+    Raises `ConfigError` if none of these samples of the dataset ``name`` has the input.
+    """
+    train = first_inputs(parts, periods)
     if train.dtype.kind != "f":
         return parts
     known = np.isfinite(train)
@@ -187,18 +209,12 @@ def standardised(parts: Parts) -> Parts:
 def standardised_by_training(parts: Parts, periods: int = 1) -> Parts:
     """Shift and scale every input to mean 0 and deviation 1 of the training set.
 
-    Of several equal ``periods`` of the time of both parts, its samples of the first
-    count alone: a stream's later ones are not known yet. A constant input becomes 0.
+    Its `first_inputs` count alone. A constant input is shifted, and not scaled.
     """
-    x = parts["train"]["x"]
-    if periods > 1:
-        times = np.concatenate([parts[part]["time"] for part in PARTS])
-        # In Python's integers, so that the end of a period is exact and has no bounds.
-        start = int(times.min())
-        end = int(times.max())
-        x = x[parts["train"]["time"] <= start + (end - start) // periods]
+    x = first_inputs(parts, periods)
     mean, deviation = (f(axis=0, dtype=np.float64) for f in (x.mean, x.std))
-    scale = np.where(deviation > 0, deviation, 1)
+    # The deviation of equal numbers is that of their mean's rounding.
+    scale = np.where(deviation > ROUNDING * np.abs(mean), deviation, 1)
     parts = noted(parts, mean=mean, deviation=scale)
     # In float64, for inputs such as seconds since 1970.
     return with_inputs(parts, lambda x: ((x - mean) / scale).astype(np.float32))

@@ -2,11 +2,16 @@
 
 import json
 import sqlite3
+from contextlib import closing
+from itertools import product
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from cfl_flower.data.datasets.database import Sql
+from cfl_flower.data.datasets.tables import Csv, Parquet
 from cfl_flower.errors import ConfigError
 
 QUERY = "select age, kind, label from pets order by id"
@@ -71,3 +76,48 @@ def test_what_cannot_be_read_is_one_line(content, line, tmp_path):
 def test_without_a_query_the_line_says_where_it_goes(tmp_path):
     with pytest.raises(ConfigError, match=r"it lacks sql.json; write \{\"address\""):
         Sql().check(str(tmp_path))
+
+
+ID = 1234567890123456700
+"""Beyond 2^53: as floats, this one and the next hundred are the same."""
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "sql"])
+def test_ids_of_a_column_with_gaps_keep_their_digits(kind, tmp_path):
+    ids = [ID + n % 8 if n else None for n in range(80)]
+    rows = pd.DataFrame({"who": ids, "x": range(80), "label": [*"ab"] * 40}, dtype="O")
+    rows = rows.astype({"who": "Int64", "x": int, "label": str})
+    if kind == "sql":
+        (tmp_path / "sql.json").write_text(
+            '{"address": "a.db", "query": "select * from t"}'
+        )
+        with closing(sqlite3.connect(tmp_path / "a.db")) as database:
+            rows.to_sql("t", database, index=False)
+    else:
+        write_file = rows.to_csv if kind == "csv" else rows.to_parquet
+        write_file(tmp_path / f"data.{kind}", index=False)
+    dataset = {"csv": Csv, "parquet": Parquet, "sql": Sql}[kind]
+    train, _ = dataset(owner="who", missing="drop").load(str(tmp_path))
+    assert len(np.unique(train.owners)) == 8
+    # The first row was left out, and each has its place in the table.
+    assert train.rows.min() == 1
+    assert set(train.rows) <= set(range(1, 80))
+
+
+def test_dates_of_several_zones_and_kinds_are_one_number(tmp_path):
+    hours = pd.date_range("2024-01-01", periods=40, freq="h", tz="UTC")
+    kinds = {
+        "a": hours,
+        "b": hours.tz_convert("Europe/Berlin"),
+        "c": hours.tz_localize(None),
+        "d": hours.date,
+    }
+    for name, times in kinds.items():
+        frame = pd.DataFrame({"t": times, "label": [*"ab"] * 20})
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+    for one, other in product(kinds, repeat=2):
+        files = {"file": f"{one}.parquet", "test_file": f"{other}.parquet"}
+        train, test = Parquet(**files, standardise="pooled").load(str(tmp_path))
+        assert train.x.shape == test.x.shape == (40, 1)
+        if "d" not in (one, other):
+            assert np.array_equal(train.x, test.x)

@@ -12,6 +12,7 @@ from cfl_flower.data.datasets.npz import Npz
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.datasets.tables import Csv
 from cfl_flower.errors import ConfigError
+from tests.cfl_flower.data.pools import times
 
 PIXELS = np.linspace(0, 255, 20 * 1 * 8 * 6).reshape(20, 1, 8, 6)
 LABELS = np.arange(20) % 2
@@ -132,3 +133,37 @@ def test_of_many_numbers_that_set_scales_some_are_told_and_bytes_have_bounds(tmp
     pixels = np.where(np.arange(900).reshape(100, 9) % 7, 1, 255).astype(np.uint8)
     np.savez(tmp_path / "data.npz", x=pixels, y=LABELS.repeat(5))
     assert Npz(standardise="clients").notes(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 1e9 + 0.1, -7e-5])
+@pytest.mark.parametrize("periods", [1, 2])
+def test_what_is_constant_at_first_is_shifted_and_not_scaled(value, periods, tmp_path):
+    rows = [[value, n % 7, n % 2, n] for n in range(195)]
+    more = [[value + 1, n % 7, n % 2, n + (periods - 1) * 1e3] for n in range(195)]
+    for name, each in {"train": rows, "test": more}.items():
+        frame = pd.DataFrame(each, columns=["k", "x", "label", "t"]).astype({"t": int})
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    files = {"file": "train.csv", "test_file": "test.csv", "time": "t"}
+    dataset = Csv(**files, standardise="pooled", periods=periods)
+    _, test = dataset.load(str(tmp_path))
+    assert test.x[:, 0].numpy() == pytest.approx(np.ones(195), rel=1e-5)
+
+
+@pytest.mark.parametrize("standardise", ["pooled", False])
+def test_a_missing_number_has_the_mean_of_the_first_period(standardise, tmp_path):
+    lines = [f"{n if n % 5 else ''},{n % 2},{n}" for n in range(100)]
+    (tmp_path / "data.csv").write_text("\n".join(["x,label,t", *lines]))
+    own: Any = {"time": "t", "periods": 4, "standardise": standardise}
+    train, _ = Csv(missing="mean", **own).load(str(tmp_path))
+    given = np.array([n for n in times(train) if n % 5 and n <= 24])
+    scale = given.std() if standardise else 1
+    filled = train.x[times(train) % 5 == 0, 0].numpy() * scale
+    expected = 0.0 if standardise else given.mean()
+    assert filled == pytest.approx(np.full(len(filled), expected), abs=1e-4)
+
+
+def test_bytes_of_any_shape_are_read_as_0_to_1(tmp_path):
+    for shape in ((20, 6), (20, 4, 4), (20, 4, 4, 3), (20, 2, 3, 4, 5)):
+        np.savez(tmp_path / "data.npz", x=np.full(shape, 51, np.uint8), y=LABELS)
+        for pool in Npz().load(str(tmp_path)):
+            assert pool.inputs(slice(None)).numpy() == pytest.approx(0.2)
