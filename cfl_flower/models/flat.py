@@ -148,7 +148,8 @@ class FlatModel:
         observed: Observed | None = None,
     ) -> None:
         self.module = module.to(device)
-        self.alike = alike or module
+        # Not `alike or module`: some modules have a length, and torch.compile's none.
+        self.alike = module if alike is None else alike
         self.observed = observed or Observed(saved_floats(module))
         parameters = trainable(module)
         buffers = dict(module.named_buffers())
