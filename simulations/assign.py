@@ -37,9 +37,6 @@ from simulations.shell.terminal import Parser, command
 
 def assign_from_served(asked: argparse.Namespace) -> None:
     """Print the cluster and the model of a device, as the command line asks."""
-    for name in ("client", "clients", "round"):
-        value = getattr(asked, name)
-        require(not value, f"--{name}", value, "a run's folder; this one is served")
     allowed = "the folder or the table of a device's samples"
     require(asked.data_dir is not None, "--data-dir", None, allowed)
     data = need(Path(asked.data_dir), f"name {allowed}")
@@ -112,6 +109,9 @@ def main(arguments: Sequence[str]) -> None:
     allowed = "the folder of a run, or one that export made"
     require(asked.source.is_dir(), "folder", asked.source, allowed)
     if (asked.source / DIRECTORY).exists():
+        for name in ("client", "clients", "round"):
+            value = getattr(asked, name)
+            require(not value, f"--{name}", value, "a run's folder; this one is served")
         assign_from_served(asked)
     else:
         require(bool(asked.client), "--client", "none", "the clients of the run")
