@@ -37,7 +37,7 @@ def read_json(path: Path) -> dict[str, Json]:
     with intact(path, REMEDY):
         content: dict[str, Json] = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
-            raise ConfigError(f"{path}: another version of cfl-flower; write it again")
+            raise ConfigError(f"{path} is of another version of cfl-flower; {REMEDY}")
         return content
 
 

@@ -228,7 +228,7 @@ def test_a_forged_served_folder(name, served, asked):
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("format", 1, "another version of cfl-flower; write it again"),
+        ("format", 1, "another version of cfl-flower; write it with"),
         ("settings", {"strategy": {"_target_": "os.system"}}, "is not allowed"),
         ("settings", {}, "it lacks 'seed'"),
         ("clusters", [{"cluster": 0, "folder": "../own"}], "no file below"),

@@ -251,7 +251,7 @@ def test_a_file_that_is_no_table_is_one_line(
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("format", 1, "another version of cfl-flower; write it again"),
+        ("format", 1, "another version of cfl-flower; write it with"),
         ("inputs", [{"column": "age", "mean": "x"}], "cannot be read"),
         ("inputs", [{"column": "age"}], "cannot be read"),
         ("inputs", [{}], "it lacks 'column'"),
