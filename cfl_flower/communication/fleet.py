@@ -32,7 +32,7 @@ from cfl_flower.communication.results import LIMB_BYTES, Results
 from cfl_flower.communication.task_records import encode_models, pack_tasks
 from cfl_flower.communication.validation import validate
 from cfl_flower.errors import ClientFailedError, InvalidResultError, WorkerLostError
-from cfl_flower.models import initial_vector
+from cfl_flower.models import model_of
 from cfl_flower.run_config import RunConfig
 from cfl_flower.types import (
     Answer,
@@ -79,9 +79,7 @@ class Fleet(NodeRegistry):
             self.grid.on_pause = self._say_who_is_awaited
         self._on_trace = on_trace
         self._strict = config.faults.strict
-        dataset = config.dataset
-        initial = initial_vector(config.model, dataset.shape, dataset.classes, 0)
-        self._floats = len(initial)
+        self._floats = len(model_of(config).vector)
         self._token = token
         self.send_settings(config)
 

@@ -14,7 +14,7 @@ from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
 from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
-from cfl_flower.models import FlatModel, initial_vector, model_of
+from cfl_flower.models import FlatModel, model_of
 from cfl_flower.privacy.clipping import capped_losses
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.seeding import generator
@@ -82,10 +82,7 @@ class RunServices:
 
     def initial_model(self, seed: int | None = None) -> Vector:
         """Return the common initial model, (d,), or one with a seed of its own."""
-        config = self._context.config
-        dataset = config.dataset
-        seed = config.seed if seed is None else seed
-        return initial_vector(config.model, dataset.shape, dataset.classes, seed)
+        return model_of(self._context.config, seed).to_vector()
 
     def initial_models(self, count: int) -> list[Vector]:
         """Return initial models of several clusters, each with a seed of its own."""

@@ -16,7 +16,6 @@ from cfl_flower.models.network import Network as Network
 from cfl_flower.models.network import build_model as build_model
 from cfl_flower.models.network import build_network as build_network
 from cfl_flower.models.network import check_network as check_network
-from cfl_flower.models.network import initial_vector as initial_vector
 from cfl_flower.models.network import lacks_statistics as lacks_statistics
 from cfl_flower.models.network import model_of as model_of
 from cfl_flower.models.network import require_divided as require_divided

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import AbstractContextManager
+from operator import call
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +24,6 @@ from cfl_flower.models.own_state import (
     written,
 )
 from cfl_flower.seeding import one_torch_thread, torch_seed
-from cfl_flower.types import Vector
 
 
 class ModelSettings(Protocol):
@@ -153,18 +153,14 @@ def build_model(
     return FlatModel(network, device, observed=observed)
 
 
-def model_of(config: Any) -> FlatModel:
-    """Return the network of a run, by its settings (`RunConfig`), as it begins."""
+def model_of(config: Any, seed: int | None = None) -> FlatModel:
+    """Return the network of a run, by its settings (`RunConfig`), as it begins.
+
+    With another ``seed`` it has other weights.
+    """
     dataset = config.dataset
-    return build_model(config.model, dataset.shape, dataset.classes, config.seed)
-
-
-def initial_vector(
-    settings: ModelSettings, shape: tuple[int, ...], classes: int, seed: int
-) -> Vector:
-    """Return the run's common initial model, shape (d,)."""
-    vector = build_model(settings, shape, classes, seed).to_vector()
-    return np.ascontiguousarray(vector, dtype=np.float32)
+    seed = config.seed if seed is None else seed
+    return build_model(config.model, dataset.shape, dataset.classes, seed)
 
 
 def check_network(
@@ -220,14 +216,20 @@ def require_divided(model: FlatModel, shape: tuple[int, ...]) -> None:
 
     A method that trains these by themselves trains nothing else. Raises `ConfigError`.
     """
-    network: Any = model.module.eval()
+    network: Any = model.module
     if not (hasattr(network, "extractor") and hasattr(network, "classifier")):
         return
-    x = example_batch(shape)
-    with _refusing(network, shape), torch.no_grad():
-        whole = torch.allclose(network.classifier(network.extractor(x)), network(x))
+    start = model.to_vector()
     name = f"{type(network).__name__} is more than classifier(extractor(x)), which"
-    _require(whole, f"{name} the strategy trains; put the rest into its extractor")
+    for training in (False, True):
+        found = []
+        for forward in (call, Network.forward):
+            with _refusing(network, shape), torch.no_grad(), torch.random.fork_rng([]):
+                torch.manual_seed(0)
+                network = model.load(start).module.train(training)
+                found.append(forward(network, example_batch(shape)))
+        whole = torch.allclose(found[0], found[1])
+        _require(whole, f"{name} the strategy trains; put the rest into its extractor")
 
 
 def lacks_statistics(

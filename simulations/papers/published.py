@@ -267,11 +267,11 @@ class PublishedTable:
 def _share_of_bytes(run: SavedRun) -> float:
     """Return the bytes in percent of a FedAvg's of as many rounds."""
     # With torch, of which the list has no need.
-    from cfl_flower.models import initial_vector
+    from cfl_flower.models import build_model
 
     dataset, kind = run.build("dataset", "model")
     own = run.summary["bytes_up"] + run.summary["bytes_down"]
-    model = initial_vector(kind, dataset.shape, dataset.classes, 0)
+    model = build_model(kind, dataset.shape, dataset.classes, 0).to_vector()
     exchanges: int = 2 * run.resolved["rounds"] * run.resolved["participants"]
     return 100 * float(own) / (exchanges * model.nbytes)
 

@@ -15,7 +15,7 @@ from cfl_flower.communication.task_records import TaskBatch, encode_models, pack
 from cfl_flower.config.compose import compose_config
 from cfl_flower.environment.code_version import code_digest
 from cfl_flower.errors import ConfigError
-from cfl_flower.models import initial_vector
+from cfl_flower.models import build_model
 from cfl_flower.run_config import RunConfig
 from cfl_flower.types import Answer, Plan, Scalar, Task, Vector
 from clients.base import ClusteredClient
@@ -37,7 +37,7 @@ def compose(tmp_path: Path) -> Composer:
 
 
 def start(config: RunConfig) -> Vector:
-    return initial_vector(config.model, (1, 8, 8), 10, config.seed)
+    return build_model(config.model, (1, 8, 8), 10, config.seed).to_vector()
 
 
 def plan(config: RunConfig, *clients: int | str, **common: Scalar) -> Plan:

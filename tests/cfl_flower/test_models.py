@@ -23,8 +23,8 @@ from cfl_flower.models import (
     ResNet18,
     ShuffleNetV2,
     VisionTransformer,
+    build_model,
     check_network,
-    initial_vector,
 )
 
 MNIST, CIFAR, IMAGENET, TWEET = (1, 28, 28), (3, 32, 32), (3, 224, 224), (25, 300)
@@ -230,10 +230,11 @@ def test_all_of_a_normalised_network_is_in_its_vector(settings):
 )
 def test_every_kind_of_network_starts_as_its_seed_says(settings, shape):
     before = torch.random.get_rng_state()
-    one, again, other = (initial_vector(settings, shape, 3, s) for s in (1, 1, 2))
-    assert one.dtype == np.float32
-    assert one.tobytes() == again.tobytes()
-    assert one.tobytes() != other.tobytes()
+    models = [build_model(settings, shape, 3, seed) for seed in (1, 1, 2)]
+    one, again, other = (model.vector for model in models)
+    assert one.dtype == torch.float32
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 

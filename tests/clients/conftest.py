@@ -13,7 +13,7 @@ from cfl_flower.data.worlds.label_skew import LabelGroups
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.engine.method import StrategySettings
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.models import FlatModel, Mclr, initial_vector
+from cfl_flower.models import FlatModel, Mclr, build_model
 
 MakeContext = Callable[..., ClientContext]
 
@@ -30,7 +30,7 @@ def make_context(stream: Stream, tmp_path: Path) -> MakeContext:
 
     def make(round: int, folder: str = "state") -> ClientContext:
         model = FlatModel(Mclr().build((1, 8, 8), 10))
-        initial = initial_vector(Mclr(), (1, 8, 8), 10, 0)
+        initial = build_model(Mclr(), (1, 8, 8), 10, 0).to_vector()
         return ClientContext(
             2,
             round,

@@ -12,7 +12,7 @@ from cfl_flower.engine.method import StrategySettings
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.testing import logits
 from cfl_flower.learning.training import train
-from cfl_flower.models import FlatModel, Mclr, initial_vector
+from cfl_flower.models import FlatModel, Mclr, build_model
 from cfl_flower.seeding import generator
 from clients.base import ClusteredClient
 from clients.pfedme import PFedMeClient
@@ -21,7 +21,7 @@ from strategies.fielding.report_noise import LaplaceNoise, NoNoise
 from strategies.pfedme import PFedMeSettings
 
 ASK = {"representation": "label_histogram"}
-INITIAL = initial_vector(Mclr(), (1, 8, 8), 10, 0)
+INITIAL = build_model(Mclr(), (1, 8, 8), 10, 0).to_vector()
 
 
 def histogram(stream: Stream, round: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.learning.anchors import Anchors, class_means, presence_config
 from cfl_flower.learning.decoupling import balanced_batch, represent, train_classifier
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.models import FlatModel, Mlp, initial_vector
+from cfl_flower.models import FlatModel, Mlp, build_model
 from cfl_flower.types import Vector
 from clients.fedccfa import FedCCFAClient
 from strategies.fedccfa import FedCCFASettings
@@ -20,7 +20,7 @@ from tests.clients.conftest import MakeContext
 Equip = Callable[..., FedCCFAClient]
 
 MODEL = Mlp(hidden=6)
-INITIAL = initial_vector(MODEL, (1, 8, 8), 10, 0)
+INITIAL = build_model(MODEL, (1, 8, 8), 10, 0).to_vector()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.models import Mclr, initial_vector
+from cfl_flower.models import Mclr, build_model
 from cfl_flower.types import FloatArray
 from clients.feddaa import FedDAAClient
 from clients.fedrc import FedRCClient
@@ -16,7 +16,7 @@ from strategies.feddaa import FedDAASettings
 from tests.clients.conftest import MakeContext
 
 SETTINGS = FedDAASettings(local=LocalTraining(epochs=1, batch_size=999))
-MODELS = [initial_vector(Mclr(), (1, 8, 8), 10, seed) for seed in range(2)]
+MODELS = [build_model(Mclr(), (1, 8, 8), 10, seed).to_vector() for seed in range(2)]
 EVEN = np.full(20, 0.1, np.float32)
 STEP = {"step": 3}
 

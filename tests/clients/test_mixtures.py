@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from cfl_flower.client.context import ClientContext
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.models import Mclr, initial_vector
+from cfl_flower.models import Mclr, build_model
 from cfl_flower.types import FloatArray, Vector
 from clients.apfl import APFLClient, next_alpha
 from clients.fedem import FedEMClient, mix_predictions, responsibilities
@@ -23,8 +23,8 @@ from tests.clients.conftest import MakeContext
 # APFL
 
 
-W0 = initial_vector(Mclr(), (1, 8, 8), 10, 0)
-W1 = initial_vector(Mclr(), (1, 8, 8), 10, 1)
+W0 = build_model(Mclr(), (1, 8, 8), 10, 0).to_vector()
+W1 = build_model(Mclr(), (1, 8, 8), 10, 1).to_vector()
 RATE = 0.1
 
 
@@ -96,7 +96,7 @@ def test_both_models_are_counted_as_work(make_context):
 # FedEM
 
 
-MODELS = [initial_vector(Mclr(), (1, 8, 8), 10, seed) for seed in range(2)]
+MODELS = [build_model(Mclr(), (1, 8, 8), 10, seed).to_vector() for seed in range(2)]
 RATE = 0.1
 
 

@@ -15,13 +15,13 @@ from cfl_flower.data.worlds.changes import Regroup
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.models import FlatModel, Mclr, initial_vector
+from cfl_flower.models import FlatModel, Mclr, build_model
 from cfl_flower.types import FloatArray, IntArray, Vector
 from clients.stocfl import StoCFLClient
 from strategies.stocfl import StoCFLSettings
 from tests.clients.conftest import MakeContext
 
-INITIAL = initial_vector(Mclr(), (1, 8, 8), 10, 0)
+INITIAL = build_model(Mclr(), (1, 8, 8), 10, 0).to_vector()
 FULL = LocalTraining(epochs=1, batch_size=999)
 STO = StoCFLSettings(local=FULL, representation_epochs=2)
 

@@ -15,7 +15,7 @@ from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.errors import ConfigError
-from cfl_flower.models import FlatModel, initial_vector
+from cfl_flower.models import FlatModel, build_model
 from cfl_flower.runs.checkpoint import Checkpoint
 from simulations import assign
 from simulations.export import export, main
@@ -158,7 +158,7 @@ def test_export_says_what_is_served(strategy, serves, run_small, tmp_path, capsy
     named = load_file(served / "cluster-0" / "model.safetensors")
     expected = FlatModel(network).load(state.models[0]).module.state_dict()
     assert all(np.array_equal(named[name], t.numpy()) for name, t in expected.items())
-    first = initial_vector(config.model, (1, 8, 8), 10, config.seed)
+    first = build_model(config.model, (1, 8, 8), 10, config.seed).to_vector()
     assert not np.array_equal(state.models[0], first)
 
 

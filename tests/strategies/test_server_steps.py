@@ -14,7 +14,7 @@ from cfl_flower.errors import NoValidResultError
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.learning.testing import evaluate
 from cfl_flower.learning.training import train
-from cfl_flower.models import FlatModel, initial_vector
+from cfl_flower.models import FlatModel, build_model
 from cfl_flower.seeding import generator
 from cfl_flower.types import Result
 from clients.scaffold import control_change
@@ -32,7 +32,7 @@ def test_fedavg_equals_a_plain_loop_to_the_bit(weighting, run_small):
     config = run.config
     dataset = config.dataset
     stream = Stream(dataset, config.partition, config.drift, 8, 0, config.rounds)
-    weights = initial_vector(config.model, dataset.shape, dataset.classes, 0)
+    weights = build_model(config.model, dataset.shape, dataset.classes, 0).to_vector()
     model = FlatModel(config.model.build(dataset.shape, dataset.classes))
     for round in range(1, config.rounds + 1):
         chosen = generator(0, "selection", round).choice(8, 3, replace=False)
@@ -176,7 +176,7 @@ def test_the_copy_moves_a_little_towards_the_personal_model(run_small):
     once = ["rounds=1", "strategy.local.batch_size=500", "strategy.attraction=2"]
     local = models(run_small(*ME, *once, "strategy.tested=local", folder="local"))
     personal = models(kept := run_small(*ME, *once, folder="personal"))
-    start = initial_vector(kept.config.model, (1, 8, 8), 10, 0)
+    start = build_model(kept.config.model, (1, 8, 8), 10, 0).to_vector()
     assert local - start == pytest.approx(0.01 * 2 * (personal - start), abs=1e-7)
 
 
@@ -219,5 +219,5 @@ def test_the_server_goes_its_rate_of_the_way(run_small):
         run = run_small(*options, f"strategy.global_rate={rate}", folder=str(rate))
         found.append(run.state.models[0])
         assert run.rounds[0]["loss"] < np.log(10), "along the update, not against it"
-    start = initial_vector(run.config.model, (1, 8, 8), 10, 0)
+    start = build_model(run.config.model, (1, 8, 8), 10, 0).to_vector()
     assert found[0] == pytest.approx((start + found[1]) / 2, abs=1e-6)

@@ -25,7 +25,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.config.overrides import split
 from cfl_flower.data.reading.pool import cache_dir
 from cfl_flower.learning.testing import predictions, sample_losses
-from cfl_flower.models import FlatModel, initial_vector
+from cfl_flower.models import model_of
 from cfl_flower.seeding import generator
 from cfl_flower.server_app import open_stream
 from cfl_flower.types import Vector
@@ -127,15 +127,13 @@ class Prepared:
         self.x_test = torch.stack(x_test)
         self.y_test = torch.stack(y_test)
         self.config = config
-        shape = config.dataset.shape
-        classes = config.dataset.classes
-        self.model = FlatModel(config.model.build(shape, classes))
+        self.model = model_of(config)
         seeds = [config.seed]
         if hasattr(config.strategy, "clusters"):
             # As the methods draw them whose clients choose.
             draw = generator(config.seed, "cluster-models")
             seeds = draw.integers(2**31, size=config.strategy.clusters).tolist()
-        self.start = [initial_vector(config.model, shape, classes, s) for s in seeds]
+        self.start = [model_of(config, seed).to_vector() for seed in seeds]
 
     def job(self, folder: Path, overrides: str, workers: int = 1) -> Job:
         """Write what the libraries read, and return what they are to do."""

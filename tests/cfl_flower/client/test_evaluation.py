@@ -10,7 +10,7 @@ from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.data.worlds.view import View
 from cfl_flower.learning.testing import BLOCK
-from cfl_flower.models import FlatModel, Mclr, initial_vector
+from cfl_flower.models import FlatModel, Mclr, build_model
 from cfl_flower.types import Vector
 
 MANY = 1000
@@ -28,7 +28,7 @@ def model() -> FlatModel:
 
 @pytest.fixture
 def vector() -> Vector:
-    return initial_vector(Mclr(), (1, 8, 8), 10, seed=3)
+    return build_model(Mclr(), (1, 8, 8), 10, seed=3).to_vector()
 
 
 def view(pool: Pool, rows: list[int], degrees: float = 0.0, shift: int = 0) -> View:

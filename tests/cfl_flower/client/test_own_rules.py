@@ -24,7 +24,7 @@ from cfl_flower.communication.task_records import encode_models, pack_tasks
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.options import list_options
 from cfl_flower.errors import NoValidResultError
-from cfl_flower.models import initial_vector
+from cfl_flower.models import build_model
 from cfl_flower.seeding import key
 from cfl_flower.types import PASSES, Answer, Plan, Scalar, Task
 from simulations.engines.inprocess import InProcessGrid
@@ -88,7 +88,7 @@ def ask(
 
 def model_of(settings: dict[str, Any]) -> np.ndarray:
     """Return the initial model of a run."""
-    return initial_vector(build(settings["model"]), SHAPE, 10, 0)
+    return build_model(build(settings["model"]), SHAPE, 10, 0).to_vector()
 
 
 def requests() -> Iterator[dict[str, Scalar]]:

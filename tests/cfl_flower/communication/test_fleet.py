@@ -13,7 +13,7 @@ from cfl_flower.communication.outstanding import Outstanding, PendingMessage
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import WorkerLostError
-from cfl_flower.models import initial_vector
+from cfl_flower.models import build_model
 from cfl_flower.run_config import RunConfig
 from cfl_flower.types import ClientId, Plan, Task
 from simulations.engines.inprocess import InProcessGrid
@@ -36,7 +36,7 @@ def two(tmp_path: Path) -> RunConfig:
 
 
 def plan(config: RunConfig, clients: Any) -> Plan:
-    model = initial_vector(config.model, (1, 8, 8), 10, 0)
+    model = build_model(config.model, (1, 8, 8), 10, 0).to_vector()
     tasks = [Task(client, (0,)) for client in clients]
     return Plan(tasks, [model], {}, reply=(len(model),))
 

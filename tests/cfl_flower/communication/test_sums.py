@@ -29,7 +29,7 @@ from cfl_flower.communication.portions import portions
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.models import initial_vector
+from cfl_flower.models import build_model
 from cfl_flower.run_config import RunConfig
 from cfl_flower.types import Answer, Plan, SumSpec, Task, Vector
 from simulations.engines.inprocess import InProcessGrid
@@ -300,7 +300,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
 
 
 def test_sums_do_not_depend_on_who_adds(config):
-    model = initial_vector(config.model, (1, 8, 8), 10, 0)
+    model = build_model(config.model, (1, 8, 8), 10, 0).to_vector()
     tasks = [Task(client, (client % 2,)) for client in range(6)]
     sum_spec = SumSpec((0,), by_samples=True)
     plan = Plan(tasks, [model, model + 1], {}, (len(model),), sum_spec)

@@ -25,7 +25,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.learning.decoupling import represent
 from cfl_flower.learning.testing import evaluate as evaluate_model
 from cfl_flower.learning.training import train
-from cfl_flower.models import build_model, initial_vector
+from cfl_flower.models import build_model
 from cfl_flower.mods import (
     FINE_TUNING,
     NEAR,
@@ -117,7 +117,7 @@ class Alike:
 
     def arrays(self, seed: int) -> ArrayRecord:
         model = build_model(*self.size, seed)
-        model.load(initial_vector(*self.size, seed))
+        model.load(build_model(*self.size, seed).to_vector())
         return ArrayRecord(
             {
                 name: Array(part.detach().numpy().copy())

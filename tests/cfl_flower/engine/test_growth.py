@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from cfl_flower.models import initial_vector
+from cfl_flower.models import build_model
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.checkpoint import pack
@@ -23,7 +23,7 @@ class Noting(NoLogger):
     @contextmanager
     def open(self, config: RunConfig, done: int) -> Iterator[Callback]:
         shape, classes = config.dataset.shape, config.dataset.classes
-        length = len(initial_vector(config.model, shape, classes, 0))
+        length = len(build_model(config.model, shape, classes, 0).to_vector())
         each, beside = BOUNDS[config.names["strategy"]]
         yield lambda _, __, state: HELD.append(
             (models_held(state, length), each * len(state.models) + beside)

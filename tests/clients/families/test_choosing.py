@@ -8,7 +8,7 @@ import pytest
 from cfl_flower.client.context import ClientContext
 from cfl_flower.clustering.similarity import dissimilarities, sketch
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.models import Mclr, initial_vector
+from cfl_flower.models import Mclr, build_model
 from cfl_flower.types import Vector
 from clients.fesem import FeSEMClient
 from clients.flexcfl import FlexCFLClient
@@ -17,7 +17,7 @@ from strategies.flexcfl import FlexCFLSettings
 from strategies.ifca import IFCASettings
 from tests.clients.conftest import MakeContext
 
-INITIAL = initial_vector(Mclr(), (1, 8, 8), 10, 0)
+INITIAL = build_model(Mclr(), (1, 8, 8), 10, 0).to_vector()
 LOCAL = LocalTraining(epochs=1)
 FLEX = FlexCFLSettings(local=LOCAL, pretraining=5)
 IFCA = IFCASettings(local=LOCAL, migration=True)

@@ -25,7 +25,7 @@ from cfl_flower.learning.decoupling import (
 )
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import train
-from cfl_flower.models import FlatModel, Mlp, initial_vector
+from cfl_flower.models import FlatModel, Mlp, build_model
 from cfl_flower.models.network import Network
 from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
@@ -43,7 +43,7 @@ from tests.clients.conftest import MakeContext
 
 Equip = Callable[..., Any]
 MODEL = Mlp(hidden=6)
-INITIAL = initial_vector(MODEL, (1, 8, 8), 10, 0)
+INITIAL = build_model(MODEL, (1, 8, 8), 10, 0).to_vector()
 LOCAL = LocalTraining(epochs=1, learning_rate=0.05, mu=0.2)
 HEAD = replace(LOCAL, epochs=1, learning_rate=0.1, mu=0.0)
 POINTS = np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32)
