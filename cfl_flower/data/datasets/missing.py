@@ -66,11 +66,12 @@ def place(marked: pd.Series) -> str:
 def is_absent(column: pd.Series, signs: Collection[str]) -> NDArray[np.bool_]:
     """Return where a column has no finite value, or a text that stands for none."""
     texts = {"", *signs}
+    numbers = pd.to_numeric(pd.Series([*signs], dtype=object), errors="coerce")
     if pd.api.types.is_numeric_dtype(column):
-        known = np.isfinite(column.to_numpy(np.float64, na_value=np.nan))
-        numbers = pd.to_numeric(pd.Series([*signs]), errors="coerce")
-        known &= ~column.isin(numbers).to_numpy(bool)
+        absent = ~np.isfinite(column.to_numpy(np.float64, na_value=np.nan))
     else:
         told = (isinstance(cell, str) and cell.strip() in texts for cell in column)
-        known = column.notna().to_numpy(bool) & ~np.fromiter(told, bool, len(column))
-    return ~known
+        absent = column.isna().to_numpy(bool) | np.fromiter(told, bool, len(column))
+        # -999 is also decimal.Decimal("-999.00"), and such a text.
+        column = pd.to_numeric(column, errors="coerce")
+    return absent | column.isin(numbers.dropna()).to_numpy(bool)

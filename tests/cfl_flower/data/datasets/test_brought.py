@@ -1,6 +1,7 @@
 """Names that people bring, and what stands for no value, are read as they are meant."""
 
 import re
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -122,8 +123,16 @@ def test_a_name_may_be_what_stands_for_no_value_elsewhere(tmp_path):
     frame = table(label=["None", "some"] * (ROWS // 2))
     known, *_ = loaded(as_csv(tmp_path, frame, na_values=()), tmp_path)
     assert known.names == ("None", "some")
-    line = refusal(as_csv(tmp_path, frame, na_values=("0",)), tmp_path)
-    assert "a in 1 of" in line
+
+
+@pytest.mark.parametrize(
+    "kind", [int, float, str, "{}.00".format, "{}e0".format, Decimal]
+)
+@every_reader
+def test_a_number_stands_for_no_value_however_it_is_written(reader, kind, tmp_path):
+    frame = table(a=[*map(kind, [-999, *range(1, ROWS)])])
+    line = refusal(reader(tmp_path, frame, na_values=("-999",)), tmp_path)
+    assert f"a in 1 of {ROWS} rows" in line
 
 
 @pytest.mark.parametrize(
