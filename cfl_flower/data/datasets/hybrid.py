@@ -10,7 +10,7 @@ import numpy as np
 from cfl_flower.data.reading.files import of_one_type
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import settings
+from cfl_flower.settings import require, settings
 
 
 @settings("dataset")
@@ -45,7 +45,13 @@ class Hybrid:
 
     def check(self, data_dir: str) -> None:
         """Require at least one part, and the files of every part."""
-        for part in (self._first, *self.parts.values()):
+        if not self.parts:
+            raise ConfigError("dataset.parts is empty; name at least one dataset")
+        for name, part in self.parts.items():
+            apart = getattr(part, "standardise", False) == "clients"
+            known = bool(part.shape and part.classes and not apart)
+            allowed = "one with shape and classes, and standardise=pooled or false"
+            require(known, f"dataset.parts.{name}", type(part).__name__, allowed)
             part.check(data_dir)
 
     def require_below(self, data_dir: str) -> None:
@@ -62,8 +68,6 @@ class Hybrid:
 
     @property
     def _first(self) -> Any:
-        if not self.parts:
-            raise ConfigError("dataset.parts is empty; name at least one dataset")
         return next(iter(self.parts.values()))
 
 

@@ -3,6 +3,8 @@ import pytest
 
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.datasets.hybrid import Hybrid
+from cfl_flower.data.datasets.npz import Npz
+from cfl_flower.data.datasets.tables import Csv
 from cfl_flower.data.worlds.changes import Regroup
 from cfl_flower.data.worlds.label_skew import LabelGroups
 from cfl_flower.data.worlds.partition import Partition
@@ -64,3 +66,7 @@ def test_parts_that_differ_are_refused():
         Hybrid({"one": Digits(), "two": Digits(size=16)})
     with pytest.raises(ConfigError, match=r"dataset\.parts is empty"):
         Hybrid().check("")
+    # What only its files tell, a part does not know; nor do its clients agree.
+    for own in (Npz(), Csv(label="y"), Csv(label="y", shape=(2,), classes=2)):
+        with pytest.raises(ConfigError, match=r"dataset\.parts\.a=\w+ is not allowed"):
+            Hybrid({"a": own}).check("")
