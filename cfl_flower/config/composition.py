@@ -252,8 +252,9 @@ def settings_at(key: str, settings: Mapping[str, Json]) -> Mapping[str, Json]:
 def _unknown_key(
     key: str, error: Exception, run: DictConfig, choices: Mapping[str, str]
 ) -> str:
-    """Say why Hydra does not set a key."""
+    """Say why Hydra does not set a key, or one within a mapping that is its value."""
     text = str(error)
+    key = getattr(error.__cause__, "full_key", "") or key
     parent, _, name = key.rpartition(".")
     if isinstance(error, ValueError):
         return f"{key} is not a setting: {parent} is a list, which is set as a whole"
@@ -276,9 +277,8 @@ def _unknown_key(
     deeper = [place for place in places if place.endswith(f".{name}")]
     if deeper:
         return f"{key} is not a setting; did you mean {' or '.join(deeper[:3])}?"
-    if option := choices.get(parent):
-        return f"{key} is not a setting of {parent}={option}; {hint}"
-    return f"{key} is not a setting; {hint}"
+    of = f" of {parent}={choices[parent]}" if parent in choices else ""
+    return f"{key} is not a setting{of}; {hint}"
 
 
 def _too_few(settings: DictConfig, error: InterpolationKeyError) -> str:

@@ -42,6 +42,7 @@ TYPOS = [
     ("learning_rate=1", "not a setting; did you mean strategy.local.learning_rate?"),
     ("drift=rotate drift.angle=9", "drift.angle … drift=rotate; "),
     ("model=mlp model.rank=2", "model.rank … did you mean model.lora.rank?"),
+    ("dataset=hybrid dataset.parts={a:1}", "dataset.parts.a is not … here: fashion_"),
     ("rounds", "'rounds' cannot be read; use key=value, without spaces"),
     ("rounds= 5", "'5' cannot be read; use key=value, without spaces"),
     ("drift.rounds=[5", "'drift.rounds=[5' cannot be read; use key=value, in quotes"),
