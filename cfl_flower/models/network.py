@@ -223,6 +223,7 @@ def require_divided(model: FlatModel, shape: tuple[int, ...]) -> None:
     name = f"{type(network).__name__} is more than classifier(extractor(x)), which"
     for training in (False, True):
         found = []
+        # The network's own pass, with its hooks, and that of its two parts.
         for forward in (call, Network.forward):
             with _refusing(network, shape), torch.no_grad(), torch.random.fork_rng([]):
                 torch.manual_seed(0)

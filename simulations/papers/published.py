@@ -271,7 +271,7 @@ def _share_of_bytes(run: SavedRun) -> float:
 
     dataset, kind = run.build("dataset", "model")
     own = run.summary["bytes_up"] + run.summary["bytes_down"]
-    model = build_model(kind, dataset.shape, dataset.classes, 0).to_vector()
+    model = build_model(kind, dataset.shape, dataset.classes, 0).vector
     exchanges: int = 2 * run.resolved["rounds"] * run.resolved["participants"]
     return 100 * float(own) / (exchanges * model.nbytes)
 

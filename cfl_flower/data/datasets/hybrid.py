@@ -45,13 +45,11 @@ class Hybrid:
 
     def check(self, data_dir: str) -> None:
         """Require at least one part, and the files of every part."""
-        if not self.parts:
-            raise ConfigError("dataset.parts is empty; name at least one dataset")
+        known = bool(self.shape and self.classes)
         for name, part in self.parts.items():
-            apart = getattr(part, "standardise", False) == "clients"
-            known = bool(part.shape and part.classes and not apart)
+            ok = known and getattr(part, "standardise", False) != "clients"
             allowed = "one with shape and classes, and standardise=pooled or false"
-            require(known, f"dataset.parts.{name}", type(part).__name__, allowed)
+            require(ok, f"dataset.parts.{name}", type(part).__name__, allowed)
             part.check(data_dir)
 
     def require_below(self, data_dir: str) -> None:
@@ -68,6 +66,8 @@ class Hybrid:
 
     @property
     def _first(self) -> Any:
+        if not self.parts:
+            raise ConfigError("dataset.parts is empty; name at least one dataset")
         return next(iter(self.parts.values()))
 
 

@@ -23,7 +23,7 @@ class Noting(NoLogger):
     @contextmanager
     def open(self, config: RunConfig, done: int) -> Iterator[Callback]:
         shape, classes = config.dataset.shape, config.dataset.classes
-        length = len(build_model(config.model, shape, classes, 0).to_vector())
+        length = len(build_model(config.model, shape, classes, 0).vector)
         each, beside = BOUNDS[config.names["strategy"]]
         yield lambda _, __, state: HELD.append(
             (models_held(state, length), each * len(state.models) + beside)
