@@ -262,7 +262,7 @@ def require_models(found: Any, ours: Run) -> None:
         np.testing.assert_array_equal(vector_of(each), model)
 
 
-def tests_of(ours: Run) -> dict[tuple[int, int], float]:
+def recorded_tests(ours: Run) -> dict[tuple[int, int], float]:
     """Return what each of our tests found, by its round and client."""
     rows = ours.clients
     return {(row["round"], row["client"]): round(row["accuracy"], 6) for row in rows}
@@ -279,7 +279,7 @@ def test_label_shares_test_what_ours_do(run_small):
     *_, bias = alike.arrays(0)
     seen = alike.note_tests(label_shares(labels, 10, bias))
     require_clusters(alike.start(plain.Fielding), ours)
-    assert seen == tests_of(ours)
+    assert seen == recorded_tests(ours)
 
 
 @pytest.mark.parametrize("distance", ["l2", "cosine"])
@@ -312,4 +312,4 @@ def test_fine_tuning_tests_what_ours_does(name, run_small):
     seen = alike.note_tests(fine_tune(alike.train, epochs=2))
     found = alike.start(METHODS[name][0])
     require_models(found, ours)
-    assert seen == tests_of(ours)
+    assert seen == recorded_tests(ours)
