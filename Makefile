@@ -13,7 +13,7 @@ FLWR ?= 1.42.0
 # The head of hashes.txt.
 HASHES := make lock, for installs of the wheel with --require-hashes (CONTRIBUTING.md); make installs by constraints.txt
 
-.PHONY: run test test-fast test-devices test-gpu test-flwr test-python check docs site mutate audit reproduce-one benchmark wheel lock clean help
+.PHONY: run test test-whole test-fast test-devices test-gpu test-flwr test-python check docs site mutate audit reproduce-one benchmark wheel lock clean help
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -40,8 +40,12 @@ run: $(READY)  ## The main job: methods under drift, and a table
 	$(BIN)/python -m simulations.compare
 
 test: $(TOOLS)  ## All tests but the next, real Ray included (minutes)
-	$(BIN)/python -m pytest -m "not ray and not devices and not gpu" --numprocesses auto
-	$(BIN)/python -m pytest -m "ray and not gpu"
+	$(BIN)/python -m pytest -m "not whole and not ray and not devices and not gpu" --numprocesses auto
+	$(BIN)/python -m pytest -m "ray and not whole and not gpu"
+
+test-whole: $(TOOLS)  ## Tables of which `make test` runs some rows: all methods, all commands
+	$(BIN)/python -m pytest -m "whole and not ray and not gpu" --numprocesses auto
+	$(BIN)/python -m pytest -m "whole and ray and not gpu"
 
 test-devices: $(TOOLS)  ## Real SuperNodes over TLS, killed and coming back (10 minutes)
 	$(BIN)/python -m pytest -m devices

@@ -7,7 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -52,6 +52,15 @@ SMALL = [
 """A run of a second: 12 clients, 4 rounds, a drift in the third."""
 
 TIMES = ("seconds",)
+
+WHOLE = [pytest.mark.slow, pytest.mark.whole]
+"""Marks of a row that `make test-whole` runs, and `make test` leaves to its likes."""
+
+
+def sample(rows: Iterable[str], kept: Iterable[str]) -> list[Any]:
+    """Return the rows of a table, of which `make test` runs the kept ones."""
+    chosen = set(kept)
+    return [row if row in chosen else pytest.param(row, marks=WHOLE) for row in rows]
 
 
 def pytest_configure() -> None:

@@ -13,7 +13,7 @@ import pytest
 from cfl_flower.aliases import HOME
 from cfl_flower.building import locate
 from cfl_flower.environment.plugins import CONF
-from tests.conftest import run_command
+from tests.conftest import WHOLE, run_command
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", ["strategies", "clients", "simulations"])
-@pytest.mark.parametrize("package", [True, False])
+@pytest.mark.parametrize("package", [True, pytest.param(False, marks=WHOLE)])
 def test_modules_in_a_folder_of_that_name_are_found_beside_ours(
     name, package, tmp_path
 ):

@@ -10,7 +10,7 @@ from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError
 from cfl_flower.server_app import open_stream
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import SMALL, open_method
+from tests.conftest import SMALL, WHOLE, open_method, sample
 from tests.contract.test_strategies import WITHOUT_ROUNDS, _KilledError, _killing_app
 
 pytestmark = pytest.mark.contract
@@ -39,7 +39,7 @@ SLOW = [
     if f"strategy={name}" not in WITHOUT_ROUNDS and name != "local"
 ]
 EVERY = [*QUICK, *SLOW]
-SAMPLE = [*QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)]
+SAMPLE = [*QUICK, *(pytest.param(*each, marks=WHOLE) for each in SLOW)]
 
 
 def with_extractor(strategy: str) -> list[str]:
@@ -65,7 +65,7 @@ def test_options_give_the_same_run_on_any_nodes_and_after_a_break(
 
 
 CHANGED = [
-    pytest.param(*each, marks=[] if each[0] == "fielding" else [pytest.mark.slow])
+    pytest.param(*each, marks=[] if each[0] == "fielding" else WHOLE)
     for each in [
         *((strategy, "selection", chosen) for strategy, chosen, _ in EVERY),
         *((strategy, "server_optimizer", step) for strategy, _, step in EVERY),
@@ -128,10 +128,7 @@ REFUSED = {
 
 QUICK_LOCAL = {"fedavg", "scaffold", "fedccfa"}
 
-METHODS = [
-    pytest.param(path.stem, marks=[] if path.stem in QUICK_LOCAL else pytest.mark.slow)
-    for path in sorted((CONF / "strategy").glob("*.yaml"))
-]
+METHODS = sample(sorted(NAMES), QUICK_LOCAL)
 
 SMALL_LOCAL = ["model=mlp", "model.hidden=8", "rounds=2", "drift.rounds=[2]"]
 

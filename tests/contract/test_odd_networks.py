@@ -124,6 +124,9 @@ def test_what_tests_lack_is_told(kind, told):
     assert any("uses in tests what training" in line for line in lines) == told
 
 
+PROCESSES, RAY = (f"engine={engine} workers=2" for engine in ("processes", "ray"))
+
+
 def run_on(engine: str, kind: type[nn.Module], folder: Path) -> Any:
     run = cfl.run(*RUN, named(kind), *engine.split(), output_dir=str(folder))
     return run.rounds[["accuracy", "loss", "bytes_up"]]
@@ -131,15 +134,14 @@ def run_on(engine: str, kind: type[nn.Module], folder: Path) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind",
-    [odd_networks.LateAttribute, odd_networks.CumulativeNorm],
-    ids=lambda kind: kind.__name__,
-)
-@pytest.mark.parametrize(
-    "engine",
+    ("kind", "engine"),
     [
-        "engine=processes workers=2",
-        pytest.param("engine=ray workers=2", marks=pytest.mark.ray),
+        (odd_networks.LateAttribute, PROCESSES),
+        (odd_networks.CumulativeNorm, PROCESSES),
+        pytest.param(odd_networks.LateAttribute, RAY, marks=pytest.mark.ray),
+        pytest.param(
+            odd_networks.CumulativeNorm, RAY, marks=[pytest.mark.ray, pytest.mark.whole]
+        ),
     ],
 )
 def test_workers_find_the_network_as_built_too(engine, kind, tmp_path):

@@ -19,22 +19,25 @@ from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.learning.cohort_training import train_cohort
 from cfl_flower.learning.training import TrainingJob
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Run, Runner
+from tests.conftest import Run, Runner, sample
 
 pytestmark = pytest.mark.contract
 
 SYSTEMS = "fielding flexcfl ccfl stocfl fedccfa"
 QUICK = {*SYSTEMS.split(), "fedavg", "local", "oracle"}
-"""The papers' systems and the marks. All others are held to it by the slow set."""
+"""The papers' systems and the marks. All others are held to it by the slow set, or by
+that of whole tables."""
 
 WITHOUT_ROUNDS = {
     f"strategy={name}"
     for name in ("ccfl", "fedasync", "fedbuff", "fedsoft", "local_async")
 }
 
+NAMES = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
+
 STRATEGIES = [
     name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-    for name in sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
+    for name in NAMES
 ]
 
 ROUND = (
@@ -93,6 +96,15 @@ def strategy(request: pytest.FixtureRequest) -> str:
     return f"strategy={request.param}"
 
 
+@pytest.fixture(params=sample(NAMES, QUICK))
+def sampled(request: pytest.FixtureRequest) -> str:
+    """A strategy of `QUICK`, or any where the whole table is run.
+
+    For what the frame does, or a family, and no method by itself.
+    """
+    return f"strategy={request.param}"
+
+
 def test_run_leaves_the_files_of_the_contract(strategy, undisturbed):
     run = undisturbed(strategy)
     assert [row["round"] for row in run.rounds] == [1, 2, 3, 4]
@@ -115,11 +127,11 @@ def test_run_leaves_the_files_of_the_contract(strategy, undisturbed):
     assert (run.folder / "config.yaml").read_text().startswith("# python -m")
 
 
-def test_other_measures_stand_beside_the_same_numbers(strategy, run_small):
+def test_other_measures_stand_beside_the_same_numbers(sampled, run_small):
     ahead = ["evaluation=prequential", "partition.validation=0.2"]
-    plain = run_small(strategy, *ahead)
+    plain = run_small(sampled, *ahead)
     metrics = "metrics=[balanced_accuracy,macro_f1,calibration,worst_tenth]"
-    run = run_small(strategy, *ahead, metrics, folder="measured")
+    run = run_small(sampled, *ahead, metrics, folder="measured")
     names = {"balanced_accuracy", "macro_f1", "calibration", "worst_tenth"}
     for row, without in zip(run.numbers, plain.numbers, strict=True):
         assert {key: row[key] for key in row if key not in names} == without
@@ -139,16 +151,16 @@ def test_other_measures_stand_beside_the_same_numbers(strategy, run_small):
     ids=lambda settings: settings[0],
 )
 def test_what_a_client_adapts_is_for_the_test_alone(
-    adapted, strategy, run_small, undisturbed
+    adapted, sampled, run_small, undisturbed
 ):
-    tuning = [strategy, *adapted]
-    kind = compose_config([strategy]).strategy.client
+    tuning = [sampled, *adapted]
+    kind = compose_config([sampled]).strategy.client
     if not getattr(locate(kind, "strategy.client"), "fine_tunes", False):
         with pytest.raises(ConfigError, match=r"=(2|True).*use (0|false)"):
             run_small(*tuning)
         return
     plain = undisturbed(
-        strategy, "strategy.fine_tuning=0", "strategy.label_shares=false"
+        sampled, "strategy.fine_tuning=0", "strategy.label_shares=false"
     )
     tuned = run_small(*tuning)
     assert tuned.rounds[-1]["loss"] != plain.rounds[-1]["loss"]
@@ -191,10 +203,10 @@ def test_another_seed_gives_other_numbers(strategy, run_small, undisturbed):
 
 
 def test_cohorts_change_no_more_than_the_order_of_sums(
-    strategy, run_small, undisturbed, monkeypatch
+    sampled, run_small, undisturbed, monkeypatch
 ):
     """What a GPU does, on a CPU: five clients of a message train at once."""
-    theirs, sizes = undisturbed(strategy), list[int]()
+    theirs, sizes = undisturbed(sampled), list[int]()
 
     def note(jobs: list[TrainingJob]) -> None:
         sizes.append(len(jobs))
@@ -202,9 +214,9 @@ def test_cohorts_change_no_more_than_the_order_of_sums(
 
     monkeypatch.setattr(WorkerResources, "members", property(lambda own: own.cohort(5)))
     monkeypatch.setattr("cfl_flower.client.cohort.train_cohort", note)
-    ours = run_small(strategy)
+    ours = run_small(sampled)
     # The loops of APFL and pFedMe are their own.
-    alone = strategy in ("strategy=apfl", "strategy=pfedme")
+    alone = sampled in ("strategy=apfl", "strategy=pfedme")
     assert max(sizes, default=0) > 1 or alone
     for row, expected in zip(ours.rounds, theirs.rounds, strict=True):
         assert row["cluster_sizes"] == expected["cluster_sizes"]
@@ -250,12 +262,12 @@ def test_run_that_is_killed_twice_has_the_same_numbers(
 
 
 def test_clients_ahead_of_a_sparse_checkpoint_go_back_with_it(
-    strategy, run_small, undisturbed, monkeypatch
+    sampled, run_small, undisturbed, monkeypatch
 ):
     # With models in files of their own.
     monkeypatch.setattr("cfl_flower.runs.checkpoint.LARGE", 1000)
     sparse = ["system.checkpoint_every=2", "system.evaluate_every=2"]
-    options = [strategy, "participants=12", *sparse]
+    options = [sampled, "participants=12", *sparse]
     # All have worked in a round, when the files of the one before are to be written.
     for at_call in (7, 4):
         grid = InProcessGrid([{}], _killing_app(at_call, worked=True))
@@ -288,9 +300,9 @@ def test_failing_clients_cost_only_their_results(strategy, run_small):
     assert not untested & tested
 
 
-def test_hanging_client_costs_only_its_result(strategy, run_small):
+def test_hanging_client_costs_only_its_result(sampled, run_small):
     hangs = ["faults.hangs=0.1", "system.task_timeout=0.1", "rounds=2"]
-    run = run_small(strategy, *hangs)
+    run = run_small(sampled, *hangs)
     failures = [failure for row in run.rounds for failure in row["failures"]]
     assert {failure["reason"] for failure in failures} == {"timeout"}
     assert run.rounds[-1]["accuracy"] is not None
@@ -302,11 +314,11 @@ def test_a_round_without_any_valid_result_ends_the_run(fault, strategy, run_smal
         run_small(strategy, f"faults.{fault}=1")
 
 
-def test_late_client_joins(strategy, run_small, late_grid):
-    if strategy == "strategy=oracle":
+def test_late_client_joins(sampled, run_small, late_grid):
+    if sampled == "strategy=oracle":
         pytest.skip("the oracle knows concepts in a simulation only")
 
-    run = run_small(strategy, "participants=11", grid=late_grid)
+    run = run_small(sampled, "participants=11", grid=late_grid)
     seen = {
         row["round"]: {r["client"] for r in run.clients if r["round"] == row["round"]}
         for row in run.rounds
@@ -315,11 +327,11 @@ def test_late_client_joins(strategy, run_small, late_grid):
     assert 11 in seen[4]
 
 
-def test_simulated_clients_join_and_leave(strategy, run_small):
+def test_simulated_clients_join_and_leave(sampled, run_small):
     moves: Any = {"joins": [2], "joining": 0.1, "leaves": [3], "leaving": 0.2}
     asked = [f"devices.{name}={value}" for name, value in moves.items()]
-    overrides = [strategy, "participants=11", *asked]
-    if strategy in WITHOUT_ROUNDS:
+    overrides = [sampled, "participants=11", *asked]
+    if sampled in WITHOUT_ROUNDS:
         with pytest.raises(ConfigError, match="a method that selects participants"):
             run_small(*overrides)
         return
@@ -360,16 +372,16 @@ def write_coming_and_going(folder: Path) -> None:
     (folder / "data.csv").write_text("\n".join(lines))
 
 
-def test_who_has_no_samples_takes_no_place(strategy, run_small, tmp_path):
-    if strategy == "strategy=oracle":
+def test_who_has_no_samples_takes_no_place(sampled, run_small, tmp_path):
+    if sampled == "strategy=oracle":
         pytest.skip("owners have one true concept, of which there is no oracle")
     write_coming_and_going(tmp_path)
-    if strategy in WITHOUT_ROUNDS:
+    if sampled in WITHOUT_ROUNDS:
         pytest.skip("nobody is drawn: who has no samples uploads nothing")
     data = ["dataset=csv", "dataset.owner=who", "dataset.time=when"]
     stream = ["drift=timestamps", "drift.every=1", "drift.periods=4", "drift.window=1"]
     own = [f"data_dir={tmp_path}", "drift.rounds=[]", "partition=natural", "clusters=2"]
-    run = run_small(strategy, "participants=12", *data, *stream, *own)
+    run = run_small(sampled, "participants=12", *data, *stream, *own)
     for round, row in enumerate(run.rounds):
         present = [c <= round < g for c, g in zip(COMING, GOING, strict=True)]
         assert row["participants"] == sum(present)
@@ -378,7 +390,7 @@ def test_who_has_no_samples_takes_no_place(strategy, run_small, tmp_path):
         assert sum(row["cluster_sizes"]) == sum(c <= round for c in COMING)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", sample(NAMES, QUICK))
 def test_a_server_optimiser_has_an_effect_or_is_refused(name, run_small):
     asked = [f"strategy={name}", "model=mlp", "model.hidden=8", "rounds=1"]
     try:

@@ -39,15 +39,22 @@ def of_a_server_app(block: str) -> bool:
     return "grid=grid" in block
 
 
-def page() -> str:
-    """Return all that README asks to type, as one script."""
+def page(comparisons: bool = True) -> str:
+    """Return all that README asks to type, as one script, or that without sweeps.
+
+    The main job compares, too.
+    """
     script = ["set -e"]
     for language, block in blocks():
         if language == "bash":
             script.append(block)
         elif not of_a_server_app(block):
             script.append(f"python - <<'PASTED'\n{block}PASTED")
-    return re.sub(r"^make test\b", "make --dry-run test", "\n".join(script), flags=re.M)
+    text = re.sub(r"^make test\b", "make --dry-run test", "\n".join(script), flags=re.M)
+    if comparisons:
+        return text
+    sweep = r"^(?:cfl-flower compare |cfl\.compare)(?:.*\\\n)*.*\n"
+    return re.sub(sweep, "", text, flags=re.M)
 
 
 @pytest.fixture
@@ -159,8 +166,11 @@ def test_the_lines_for_a_server_app_work_in_one():
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_all_commands_of_readme_work_in_their_place(checkout, newcomer):
-    said = paste(page(), checkout, newcomer)
+@pytest.mark.parametrize(
+    "comparisons", [False, pytest.param(True, marks=pytest.mark.whole)]
+)
+def test_all_commands_of_readme_work_in_their_place(comparisons, checkout, newcomer):
+    said = paste(page(comparisons), checkout, newcomer)
     printed: dict[str, list[str]] = {}
     for line in said.splitlines():
         if "│" in line:
@@ -182,7 +192,8 @@ def test_all_commands_of_readme_work_in_their_place(checkout, newcomer):
     assert len(rounds) == 8
     assert any(json.loads(line)["moved"] for line in rounds)
     assert (checkout / "report.html").exists()
-    assert (checkout / "runs" / "comparison" / "report.html").exists()
+    compared = [path.parent.name for path in checkout.glob("runs/*/report.html")]
+    assert sorted(compared) == (["comparison", "shifted"] if comparisons else [])
 
     # The same SuperLink, and the command with a mistake in it.
     (command,) = re.findall(r"^flwr run (?:.*\\\n)*.*$", page(), re.M)

@@ -35,6 +35,7 @@ def test_skeletons_pass_their_own_tests(kinds, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.ray
+@pytest.mark.whole
 def test_a_project_is_an_app_that_flower_runs(tmp_path):
     """On a SuperLink that stands elsewhere, and knows nothing of it."""
     app = tmp_path / "own_project"

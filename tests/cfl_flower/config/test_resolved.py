@@ -23,6 +23,7 @@ from cfl_flower.config.compose import build_settings
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.options import GROUPS, list_options
 from cfl_flower.config.overrides import CONF
+from tests.conftest import WHOLE
 
 FIXTURE = Path(__file__).with_name("resolved.json")
 GONE = "(no setting)"
@@ -111,7 +112,9 @@ def write() -> None:
 
 
 def marks(case: str) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.slow] if case.startswith("experiment") else []
+    if "experiment=" not in case:
+        return []
+    return WHOLE if "strategy=" in case else [pytest.mark.slow]
 
 
 SAVED = json.loads(FIXTURE.read_text())

@@ -14,7 +14,7 @@ import pytest
 from cfl_flower.runs.console import Verbosity
 from simulations.batch.processes import start
 from simulations.engines.superlink import PROJECT
-from tests.conftest import run_command
+from tests.conftest import run_command, sample
 from tests.simulations.deploy.loopback import wait_for
 
 pytestmark = pytest.mark.slow
@@ -67,7 +67,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", sample(WAYS, ["run"]))
 def test_a_second_checkout_runs_its_own_code(way, tmp_path):
     second = tmp_path / "second"
     for package in ("cfl_flower", "strategies", "clients", "simulations", "conf"):

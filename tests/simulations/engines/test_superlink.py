@@ -14,11 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from cfl_flower.config.overrides import CONF
 from cfl_flower.errors import ERROR_MARK
 from simulations.engines import superlink
 from simulations.engines.superlink import PROJECT, private_superlink
-from tests.conftest import run_command
+from tests.conftest import WHOLE, run_command
+from tests.simulations.engines.test_processes import KINDS, METHODS
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
@@ -72,8 +72,10 @@ def finish(
     return run_command(command(folder, *options), env=env)
 
 
-def begin(folder: Path, *options: str, **variables: str) -> subprocess.Popen[str]:
-    """Begin a run, and wait for three of its rounds."""
+def begin(
+    folder: Path, *options: str, rounds: int = 3, **variables: str
+) -> subprocess.Popen[str]:
+    """Begin a run or go on with it, and wait for its first rounds."""
     process = subprocess.Popen(
         command(folder, *options),
         env={**os.environ, **variables},
@@ -81,7 +83,7 @@ def begin(folder: Path, *options: str, **variables: str) -> subprocess.Popen[str
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_for_rounds(folder, 3)
+    wait_for_rounds(folder, rounds)
     return process
 
 
@@ -104,8 +106,10 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return numbers(folder)
 
 
-def test_every_method_has_the_same_numbers_on_ray_and_in_processes(tmp_path):
-    methods = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
+@pytest.mark.parametrize(
+    "methods", [KINDS, pytest.param(METHODS, marks=WHOLE)], ids=len
+)
+def test_methods_have_the_same_numbers_on_ray_and_in_processes(methods, tmp_path):
     small = ["clients=12", "participants=6", "clusters=3", "rounds=3", "seed=3"]
     small += ["drift.rounds=[2]", "model=mlp", "model.hidden=8", "workers=2"]
     asked = [f"strategy={','.join(methods)}", *small]
@@ -183,6 +187,7 @@ def ray_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
         yield address, node
 
 
+@pytest.mark.whole
 def test_a_killed_node_stops_the_run_and_resume_goes_on_with_the_other(
     tmp_path, reference
 ):
@@ -200,18 +205,15 @@ def test_a_killed_node_stops_the_run_and_resume_goes_on_with_the_other(
     assert numbers(folder) == reference
 
 
-@pytest.mark.parametrize("whom", ["the command", "ray::ClientAppActor"])
 def test_a_killed_run_goes_on_with_the_numbers_of_an_uninterrupted_one(
-    whom, tmp_path, reference
+    tmp_path, reference
 ):
     folder = tmp_path / "run"
     process = begin(folder)
-    if whom == "the command":
-        with process:
-            process.kill()
-    else:
-        family(process, whom)[0].kill()
-        complaint_of(process, "a worker was lost", "resume=true")
+    family(process, "ray::ClientAppActor")[0].kill()
+    complaint_of(process, "a worker was lost", "resume=true")
+    with begin(folder, "resume=true", rounds=6) as process:
+        process.kill()
     done = finish(folder, "resume=true")
     assert done.returncode == 0, done.stderr
     assert numbers(folder) == reference

@@ -14,6 +14,7 @@ from cfl_flower.config.options import list_options
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.privacy.clipping import capped_losses
 from cfl_flower.types import Answer, Plan, SumSpec, Task
+from tests.conftest import WHOLE
 
 COUNT = ["faults.attackers=[2]", "faults.attack=count", "strategy.weighting=samples"]
 ALL = ["participants=12", "rounds=2"]
@@ -27,6 +28,7 @@ OPTIONS = {
 EXTRACTORS = ("fedccfa", "fedfm", "fedpac", "fedrep", "fedbabu")
 WITHOUT_ROUNDS = ("ccfl", "fedasync", "fedbuff", "fedsoft", "local_async")
 """Who claims more is slower there: with the smaller claim, too, it comes only once."""
+KINDS = ("fedavg", "fielding", "flexcfl", "ccfl", "stocfl", "fedccfa", "scaffold")
 TOLD = ("passes", "client_passes")
 """What a line says of the claim itself."""
 
@@ -34,7 +36,10 @@ TOLD = ("passes", "client_passes")
 @pytest.mark.parametrize(
     "options",
     [
-        *([f"strategy={name}"] for name in list_options("strategy")),
+        *(
+            pytest.param([f"strategy={name}"], marks=[] if name in KINDS else WHOLE)
+            for name in list_options("strategy")
+        ),
         ["strategy=fedavg", "server_optimizer=qfedavg"],
         ["strategy=fedavg", "selection=oort", "participants=6", "rounds=5"],
         ["strategy=fedavg", "privacy.secure_sums=true"],
