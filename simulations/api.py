@@ -325,13 +325,11 @@ def _literal(value: object) -> str:
 def _plot(stream: Stream, key: str, methods: Sequence[str] = ()) -> Picture:
     names = read_names(methods, [line.label for line in stream.begun])
     lines = choose(stream.begun, names) if names else stream.begun
-    known = [line for line in lines if len(line.series(key)[0])]
+    rows = [row for line in lines for row in line.runs[0].rounds]
+    numbers = {k for row in rows for k, v in row.items() if isinstance(v, int | float)}
+    columns = sorted(numbers - {"round"})
+    known = [line for line in lines if key in columns and len(line.series(key)[0])]
     if not known:
-        rows = [line.runs[0].rounds[-1] for line in stream.begun]
-        numbers = {
-            k for row in rows for k, v in row.items() if isinstance(v, int | float)
-        }
-        columns = sorted(numbers - {"round"})
         raise ConfigError(f"key={key!r} was not measured; use {', '.join(columns)}")
     percent = key.startswith("accuracy") or key in MEASURED
     shown = curves(known, key, key, percent=percent)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self, TypeAlias, cast
@@ -15,7 +16,6 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
-from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from numpy.typing import ArrayLike
 
 from cfl_flower.clustering.algorithms import nearest_centre
@@ -29,7 +29,7 @@ from cfl_flower.dropin.terms import Terms
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import mean_model
-from cfl_flower.mods import ASK, read_labels
+from cfl_flower.mods import read_labels
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.settings import Natural, Positive, checked, require
@@ -270,16 +270,18 @@ class DropIn(Terms):
             return self._evaluate_fn(0, 0, arrays)
         state = self.engine.context.state
         found: dict[int, MetricRecord] = {}
-        sized = []
         for cluster in np.flatnonzero(state.sizes).tolist():
             own = self.arrays_of(state.models[cluster])
-            metrics = self._evaluate_fn(server_round, cluster, own)
-            if metrics is not None:
+            if (metrics := self._evaluate_fn(server_round, cluster, own)) is not None:
                 found[cluster] = metrics
-                weighed = MetricRecord({**metrics, SIZE: int(state.sizes[cluster])})
-                sized.append(RecordDict({"metrics": weighed}))
         self.found.cluster_evaluate_metrics_serverapp[server_round] = found
-        return aggregate_metricrecords(sized, SIZE) if sized else None
+        means = {}
+        for name in dict.fromkeys(chain.from_iterable(found.values())):
+            # A cluster may lack a measure that others have.
+            having = [cluster for cluster in found if name in found[cluster]]
+            values = [found[cluster][name] for cluster in having]
+            means[name] = np.average(values, 0, state.sizes[having]).tolist()
+        return MetricRecord(means) if found else None
 
     def _complete(self, result: Result) -> ClusteredResult:
         """Add to what Flower returns the clusters, and the rounds done before."""
@@ -311,10 +313,6 @@ def of_clusters(evaluate_fn: EvaluateFunction) -> EvaluateFunction:
     if "cluster" in expected or len(needed) == 3:
         return evaluate_fn
     return lambda server_round, _, arrays: evaluate_fn(server_round, arrays)
-
-
-SIZE = f"{ASK}.nodes"
-"""The weight of a cluster's metrics in the mean over clusters."""
 
 
 def drop_in(name: str, method: type[ClusteredStrategy]) -> type[DropIn]:

@@ -69,8 +69,9 @@ def test_a_model_comes_out_as_it_is_exported(run, tmp_path):
 
 def test_pictures_show_what_was_measured(run):
     assert run.plot()._repr_svg_().startswith("<svg")
-    with pytest.raises(ConfigError, match="key='nothing' was not measured; use a"):
-        run.plot("nothing")
+    for key in ("nothing", "failures", "cluster_sizes", "drifted_clients"):
+        with pytest.raises(ConfigError, match=f"key='{key}' was not measured; use a"):
+            run.plot(key)
 
 
 def test_a_folder_is_a_run_or_a_comparison(run, tmp_path):

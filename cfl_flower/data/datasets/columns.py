@@ -158,8 +158,7 @@ def numbers_of(column: pd.Series) -> FloatArray:
         times = pd.to_datetime(column, utc=True).dt.tz_localize(None)
         dates = times.to_numpy("datetime64[us]")
         return np.where(np.isnat(dates), np.nan, dates.astype(np.int64) / 1e6)
-    read = pd.to_numeric(column, errors="coerce")
-    return read.to_numpy(np.float64, na_value=np.nan)
+    return pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
 
 
 def describe(frame: pd.DataFrame) -> list[Input]:
@@ -182,8 +181,8 @@ def describe(frame: pd.DataFrame) -> list[Input]:
     return found
 
 
-def seconds(times: pd.Series, form: str | None = None) -> IntArray:
-    """Return integers, or dates in seconds since 1970, or raise `ConfigError`.
+def moments(times: pd.Series, form: str | None = None) -> IntArray:
+    """Return integers, or dates in microseconds since 1970, or raise `ConfigError`.
 
     The index of the rows has their tables and places; ``form`` is the dates' format.
     """
@@ -202,7 +201,7 @@ def seconds(times: pd.Series, form: str | None = None) -> IntArray:
 
 
 def _dated(times: pd.Series, form: str | None) -> IntArray:
-    """Return dates in seconds since 1970, or raise `ConfigError`."""
+    """Return dates in microseconds since 1970, or raise `ConfigError`."""
     zones = times.astype(str).str.contains(ZONE)
     if zones.any():
         refuse(times, ~zones, f"has no time zone as other rows have; {ALIKE}")
@@ -210,7 +209,7 @@ def _dated(times: pd.Series, form: str | None) -> IntArray:
     with intact(f"dataset.time_format={form}", "use the letters of Python's strftime"):
         found = pd.to_datetime(times, utc=True, format=form, errors="coerce")
     refuse(times, found.isna(), f"is no date in the format {form}; {ALIKE}")
-    return found.to_numpy("datetime64[s]").astype(np.int64)
+    return found.to_numpy("datetime64[us]").astype(np.int64)
 
 
 def refuse(column: pd.Series, wrong: pd.Series, why: str) -> None:

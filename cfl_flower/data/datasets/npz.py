@@ -70,11 +70,11 @@ class Npz(InferredDataset):
 
 
 def _times(times: NDArray[Any]) -> NDArray[Any]:
-    """Return integers, or dates in seconds."""
+    """Return integers, or dates in microseconds since 1970."""
     if times.dtype.kind not in "iuM":
         raise ValueError(f"times are {times.dtype}, neither integers nor datetime64")
     _require_known(times, "times")
-    whole = times.astype("datetime64[s]") if times.dtype.kind == "M" else times
+    whole = times.astype("datetime64[us]") if times.dtype.kind == "M" else times
     if times.dtype.kind == "u" and (times >= 2**63).any():
         raise ValueError(f"times such as {times.max()} are above int64; shift them")
     return whole.astype(np.int64)

@@ -18,9 +18,9 @@ from cfl_flower.data.datasets.columns import (
     column_names,
     describe,
     encode,
+    moments,
     refuse,
     require_columns,
-    seconds,
 )
 from cfl_flower.data.datasets.missing import (
     NA_VALUES,
@@ -114,7 +114,7 @@ class TableDataset(InferredDataset):
         if self.owner:
             columns["owner"] = _plain(table[self.owner])
         if self.time:
-            columns["time"] = seconds(table[self.time], self.time_format)
+            columns["time"] = moments(table[self.time], self.time_format)
         rows = {"train": slice(sizes["train"]), "test": slice(sizes["train"], None)}
         beside = {"notes": np.asarray(notes, str)}
         # Who makes inputs in another way knows alone what they are.
@@ -384,4 +384,5 @@ class Parquet(FileTable):
 
         # As floats, integers of a column with gaps would lose digits, as ids have.
         frame: pd.DataFrame = read_table(path).to_pandas(integer_object_nulls=True)
-        return frame
+        # pandas may have written columns as the rows' names.
+        return frame.reset_index([name for name in frame.index.names if name])

@@ -62,6 +62,19 @@ def test_metrics_are_by_round_and_cluster():
     assert found.failures == {1: [], 2: []}
 
 
+def test_a_measure_is_averaged_over_the_clusters_that_have_it():
+    def evaluate(number: int, cluster: int, arrays: ArrayRecord) -> MetricRecord:
+        own = {"of one": 8.0, "each": [1.0, 2.0]}
+        return MetricRecord({**own, "all": float(cluster)} if cluster else {"all": 4.0})
+
+    contexts = [{"partition-id": n} for n in range(4)]
+    grid = InProcessGrid(contexts, make_app(labels_of_half))
+    strategy = plain.Fielding(significance=0.0)
+    found = strategy.start(grid, record(), 1, evaluate_fn=evaluate)
+    mean = found.evaluate_metrics_serverapp[1]
+    assert mean == MetricRecord({"all": 2.5, "of one": 8.0, "each": [1.0, 2.0]})
+
+
 def test_flowers_evaluate_function_is_called_as_flower_does():
     seen: list[int] = []
     grid = InProcessGrid([{"partition-id": n} for n in range(4)], make_app())

@@ -47,7 +47,7 @@ def test_three_sites_train_on_tables_whose_orders_differ(masks, tmp_path):
         for pool in (train, test):
             assert pool.times is not None
             rows = (pool.times - pool.times.min()) // 86400
-            start = pd.to_datetime(frame["day"]).to_numpy("datetime64[s]")
+            start = pd.to_datetime(frame["day"]).to_numpy("datetime64[us]")
             rows = np.searchsorted(start.astype(np.int64), pool.times)
             expected = inputs_of(known, frame.iloc[rows])
             np.testing.assert_allclose(pool.x, expected, atol=1e-6)

@@ -84,6 +84,22 @@ def test_names_of_columns_are_texts_without_blanks(reader, tmp_path):
         assert loaded(Parquet(label="1", owner="2"), tmp_path)[0].shape == (1,)
 
 
+@pytest.mark.parametrize("names", [["label"], ["who"], ["a", "who"], ["who", "label"]])
+def test_columns_that_pandas_took_for_names_of_rows_are_columns(names, tmp_path):
+    plain = as_parquet(tmp_path, table(), owner="who")
+    (_, *pools) = loaded(plain, tmp_path)
+    indexed = as_parquet(tmp_path, table().set_index(names), owner="who")
+    for one, other in zip(loaded(indexed, tmp_path)[1:], pools, strict=True):
+        assert one.x.equal(other.x)
+        assert one.labels.tolist() == other.labels.tolist()
+        assert one.owners.tolist() == other.owners.tolist()
+
+
+def test_numbers_of_rows_are_no_column(tmp_path):
+    dataset = as_parquet(tmp_path, table()[::-1], owner="who")
+    assert loaded(dataset, tmp_path)[0].shape == (1,)
+
+
 @pytest.mark.parametrize(
     ("headers", "words"),
     [

@@ -56,7 +56,7 @@ def test_it_makes_the_inputs_of_training_of_raw_rows(scaling, tmp_path):
     known = table.preprocessing(str(tmp_path))
     assert known is not None
     x = inputs_of(known, frame)
-    times = pd.to_datetime(frame["day"]).to_numpy("datetime64[s]").astype(np.int64)
+    times = pd.to_datetime(frame["day"]).to_numpy("datetime64[us]").astype(np.int64)
     for pool in (train, test):
         rows = [times.tolist().index(time) for time in pool.times.tolist()]
         np.testing.assert_allclose(pool.x, x[rows], atol=1e-6)

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cfl_flower.data.datasets.columns import COMPACT
 from cfl_flower.data.datasets.npz import Npz
-from cfl_flower.data.datasets.tables import Csv
+from cfl_flower.data.datasets.tables import Csv, Parquet
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.arrivals import Release
 from cfl_flower.data.worlds.partition import Partition
@@ -106,3 +107,26 @@ def test_numbers_that_are_no_dates_stay_numbers(step, tmp_path):
     for start in (10_000, 100_000, 2_500_000, 1_700_000_000):
         dataset = as_csv(tmp_path, [start + step * place for place in range(90)])
         assert dataset.load(str(tmp_path))[0].times is not None
+
+
+def as_typed(folder: Path, times: list[Any]) -> InferredDataset:
+    pytest.importorskip("pyarrow", reason="needs pip install 'cfl-flower[data]'")
+    place = np.arange(len(times))
+    table = pd.DataFrame({"a": place % 7, "when": times, "label": place % 3})
+    table.to_parquet(folder / "data.parquet")
+    return Parquet(time="when")
+
+
+@pytest.mark.parametrize("step", ["us", "ms", "s"])
+@pytest.mark.parametrize("write", [as_csv, as_npz, as_typed])
+def test_moments_within_a_second_are_told_apart(write, step, tmp_path):
+    steps = np.random.default_rng(0).permutation(100)
+    moments = np.datetime64("2024-01-31T12:00:00", step) + steps
+    times = {as_npz: moments, as_csv: moments.astype(str)}
+    dataset = write(tmp_path, times.get(write, moments.tolist()))
+    first = stream(dataset, tmp_path).view(0, 1)
+    assert first.train_pool.times is not None
+    shown = first.train_pool.times[first.train_indices]
+    everything = np.sort(first.train_pool.times)
+    assert len(np.unique(everything)) == len(everything)
+    assert shown.max() < everything[len(everything) // 5]

@@ -22,6 +22,11 @@ def test_the_file_tells_shape_and_classes(tmp_path):
     assert Npz().load(folder)[0].labels.tolist() == [2, 0, 1]
 
 
+def test_one_class_alone_is_nothing_to_learn():
+    with pytest.raises(ConfigError, match=r"classes=1 .*; use 0 or at least 2"):
+        Npz(classes=1)
+
+
 def test_labels_are_numbered_by_name_or_as_the_settings_order_them(tmp_path):
     x, y = np.zeros((4, 2)), ["pear", "fig", "pear", "fig"]
     folder = write(tmp_path, x=x, y=y)
