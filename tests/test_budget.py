@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_195,
     "cfl_flower/secure": 639,
     "clients": 1_323,
-    "simulations": 4_724,
+    "simulations": 4_722,
     "strategies": 3_013,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 40_796
+TESTS = 40_908
 """Lines of all tests."""
 
 
