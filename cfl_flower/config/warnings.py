@@ -24,15 +24,15 @@ def _warnings(config: RunConfig) -> Iterator[str]:
         named = getattr(getattr(config, group), key, [])
         if late := [each for each in named if each > config.rounds]:
             yield f"nothing happens in {place}={late}, after rounds={config.rounds}"
-    needs = getattr(config.strategy, "needs_extractor", False)
-    if needs and not model_of(config).split.start:
+    model = model_of(config)
+    if getattr(config.strategy, "needs_extractor", False) and not model.split.start:
         yield (
             f"strategy={config.names['strategy']} is for networks with an extractor, "
             f"and that of model={config.names['model']} has no weights: it does less "
             "than in its paper, and than other methods; use model=mlp or a deeper "
             "one"
         )
-    if lacks_statistics(config.model, config.dataset.shape, config.dataset.classes):
+    if lacks_statistics(model, config.dataset.shape):
         yield (
             f"the network of model={config.names['model']} uses in tests what training "
             "changes beside its weights, and what is not sent: each test finds it as "

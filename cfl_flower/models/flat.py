@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -183,9 +183,7 @@ class FlatModel:
     @property
     def extractor(self) -> nn.Module:
         """What makes a representation of an input."""
-        extractor = self.module.extractor
-        assert isinstance(extractor, nn.Module)
-        return extractor
+        return cast(nn.Module, self.module.extractor)
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:

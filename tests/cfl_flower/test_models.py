@@ -293,3 +293,9 @@ def test_a_network_that_does_not_fit_is_refused(module, message):
     own = OfOnesOwn(lambda shape, classes: deepcopy(module))
     with pytest.raises(ConfigError, match=message):
         check_network(own, (8,), 5)
+
+
+@pytest.mark.parametrize(("settings", "shape"), ADAPTED)
+def test_our_own_networks_are_held_to_what_others_are(settings, shape):
+    """Once, and not before each run."""
+    check_network(OfOnesOwn(settings.build), shape, 7)
