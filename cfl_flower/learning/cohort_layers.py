@@ -116,23 +116,23 @@ def prepare_layers(network: nn.Module) -> None:
     Raises `ValueError` for a layer that a cohort cannot have.
     """
     number = 0
-    for name, layer in list(network.named_modules()):
+    made: dict[nn.Module, nn.Module] = {}
+    for name, layer in network.named_modules():
         if not layer.training:
             continue
         if isinstance(layer, _DropoutNd):
             number += 1
-            if not isinstance(layer, nn.Dropout | nn.Dropout1d | nn.Dropout2d):
+            if type(layer) not in (nn.Dropout, nn.Dropout1d, nn.Dropout2d):
                 raise ValueError(f"{name} is {type(layer).__name__}")
-            _put(network, name, Dropout(layer, number))
+            made[layer] = Dropout(layer, number)
         elif isinstance(layer, _BatchNorm):
             if type(layer) not in NORMS or layer.momentum is None:
                 raise ValueError(f"{name} is no plain BatchNorm, or counts its batches")
-            _put(network, name, BatchNorm(layer))
-
-
-def _put(network: nn.Module, name: str, layer: nn.Module) -> None:
-    above, _, last = name.rpartition(".")
-    setattr(network.get_submodule(above), last, layer)
+            made[layer] = BatchNorm(layer)
+    # A layer may have several names.
+    for name, layer in list(network.named_modules(remove_duplicate=False)):
+        if layer in made:
+            network.set_submodule(name, made[layer])
 
 
 def draws(network: nn.Module) -> bool:

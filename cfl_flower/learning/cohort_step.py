@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from copy import deepcopy
 from functools import cache
 from inspect import signature
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -82,8 +83,7 @@ class CohortGradient:
         self._trained = sum(tensor.requires_grad for tensor in own.values())
         self._low = settings.precision == "bf16"
         self.draws = draws(network)
-        moved = [name.rpartition(".") for name in self._names[self._trained :]]
-        self._statistics = [(above, key) for above, _, key in moved]
+        self._statistics = [n.rsplit(".", 1) for n in self._names[self._trained :]]
         layers = dict(self._module.named_modules())
         for above, _ in self._statistics:
             if not isinstance(layers[above], BatchNorm):
@@ -93,12 +93,11 @@ class CohortGradient:
     def views(self, rows: Tensor) -> list[Tensor]:
         """Return the tensors in vectors, (k, d), or in gradients, (k, p)."""
         found = []
-        start = 0
-        for shape in self._shapes:
-            stop = start + shape.numel()
+        stops = accumulate(shape.numel() for shape in self._shapes)
+        for shape, stop in zip(self._shapes, stops, strict=True):
             if stop <= rows.shape[1]:
-                found.append(rows[:, start:stop].view(len(rows), *shape))
-            start = stop
+                part = rows[:, stop - shape.numel() : stop]
+                found.append(part.view(len(rows), *shape))
         return found
 
     def of(self, vectors: Tensor, shares: Tensor, *batch: Tensor) -> list[Tensor]:
@@ -217,8 +216,7 @@ class Cohort:
                 self._begin(count)
             else:
                 self._repeat(count)
-        trained = [*self._vectors]
-        torch._foreach_copy_([job.model.vector for job in jobs], trained)
+        torch._foreach_copy_([job.model.vector for job in jobs], [*self._vectors])
 
     def _load(self, jobs: Sequence[TrainingJob], rows: IntArray) -> None:
         samples = sum(len(job.y) for job in jobs)
@@ -243,8 +241,7 @@ class Cohort:
         corrections = [job.correction for job in jobs if job.correction is not None]
         if corrections:
             torch.stack(corrections, out=self._corrections)
-        losses = [loss for job in jobs if (loss := mapped_loss(job))]
-        of_each = [loss.tensors for loss in losses]
+        of_each = [loss.tensors for job in jobs if (loss := mapped_loss(job))]
         for own, tensors in zip(self._own, zip(*of_each, strict=True), strict=True):
             torch.stack(tensors, out=own)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
+from math import prod
 
 import numpy as np
 import torch
@@ -37,20 +38,25 @@ comes last."""
 def why_apart(model: FlatModel, shape: Sequence[int]) -> str:
     """Return why a network's gradient cannot be mapped over models; empty if it can.
 
-    It can if torch maps all of its operations, and all that training draws or keeps is
-    dropout's and BatchNorm's. Inputs have ``shape``.
+    It can if torch maps all of its operations, all that training draws or keeps is
+    dropout's and BatchNorm's, and only BatchNorm sees more than one sample. Inputs have
+    ``shape``.
     """
     if model.remembers or has_hooks(model.module):
         return "the network keeps more than BatchNorm's statistics, or has hooks"
     vectors = model.vector.detach().expand(2, -1).clone()
-    x = vectors.new_zeros(2, 2, *shape)
-    y = torch.zeros(2, 2).to(vectors).long()
+    # Of two clients with the same sample, what fills a batch up is another.
+    shares = torch.tensor([[1, 0], [1, 0]]).to(vectors.device)
+    x = torch.linspace(-0.1, 0.1, 4 * prod(shape)).view(2, 2, *shape).to(vectors)
+    x[1, 0] = x[0, 0]
     try:
         gradients = CohortGradient(model, None, LocalTraining())
-        gradients.of(vectors, torch.ones_like(y) / 2, x, y, y[:, 0])
+        # What has a share is of class 1, and the rest of class 0.
+        found = [*gradients.of(vectors, shares, x, shares, shares[:, 0]), vectors]
     except (RuntimeError, ValueError, LookupError) as error:
         return str(error).partition("\n")[0]
-    return ""
+    alike = all(torch.allclose(one, two, equal_nan=True) for one, two in found)
+    return "" if alike else "its layers mix the samples of a batch"
 
 
 def train_cohort(jobs: Iterable[TrainingJob]) -> None:

@@ -90,6 +90,27 @@ def test_a_norm_may_be_called_twice():
     assert_same(jobs, expected)
 
 
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(784), nn.Dropout(0.5)])
+def test_a_layer_may_have_two_names(layer):
+    """Whatever it is called, it leaves out what fills a batch up, and draws alike."""
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Flatten(), layer, nn.Sequential(nn.Identity(), layer))
+    model = FlatModel(nn.Sequential(body, nn.Linear(784, CLASSES)).double())
+    assert not why_apart(model, SHAPE)
+    jobs = make_jobs(model, [23, 40, 11], LocalTraining(epochs=2))
+    ours = [
+        replace(job, model=job.model.clone(), rng=copy.deepcopy(job.rng))
+        for job in jobs
+    ]
+    expected = [] if isinstance(layer, nn.Dropout) else alone(jobs)
+    if not expected:
+        for job in jobs:
+            train_together([job])
+        expected = [job.model.vector.clone() for job in jobs]
+    train_together(ours)
+    assert_same(ours, expected)
+
+
 def test_layers_that_an_author_keeps_in_evaluation_stay_there():
     module = odd_networks.KeptInEvaluation().double().train()
     frozen = Observed(frozenset())
@@ -162,6 +183,27 @@ class Averaging(nn.Module):
         return x - self.mean
 
 
+class Centred(nn.Module):
+    """It takes the mean of a batch from each of its samples."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0)
+
+
+class Attending(nn.Module):
+    """Each sample of a batch looks at all others."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + (x @ x.T).softmax(1) @ x
+
+
+class OwnDropout(nn.Dropout):
+    """A class of an author's own, whose forward may do anything."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 1
+
+
 class FeatureNoise(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.dropout(x, 0.5, self.training)
@@ -175,6 +217,7 @@ def test_networks_that_torch_cannot_map_train_one_by_one():
     tracked = nn.InstanceNorm1d(784, track_running_stats=True)
     modules = [flat(FeatureNoise()), flat(cumulative), flat(nn.AlphaDropout())]
     modules += [flat(tracked), flat(Averaging())]
+    modules += [flat(Centred()), flat(Attending()), flat(OwnDropout())]
     for module in modules:
         assert why_apart(FlatModel(module), SHAPE)
     shapes = {FlexCflFemnistCnn(): SHAPE, ResNet18(): (3, 32, 32)}
