@@ -137,7 +137,7 @@ def own_layers(module: nn.Module) -> list[nn.Module]:
 
 
 def plain_attributes(module: nn.Module) -> list[dict[str, Any]]:
-    """Return the attributes of the layers of its author's, if they are plain values.
+    """Return the plain values among its layers' attributes, if one is its author's.
 
     None stands for any other value. That a later step than two changed them shows here.
     """
@@ -147,7 +147,8 @@ def plain_attributes(module: nn.Module) -> list[dict[str, Any]]:
             for name, value in vars(layer).items()
             if name not in OF_TORCH
         }
-        for layer in own_layers(module)
+        # Code of its author may change torch's layers, too.
+        for layer in (module.modules() if own_layers(module) else ())
     ]
 
 

@@ -271,6 +271,23 @@ class LateFlag(Late):
         return 1.5 if self.hot else 1.0
 
 
+class LateRate(Late):
+    def set_up(self) -> None:
+        super().set_up()
+        self.noise = nn.Dropout(0.1)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return self.noise(super().hidden(x))
+
+    def in_third_step(self) -> None:
+        self.noise.p = 0.9
+
+
+class LateMode(LateRate):
+    def in_third_step(self) -> None:
+        self.noise.eval()
+
+
 BASES = {Warm, Averaged, Late}
 """Networks that are not whole."""
 
