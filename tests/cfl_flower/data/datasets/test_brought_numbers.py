@@ -107,7 +107,7 @@ def test_dates_are_read_in_the_format_that_is_named(
     assert "dataset.time_format" in line
     own: dict[str, Any] = {"features": ("a",), "time": "when", "time_format": form}
     _, train, test = loaded(reader(tmp_path, frame, **own), tmp_path)
-    wanted = np.datetime64(meant, "s").astype(np.int64)
+    wanted = np.datetime64(meant, "us").astype(np.int64)
     assert {*train.times, *test.times} == {wanted}
 
 
@@ -138,7 +138,7 @@ def test_times_of_another_kind_are_told_with_their_row(cells, form, words, tmp_p
         (["1704067200000000001", "7"], None, {1704067200000000001, 7}),
         (["2016", "2017"], None, {2016, 2017}),
         (["100", "20240131"], None, {100, 20240131}),
-        (["2024-01-31T10:00Z", "2024-01-31T12:00+02:00"], None, {1706695200}),
+        (["2024-01-31T10:00Z", "2024-01-31T12:00+02:00"], None, {1706695200 * 10**6}),
     ],
 )
 def test_integers_stay_integers(cells, form, times, tmp_path):
@@ -152,7 +152,7 @@ def test_times_of_arrays_may_be_dates(tmp_path):
     days = np.array(["1970-01-01", "1970-01-02"] * 4, "datetime64[D]")
     np.savez(tmp_path / "data.npz", x=np.ones((8, 1)), y=[0, 0, 1, 1] * 2, time=days)
     _, train, test = loaded(Npz(), tmp_path)
-    assert {*train.times, *test.times} == {0, 86400}
+    assert {*train.times, *test.times} == {0, 86_400 * 10**6}
     words = ["now"] * 8
     np.savez(tmp_path / "data.npz", x=np.ones((8, 1)), y=[0, 0, 1, 1] * 2, time=words)
     assert "times are <U3, neither integers nor datetime64" in refusal(Npz(), tmp_path)

@@ -199,7 +199,7 @@ def test_images_that_a_csv_lists_have_owners_and_times(listed):
     assert (len(train.labels), len(test.labels)) == (8, 4)
     assert test.x[:, 0, 0, 0].tolist() == [40, 100, 160, 220]
     assert owners(test).tolist() == [0, 1, 0, 1]
-    assert np.diff(np.unique(times(train))).min() == 86400
+    assert np.diff(np.unique(times(train))).min() == 86_400 * 10**6
 
 
 @pytest.mark.parametrize("folder", ["../elsewhere", "/tmp"])
