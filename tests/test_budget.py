@@ -30,7 +30,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/engine": 2_037,
     "cfl_flower/environment": 201,
     "cfl_flower/learning": 1_299,
-    "cfl_flower/models": 859,
+    "cfl_flower/models": 858,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_195,
     "cfl_flower/secure": 639,

@@ -195,15 +195,14 @@ def check_network(
     ):
         # Not a hollow one: what torch maps to other operations there imports its
         # compiler.
-        network = build_network(settings, shape, classes, 0)
+        network, other = (build_network(settings, shape, classes, 0) for _ in range(2))
+        _require_alike(network, other)
         drawn = _pass(network, x, classes)
         model = build_model(settings, shape, classes, 0)
         _require_float32(network, model)
         own = getattr(settings, "network", None) or settings
         if type(own).__module__ == "cfl_flower.models.networks":
             return model
-        other = build_network(settings, shape, classes, 0)
-        _require_alike(network, other)
         _require_no_first(type(other).__name__, drawn, _pass(other, x, classes))
         _require_equal_steps(model, x)
         with torch.no_grad():
