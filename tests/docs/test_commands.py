@@ -28,6 +28,7 @@ from cfl_flower.config.compose import compose_config, compose_sweep
 from cfl_flower.config.overrides import expand
 from cfl_flower.errors import ConfigError, NoConceptsError
 from simulations import assign, compare, preview, report, reproduce, run
+from tests.conftest import sample
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "simulations" / "deploy" / "README.md"
@@ -100,7 +101,10 @@ def run_config(page: Path, words: list[str]) -> dict[str, Any]:
     return parse_config_args([typed])
 
 
-@pytest.mark.parametrize("command", OURS)
+OFTEN = {shlex.join(words) for page, words in ALL if "results/" not in page}
+
+
+@pytest.mark.parametrize("command", sample(OURS, OFTEN))
 def test_a_command_is_understood(command, monkeypatch):
     _, _, module_name, *arguments = OURS[command]
     try:
@@ -201,6 +205,7 @@ def is_quick(page: str, words: list[str]) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_the_quick_commands_of_docs_run_one_after_the_other(
     tmp_path, monkeypatch, capsys
 ):

@@ -15,7 +15,6 @@ from nbclient import NotebookClient
 import cfl_flower as cfl
 from simulations.engines.flower_cli import COMPLETED, wait_for_end
 from simulations.engines.superlink import private_superlink
-from tests.conftest import sample
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "how-to" / "own-parts.md").read_text(encoding="utf-8")
@@ -76,7 +75,8 @@ def show(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sample(NOTEBOOKS, ["first-steps"]))
+@pytest.mark.whole
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs_and_shows_what_it_shows_on_the_page(name, tmp_path):
     notebook = nbformat.read(NOTEBOOKS[name], as_version=4)
     saved = show(notebook)
@@ -117,6 +117,7 @@ def test_a_baseline_is_one_that_flower_knows(folder):
 
 @pytest.mark.slow
 @pytest.mark.ray
+@pytest.mark.whole
 def test_the_baseline_runs_elsewhere_and_prints_its_table(tmp_path):
     copy = shutil.copytree(DOCS / "baselines/fielding", tmp_path / "fielding")
     (tmp_path / "home").mkdir()

@@ -6,7 +6,7 @@ import shutil
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import suppress
-from copy import deepcopy
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,10 @@ import yaml
 
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
+from cfl_flower.config.options import GROUPS
 from cfl_flower.errors import CflError, CheckpointError, ConfigError
+from cfl_flower.privacy.settings import NoPrivacy
+from cfl_flower.run_config import Basics
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.server_app import open_stream
@@ -24,7 +27,7 @@ from simulations.export import export
 from simulations.report import render
 from simulations.served import folders_of
 from tests.cfl_flower.client.test_node_config import add_samples
-from tests.conftest import Runner
+from tests.conftest import Runner, sample
 from tests.fuzzing import ODD, Mutator
 
 pytestmark = pytest.mark.slow
@@ -94,18 +97,24 @@ def test_a_page_of_forged_files(name, folder):
     assert refused > 0
 
 
-def test_a_config_without_one_of_its_keys_is_one_line_or_read(folder, tmp_path):
+KEYS = [
+    *(*GROUPS, *(each.name for each in fields(Basics))),
+    *(f"privacy.{each.name}" for each in fields(NoPrivacy)),
+]
+
+
+@pytest.mark.parametrize(
+    "place", sample(KEYS, ["strategy", "dataset", "clients", "privacy.secure_sums"])
+)
+def test_a_config_without_one_of_its_keys_is_one_line_or_read(place, folder, tmp_path):
     path = shutil.copytree(folder, tmp_path / "run") / "config.yaml"
-    whole = yaml.safe_load(path.read_text())
-    keys = [*((key,) for key in whole), *(("privacy", key) for key in whole["privacy"])]
-    for place, names in enumerate(keys):
-        left = deepcopy(whole)
-        inner = left[names[0]] if len(names) > 1 else left
-        del inner[names[-1]]
-        path.write_text(yaml.safe_dump(left))
-        with suppress(CflError):
-            render([load_run(path.parent)])
-            export(path.parent, tmp_path / f"served-{place}")
+    left = yaml.safe_load(path.read_text())
+    above, _, key = place.rpartition(".")
+    del (left[above] if above else left)[key]
+    path.write_text(yaml.safe_dump(left))
+    with suppress(CflError):
+        render([load_run(path.parent)])
+        export(path.parent, tmp_path / "served")
 
 
 def test_a_config_that_refers_to_itself_is_one_line(folder, tmp_path):

@@ -14,6 +14,7 @@ import pytest
 
 import simulations.run
 from cfl_flower.runs.lines import read_lines
+from tests.conftest import WHOLE
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +45,10 @@ def accuracies(folder: Path) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("command", "options", "place"),
-    [("run", [], "."), ("compare", ["--bare", "seed=0,1"], "seed0")],
+    [
+        ("run", [], "."),
+        pytest.param("compare", ["--bare", "seed=0,1"], "seed0", marks=WHOLE),
+    ],
 )
 def test_an_interrupted_command_says_how_to_go_on(command, options, place, tmp_path):
     module = [sys.executable, "-m", f"simulations.{command}"]

@@ -9,14 +9,15 @@ import pytest
 from simulations.engines.flower_cli import COMPLETED, wait_for_end
 from simulations.engines.superlink import private_superlink
 from simulations.new import APPS, KINDS, main, write_skeleton
-from tests.conftest import run_command
+from tests.conftest import WHOLE, run_command
 
 ALONE = [kind for kind in KINDS if kind not in APPS]
 FILES = {"project": 6, "dropin": 4}
 
 
 @pytest.mark.parametrize(
-    "kinds", [ALONE, ["project"], pytest.param(["dropin"], marks=pytest.mark.ray)]
+    "kinds",
+    [ALONE, ["project"], pytest.param(["dropin"], marks=[*WHOLE, pytest.mark.ray])],
 )
 def test_skeletons_pass_their_own_tests(kinds, tmp_path):
     for kind in kinds:

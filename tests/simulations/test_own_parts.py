@@ -14,7 +14,7 @@ from cfl_flower.environment import plugins
 from simulations.engines.superlink import PROJECT
 from simulations.new import write_skeleton
 from simulations.report import render
-from tests.conftest import run_command
+from tests.conftest import WHOLE, run_command
 
 CONSOLE = "import sys; sys.path.remove(''); from simulations.cli import app; app()"
 """`cfl-flower`, whose path lacks the current folder."""
@@ -48,7 +48,7 @@ def user(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "engine",
-    ["inprocess", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.ray])],
+    ["inprocess", pytest.param("ray", marks=[*WHOLE, pytest.mark.ray])],
 )
 def test_an_installed_command_runs_parts_of_the_users_own(engine, installed, user):
     asked = ["strategy=own_method", "model=own_model", "rounds=2", f"engine={engine}"]

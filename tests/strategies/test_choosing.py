@@ -86,6 +86,7 @@ WHOLE = ["strategy.local.batch_size=999", "participants=12", "drift.rounds=[]"]
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_each_concept_finds_a_component_of_its_own(run_small):
     concepts = ["partition.groups=1", "drift=sudden", "drift.rounds=[2]"]
     options = [*concepts, "participants=12", "rounds=20", "strategy.local.epochs=10"]

@@ -28,6 +28,7 @@ from cfl_flower.models import build_model
 from cfl_flower.seeding import key
 from cfl_flower.types import PASSES, Answer, Plan, Scalar, Task
 from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import WHOLE
 
 SHAPE = (1, 8, 8)
 FOLDERS = [
@@ -125,8 +126,12 @@ def test_no_query_has_an_answer_of_arrays_that_are_no_directions(
         assert direction or not len(answer.arrays), config
 
 
+KINDS = ("fielding", "flexcfl", "ccfl", "stocfl", "fedccfa", "ifca", "fedem", "apfl")
 TESTED = [
-    *([f"strategy={name}"] for name in METHODS),
+    *(
+        pytest.param([f"strategy={name}"], marks=[] if name in KINDS else WHOLE)
+        for name in METHODS
+    ),
     ["strategy=ifca", "strategy.tested=best"],
     ["strategy=fielding", "strategy/representation=embedding"],
 ]

@@ -29,7 +29,7 @@ from clients.base import ClusteredClient
 from simulations.engines.choice import VISIBLE, gpu_of, visible_gpus
 from simulations.engines.processes import SLACK, ProcessGrid, time_for, usual_start
 from simulations.engines.shared_arrays import SharedArrays, receive
-from tests.conftest import sample
+from tests.conftest import WHOLE, sample
 from tests.simulations.deploy.loopback import wait_for
 
 METHODS = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
@@ -175,8 +175,15 @@ def test_a_worker_may_take_as_long_as_its_tasks_may(task, message, seconds):
 
 
 @LINUX
-@pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("how", "frozen"),
+    [
+        (signal.SIGINT, False),
+        (signal.SIGKILL, True),
+        pytest.param(signal.SIGINT, True, marks=WHOLE),
+        pytest.param(signal.SIGKILL, False, marks=WHOLE),
+    ],
+)
 def test_no_process_outlives_its_run(tmp_path, how, frozen):
     asked = [*SMALL, "strategy=fielding", "workers=2", f"output_dir={tmp_path}"]
     asked += ["rounds=5000", "system.checkpoint_every=100"]

@@ -226,6 +226,7 @@ def test_a_killed_superlink_stops_the_run_in_one_line(tmp_path):
     complaint_of(process, "SuperLink is unavailable")
 
 
+@pytest.mark.whole
 def test_the_deployment_door_runs_one_strategy_and_tells_a_failure(tmp_path):
     """`flwr run` itself, as the README has it, once well and once failing."""
     home = tmp_path / "home"
