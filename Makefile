@@ -39,7 +39,7 @@ $(SITE): $(TOOLS)
 run: $(READY)  ## The main job: methods under drift, and a table
 	$(BIN)/python -m simulations.compare
 
-test: $(TOOLS)  ## All tests but the next, real Ray included (minutes)
+test: $(TOOLS)  ## All tests but those of the next three, real Ray included (minutes)
 	$(BIN)/python -m pytest -m "not whole and not ray and not devices and not gpu" --numprocesses auto
 	$(BIN)/python -m pytest -m "ray and not whole and not gpu"
 

@@ -54,7 +54,7 @@ SMALL = [
 TIMES = ("seconds",)
 
 WHOLE = [pytest.mark.slow, pytest.mark.whole]
-"""Marks of a row that `make test-whole` runs, and `make test` leaves to its likes."""
+"""Marks of a row that only `make test-whole` runs, as `make test` runs a sample."""
 
 
 def sample(rows: Iterable[str], kept: Iterable[str]) -> list[Any]:

@@ -48,7 +48,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 41_012
+TESTS = 41_028
 """Lines of all tests."""
 
 

@@ -181,13 +181,13 @@ class Cohort:
         self._shares = vector.new_empty(clients, steps, width)
         self._rates = vector.new_zeros(clients, steps)
         self._corrected = job.correction is not None
-        settings = job.settings
+        settings = self._settings
         changed = settings.clip or settings.weight_decay or settings.mu
         alone = len(part) == len(whole) and not (changed or self._corrected)
         self._plain = settings.plain_sgd and alone
         self._gradient = vector.new_zeros(0 if self._plain else clients, len(whole))
         self._centres = vector.new_empty(clients if settings.mu else 0, len(part))
-        corrected = clients if self._corrected else 0
+        corrected = clients * self._corrected
         self._corrections = vector.new_empty(corrected, len(part))
         tensors = loss.tensors if loss else ()
         self._own = [each.new_empty(clients, *each.shape) for each in tensors]
@@ -226,11 +226,10 @@ class Cohort:
         _, steps, width = rows.shape
         taken = torch.from_numpy(rows).to(self._rows.device)
         there = taken != PADDING
-        counts = there.sum(2, keepdim=True)
         self._rows[:, :steps, :width] = taken.clamp(min=0)
         self._shares.zero_()
         self._shares[:, :steps, :width] = there
-        self._shares[:, :steps] /= counts.clamp(min=1)
+        self._shares[:, :steps] /= there.sum(2, keepdim=True).clamp(min=1)
         self._rates[:, :steps] = there[:, :, 0]
         self._rates[:, :steps] *= jobs[0].settings.learning_rate
         self._at.zero_()
@@ -336,8 +335,7 @@ class Cohort:
         self._optimizer.step()
         # Its steps are of all clients, also of those that are done.
         weights[count:] = before[count:]
-        moving = shares.any(1, keepdim=True)
-        some.copy_(torch.where(moving, some, before[:count]))
+        some.copy_(torch.where(shares.any(1, keepdim=True), some, before[:count]))
 
 
 @cache

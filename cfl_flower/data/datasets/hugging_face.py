@@ -108,9 +108,9 @@ class HuggingFace(TableDataset):
             known = isinstance(split.features[self.image], datasets.Image)
             require(known, "dataset.image", self.image, "a column of images")
             split = split.cast_column(self.image, datasets.Image(decode=False))
-        frame: pd.DataFrame = split.to_pandas()
-        names = getattr(split.features.get(self.label), "names", None)
-        if names:
+        # pandas' numbers of rows are no inputs.
+        frame: pd.DataFrame = split.to_pandas().filter(regex="^(?!__index_level_)")
+        if names := getattr(split.features.get(self.label), "names", None):
             # An unknown label is -1.
             named = dict(enumerate(names))
             frame[self.label] = [named.get(number, "") for number in frame[self.label]]

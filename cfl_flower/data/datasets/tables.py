@@ -384,5 +384,6 @@ class Parquet(FileTable):
 
         # As floats, integers of a column with gaps would lose digits, as ids have.
         frame: pd.DataFrame = read_table(path).to_pandas(integer_object_nulls=True)
-        # pandas may have written columns as the rows' names.
-        return frame.reset_index([name for name in frame.index.names if name])
+        # pandas may have written columns as the rows' names, or copies of columns.
+        named = [n for n in frame.index.names if n not in (None, "", *frame)]
+        return frame.reset_index(named)

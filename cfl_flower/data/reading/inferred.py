@@ -82,9 +82,9 @@ class InferredDataset(FileDataset):
         check_scaling(self.normalise, bool(self.standardise), self.shape)
         ok = len({*map(spelling, self.names)}) == len(self.names)
         require(ok, "dataset.names", list(self.names), "each name once")
-        many = len(self.names)
-        ok = self.classes in (0, many) if many else self.classes != 1
-        allowed = f"0 or {many}, as dataset.names has" if many else "0 or at least 2"
+        count = len(self.names)
+        ok = self.classes in (0, count) if count else self.classes != 1
+        allowed = f"0 or {count}, as dataset.names has" if count else "0 or at least 2"
         require(ok, "dataset.classes", self.classes, allowed)
 
     @property

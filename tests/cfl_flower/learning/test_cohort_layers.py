@@ -190,6 +190,13 @@ class Centred(nn.Module):
         return x - x.mean(0)
 
 
+class Shared(nn.Module):
+    """Each sample gets its share of the batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / len(x)
+
+
 class Attending(nn.Module):
     """Each sample of a batch looks at all others."""
 
@@ -218,6 +225,7 @@ def test_networks_that_torch_cannot_map_train_one_by_one():
     modules = [flat(FeatureNoise()), flat(cumulative), flat(nn.AlphaDropout())]
     modules += [flat(tracked), flat(Averaging())]
     modules += [flat(Centred()), flat(Attending()), flat(OwnDropout())]
+    modules += [flat(Shared()), flat(nn.BatchNorm1d(784), Shared())]
     for module in modules:
         assert why_apart(FlatModel(module), SHAPE)
     shapes = {FlexCflFemnistCnn(): SHAPE, ResNet18(): (3, 32, 32)}

@@ -95,9 +95,17 @@ def test_columns_that_pandas_took_for_names_of_rows_are_columns(names, tmp_path)
         assert one.owners.tolist() == other.owners.tolist()
 
 
-def test_numbers_of_rows_are_no_column(tmp_path):
-    dataset = as_parquet(tmp_path, table()[::-1], owner="who")
+@pytest.mark.parametrize("reader", [as_parquet, as_hugging_face])
+def test_numbers_of_rows_are_no_column(reader, tmp_path):
+    dataset = reader(tmp_path, table()[::-1], owner="who")
     assert loaded(dataset, tmp_path)[0].shape == (1,)
+
+
+@pytest.mark.parametrize(("name", "inputs"), [("a", 1), ("label", 1), (0, 2), ("", 1)])
+def test_names_of_rows_may_be_a_columns_or_numbers(name, inputs, tmp_path):
+    frame = table().set_index(pd.Index(range(ROWS), name=name))
+    dataset = as_parquet(tmp_path, frame, owner="who")
+    assert loaded(dataset, tmp_path)[0].shape == (inputs,)
 
 
 @pytest.mark.parametrize(
