@@ -230,8 +230,7 @@ def _agreed_before(folder: str, resume: bool) -> dict[str, Any]:
 
 def _check_batches(size: int, model: FlatModel, dataset: Dataset) -> None:
     """Refuse batches of one sample where BatchNorm could be trained on none of them."""
-    example = torch.zeros(1, *dataset.shape)
-    ok = size > 1 or least_batch(model, example) == 1
+    ok = size > 1 or least_batch(model, torch.zeros(1, *dataset.shape)) == 1
     name = type(model.module).__name__
     why = f"{name} has BatchNorm, which cannot take one sample alone"
     require(ok, "strategy.local.batch_size", size, f"at least 2: {why}")
@@ -262,22 +261,16 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
     images = len(dataset.shape) == 3
     for server_round in [1, *timeline.rounds]:
         turned = timeline.world(server_round).degrees.any() or any(partition.turns)
-        require(
-            images or not turned,
-            "dataset",
-            f"{dataset.shape} inputs, which cannot be rotated,",
-            "images, or a partition and a drift without rotations",
-        )
+        given = f"{dataset.shape} inputs, which cannot be rotated,"
+        allowed = "images, or a partition and a drift without rotations"
+        require(images or not turned, "dataset", given, allowed)
     return timeline
 
 
 def _paths(basics: Basics, names: Mapping[str, str]) -> dict[str, str]:
     """Return the absolute paths, with their defaults filled in."""
-    now = datetime.now()
-    folder = (
-        f"outputs/{now:%Y-%m-%d}/{now:%H-%M-%S}-"
-        f"{names['strategy']}-{names['drift']}-s{basics.seed}"
-    )
+    now = f"{datetime.now():%Y-%m-%d/%H-%M-%S}"
+    folder = f"outputs/{now}-{names['strategy']}-{names['drift']}-s{basics.seed}"
     output = Path(basics.output_dir or folder).expanduser()
     data = Path(basics.data_dir or DEFAULT_DATA_DIR).expanduser()
     ok = basics.data_dir is None or data.is_dir()

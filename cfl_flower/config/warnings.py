@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cfl_flower.config.options import ROUNDS
 from cfl_flower.data.reading.inferred import InferredDataset
-from cfl_flower.models import lacks_statistics, model_of
+from cfl_flower.models import lacks_statistics, mixes_samples, model_of
 from cfl_flower.run_config import RunConfig
 
 
@@ -16,9 +16,9 @@ def find_warnings(config: RunConfig) -> list[str]:
 
 
 def _warnings(config: RunConfig) -> Iterator[str]:
-    drift = config.names["drift"]
+    names = config.names
     if why := _why_nothing_changes(config):
-        yield f"nothing changes with drift={drift}: {why}"
+        yield f"nothing changes with drift={names['drift']}: {why}"
     for place in ROUNDS:
         group, key = place.split(".")
         named = getattr(getattr(config, group), key, [])
@@ -27,16 +27,21 @@ def _warnings(config: RunConfig) -> Iterator[str]:
     model = model_of(config)
     if getattr(config.strategy, "needs_extractor", False) and not model.split.start:
         yield (
-            f"strategy={config.names['strategy']} is for networks with an extractor, "
-            f"and that of model={config.names['model']} has no weights: it does less "
-            "than in its paper, and than other methods; use model=mlp or a deeper "
-            "one"
+            f"strategy={names['strategy']} is for networks with an extractor, and that "
+            f"of model={names['model']} has no weights: it does less than in its "
+            "paper, and than other methods; use model=mlp or a deeper one"
         )
     if lacks_statistics(model, config.dataset.shape):
         yield (
-            f"the network of model={config.names['model']} uses in tests what training "
+            f"the network of model={names['model']} uses in tests what training "
             "changes beside its weights, and what is not sent: each test finds it as "
             "built; register it as a buffer of floats if it is a statistic"
+        )
+    if mixes_samples(model, config.dataset.shape):
+        yield (
+            f"the network of model={names['model']} gives a sample other outputs "
+            "beside other samples, in tests too, as BatchNorm without running "
+            "statistics does: accuracies depend on how many are tested at once"
         )
     if isinstance(config.dataset, InferredDataset):
         yield from config.dataset.notes(config.data_dir)

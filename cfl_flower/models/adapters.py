@@ -69,13 +69,8 @@ class Adapted:
 
     def for_device(self, data_dir: str) -> Adapted:
         """Return what a device builds: its weights are the file of this name there."""
-        weights = self.weights
-        if weights is not None:
-            weights = str(Path(data_dir, Path(weights).name))
-        network = self.network
-        if hasattr(network, "for_device"):
-            network = network.for_device(data_dir)
-        return replace(self, weights=weights, network=network)
+        weights = self.weights and str(Path(data_dir, Path(self.weights).name))
+        return replace(self, weights=weights)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for inputs of ``shape``, or raise `ConfigError`."""

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from cfl_flower.errors import ConfigError
 from cfl_flower.models.own_state import (
     Observed,
+    attribute_marks,
     own_layers,
-    plain_attributes,
     saved_floats,
     uncopied,
 )
@@ -172,7 +172,7 @@ class FlatModel:
         kept = still or own_layers(module)
         self._shared = uncopied(module) if kept else []
         self._as_built = self._with_vector(module) if kept else module
-        self._plain = plain_attributes(module)
+        self._marks = attribute_marks(module)
         self._still = self._other_buffers()
 
     @cached_property
@@ -228,8 +228,9 @@ class FlatModel:
         """Make all that is not in the vector what it was when the network was built."""
         for parameter, trained in self._trained:
             parameter.requires_grad_(trained)
-        if self.observed.remembers or plain_attributes(self.module) != self._plain:
+        if self.observed.remembers or attribute_marks(self.module) != self._marks:
             self.module = self._with_vector(self._as_built)
+            self._marks = attribute_marks(self.module)
             self._still = self._other_buffers()
         for buffer, value in self._still:
             buffer.copy_(value)
@@ -278,9 +279,8 @@ class FlatModel:
             for name, tensor in self._statistics.items():
                 if found[name] is not tensor:
                     tensor.copy_(found[name].detach())
-        host = torch.empty_like(
-            self.vector, device="cpu", pin_memory=self.vector.is_cuda
-        )
+        pinned = self.vector.is_cuda
+        host = torch.empty_like(self.vector, device="cpu", pin_memory=pinned)
         return host.copy_(self.vector).numpy()
 
 

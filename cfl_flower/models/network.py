@@ -203,7 +203,12 @@ def check_network(
         own = getattr(settings, "network", None) or settings
         if type(own).__module__ == "cfl_flower.models.networks":
             return model
-        _require_no_first(type(other).__name__, drawn, _pass(other, x, classes))
+        _require(
+            torch.equal(drawn, _pass(other, x, classes)),
+            f"the first network {type(other).__name__} of a process draws something "
+            "that later ones find, so that each worker would have its own; draw it "
+            "with torch, in each network, into a buffer or parameter",
+        )
         _require_equal_steps(model, x)
         with torch.no_grad():
             one, again = (model.module.eval()(x) for _ in range(2))
@@ -235,6 +240,15 @@ def require_divided(model: FlatModel, shape: tuple[int, ...]) -> None:
                 found.append(forward(network, example_batch(shape)))
         whole = torch.allclose(found[0], found[1])
         _require(whole, f"{name} the strategy trains; put the rest into its extractor")
+
+
+@torch.no_grad()
+def mixes_samples(model: FlatModel, shape: tuple[int, ...]) -> bool:
+    """Return whether a test of a sample depends on those that are tested with it."""
+    x = example_batch(shape)[[0, 1, 1, 1]]
+    few, more = map(model.module.eval(), (x[:2], x))
+    # Sums of other sizes round otherwise.
+    return bool((few - more[:2]).abs().max() > 0.001 * few.abs().max())
 
 
 def lacks_statistics(model: FlatModel, shape: tuple[int, ...]) -> bool:
@@ -305,16 +319,6 @@ def _require_alike(one: nn.Module, other: nn.Module) -> None:
         all(same(a, b) for a, b in pairs),
         f"two networks {name} of the same seed begin with other weights; draw them "
         "with torch",
-    )
-
-
-def _require_no_first(name: str, drawn: Tensor, again: Tensor) -> None:
-    """Require that a second network draws as the first did; generators after that."""
-    _require(
-        torch.equal(drawn, again),
-        f"the first network {name} of a process draws something that later ones find, "
-        "so that each worker would have its own; draw it with torch, in each network, "
-        "into a buffer or parameter",
     )
 
 

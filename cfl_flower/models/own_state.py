@@ -9,6 +9,7 @@ built: a copy of it, but for its weights, is kept for that (`FlatModel.load`).
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -136,20 +137,35 @@ def own_layers(module: nn.Module) -> list[nn.Module]:
     return [each for each, of in kinds if of.partition(".")[0] not in STATELESS]
 
 
-def plain_attributes(module: nn.Module) -> list[dict[str, Any]]:
-    """Return the plain values among its layers' attributes, if one is its author's.
+def _values(module: nn.Module) -> dict[str, Any]:
+    """Return each attribute of a network's layers that is its author's, by its name."""
+    return {
+        f"{name}.{key}".lstrip("."): value
+        for name, layer in module.named_modules()
+        for key, value in vars(layer).items()
+        if key not in OF_TORCH
+    }
 
-    None stands for any other value. That a later step than two changed them shows here.
+
+def attribute_marks(module: nn.Module) -> dict[str, Any]:
+    """Return marks of its layers' attributes: another if a later step changed one."""
+    # Code of its author may change torch's layers, too.
+    values = _values(module).items() if own_layers(module) else ()
+    return {name: _mark(value) for name, value in values}
+
+
+def _mark(value: Any) -> Any:
+    """Return what changes with a plain value, a tensor, or a collection of them.
+
+    With any other value, it changes when another one takes its place.
     """
-    return [
-        {
-            name: value if isinstance(value, PLAIN) else None
-            for name, value in vars(layer).items()
-            if name not in OF_TORCH
-        }
-        # Code of its author may change torch's layers, too.
-        for layer in (module.modules() if own_layers(module) else ())
-    ]
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, Mapping):
+        return [*map(_mark, value), *map(_mark, value.values())]
+    if isinstance(value, list | tuple | set | deque):
+        return [*map(_mark, value)]
+    return id(value), value._version if torch.is_tensor(value) else 0
 
 
 def uncopied(module: nn.Module) -> list[Any]:
@@ -158,10 +174,8 @@ def uncopied(module: nn.Module) -> list[Any]:
     All copies of the network share them.
     """
     found = []
-    for layer in module.modules():
-        for name, value in vars(layer).items():
-            if name in OF_TORCH or isinstance(value, PLAIN) or torch.is_tensor(value):
-                continue
+    for value in _values(module).values():
+        if not (isinstance(value, PLAIN) or torch.is_tensor(value)):
             try:
                 deepcopy(value)
             except Exception:  # noqa: BLE001 - any; classes refuse in ways of their own
@@ -188,18 +202,10 @@ def same(old: Tensor, new: Tensor | None) -> bool:
 
 
 def _attributes(module: nn.Module) -> dict[str, tuple[bytes | None, list[Tensor]]]:
-    """Return each attribute of a network's layers that is its author's, by its name.
-
-    As a text, and with the tensors in it that are no parts of the network.
-    """
+    """Return `_values` as texts, with the tensors in each that are no parts of it."""
     tensors = [*module.parameters(), *module.buffers()]
     parts = {id(part): n for n, part in enumerate([*module.modules(), *tensors])}
-    return {
-        f"{name}.{key}".lstrip("."): written(value, parts)
-        for name, layer in module.named_modules()
-        for key, value in vars(layer).items()
-        if key not in OF_TORCH
-    }
+    return {name: written(value, parts) for name, value in _values(module).items()}
 
 
 class _Writer(pickle.Pickler):

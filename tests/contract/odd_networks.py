@@ -5,6 +5,7 @@ Each is a `torch.nn.Module` that a configuration names by itself.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,11 @@ class CumulativeNorm(Net):
 class Norm(CumulativeNorm):
     def set_up(self) -> None:
         self.norm = nn.BatchNorm1d(8)
+
+
+class BatchStatistics(CumulativeNorm):
+    def set_up(self) -> None:
+        self.norm = nn.BatchNorm1d(8, track_running_stats=False)
 
 
 class LazyNorm(CumulativeNorm):
@@ -246,7 +252,6 @@ class Late(Net):
     """It counts steps in a buffer, and does something in the third."""
 
     def set_up(self) -> None:
-        self.hot = False
         self.register_buffer("steps", torch.zeros(1, dtype=torch.long))
 
     def in_third_step(self) -> None:
@@ -263,12 +268,53 @@ class Late(Net):
         return super().hidden(x) * (self.scale() if self.training else 1.0)
 
 
-class LateFlag(Late):
-    def in_third_step(self) -> None:
-        self.hot = True
+class LateValue(Late):
+    """It keeps something that is another thing from the third step on."""
+
+    first: Any
+    """Returns it."""
+
+    def set_up(self) -> None:
+        super().set_up()
+        self.kept = self.first()
 
     def scale(self) -> float:
-        return 1.5 if self.hot else 1.0
+        return 1.0 if repr(self.kept) == repr(self.first()) else 1.5
+
+
+class LateFlag(LateValue):
+    first = bool
+
+    def in_third_step(self) -> None:
+        self.kept = True
+
+
+class LateTensor(LateValue):
+    first = type(None)
+
+    def in_third_step(self) -> None:
+        self.kept = torch.ones(1)
+
+
+class LateFunction(LateValue):
+    first = staticmethod(lambda: abs)
+
+    def in_third_step(self) -> None:
+        self.kept = sum
+
+
+class LateInPlace(LateValue):
+    first = staticmethod(lambda: (torch.zeros(1),))
+
+    def in_third_step(self) -> None:
+        self.kept[0].add_(1)
+
+
+class LateNested(LateValue):
+    first = staticmethod(lambda: {"all": [deque()]})
+
+    def in_third_step(self) -> None:
+        self.kept["all"][0].append(1)
 
 
 class LateRate(Late):
@@ -288,7 +334,7 @@ class LateMode(LateRate):
         self.noise.eval()
 
 
-BASES = {Warm, Averaged, Late}
+BASES = {Warm, Averaged, Late, LateValue}
 """Networks that are not whole."""
 
 

@@ -27,6 +27,7 @@ from cfl_flower.models import (
 )
 from cfl_flower.types import Vector
 from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import WHOLE
 from tests.contract import odd_networks, refused_networks
 
 SHAPE = (1, 8, 8)
@@ -112,6 +113,7 @@ def test_what_cannot_be_put_back_is_refused_by_name(kind):
         (odd_networks.ReplacedBuffer, True),
         (odd_networks.FrozenParameter, True),
         (odd_networks.Net, False),
+        (odd_networks.BatchStatistics, False),
         (odd_networks.CumulativeNorm, False),
         (odd_networks.Spectral, False),
         (odd_networks.LateFlag, False),
@@ -122,8 +124,11 @@ def test_what_cannot_be_put_back_is_refused_by_name(kind):
 def test_what_tests_lack_is_told(kind, told):
     lines = find_warnings(compose_config([*RUN, named(kind)]))
     assert any("uses in tests what training" in line for line in lines) == told
+    mixes = kind is odd_networks.BatchStatistics
+    assert any("gives a sample other outputs" in line for line in lines) == mixes
 
 
+STATEFUL = odd_networks.LateAttribute, odd_networks.CumulativeNorm
 PROCESSES, RAY = (f"engine={engine} workers=2" for engine in ("processes", "ray"))
 
 
@@ -136,11 +141,10 @@ def run_on(engine: str, kind: type[nn.Module], folder: Path) -> Any:
 @pytest.mark.parametrize(
     ("kind", "engine"),
     [
-        (odd_networks.LateAttribute, PROCESSES),
-        (odd_networks.CumulativeNorm, PROCESSES),
-        pytest.param(odd_networks.LateAttribute, RAY, marks=pytest.mark.ray),
-        pytest.param(
-            odd_networks.CumulativeNorm, RAY, marks=[pytest.mark.ray, pytest.mark.whole]
+        *((kind, PROCESSES) for kind in STATEFUL),
+        *(
+            pytest.param(kind, RAY, marks=[*WHOLE, pytest.mark.ray])
+            for kind in STATEFUL
         ),
     ],
 )
