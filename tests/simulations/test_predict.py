@@ -202,7 +202,8 @@ def test_dates_are_seconds_whatever_unit_and_zone_a_file_has_them_in(unit, tmp_p
     found, _ = to_inputs(card, read_rows(card, tmp_path / "new.parquet"))
     assert np.array_equal(found[:, 0], np.nan_to_num(expected).astype(np.float32))
     # As the training reads it.
-    trained = encode(pd.concat([frame], keys=[("train", "old.parquet")]), "old.parquet")
+    table = pd.concat([frame], keys=[("train", "old.parquet")])
+    trained, _ = encode(table, "old.parquet")
     assert np.array_equal(trained[:, 0], expected, equal_nan=True)
 
 

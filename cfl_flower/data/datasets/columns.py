@@ -83,8 +83,10 @@ def require_columns(
             )
 
 
-def encode(frame: pd.DataFrame, where: object, commas: bool = False) -> FloatArray:
-    """Return inputs, float64 (n, d): numbers as they are, texts one of k.
+def encode(
+    frame: pd.DataFrame, where: object, commas: bool = False
+) -> tuple[FloatArray, list[Input]]:
+    """Return inputs, float64 (n, d), and what each is: numbers as such, texts one of k.
 
     A column of k distinct texts becomes k inputs, in the order of the alphabet. The
     index of the rows has their tables and places; a number may be missing, as NaN.
@@ -99,15 +101,23 @@ def encode(frame: pd.DataFrame, where: object, commas: bool = False) -> FloatArr
     Examples
     --------
     >>> frame = pd.DataFrame({"age": ["3", "4.5"], "kind": ["cat", "ant"]})
-    >>> encode(pd.concat([frame], keys=[("train", "pets.csv")]), "pets.csv")
+    >>> frame = pd.concat([frame], keys=[("train", "pets.csv")])
+    >>> x, inputs = encode(frame, "pets.csv")
+    >>> x
     array([[3. , 0. , 1. ],
            [4.5, 1. , 0. ]])
+    >>> inputs
+    [{'column': 'age'}, {'column': 'kind', 'category': 'ant'}, \
+{'column': 'kind', 'category': 'cat'}]
     """
     found = [_encoded(frame[name], where, commas) for name in frame]
-    return np.concatenate(found, axis=1)
+    inputs = [each for _, own in found for each in own]
+    return np.concatenate([x for x, _ in found], axis=1), inputs
 
 
-def _encoded(column: pd.Series, where: object, commas: bool) -> FloatArray:
+def _encoded(
+    column: pd.Series, where: object, commas: bool
+) -> tuple[FloatArray, list[Input]]:
     given = column.dropna()
     kind = type(given.iloc[0]) if len(given) else float
     if not issubclass(kind, Number | np.generic | str | date):
@@ -120,7 +130,7 @@ def _encoded(column: pd.Series, where: object, commas: bool) -> FloatArray:
     known = np.abs(numbers) <= np.finfo(np.float32).max
     wrong = column.notna() & ~known
     if not wrong.any():
-        return numbers[:, None]
+        return numbers[:, None], [Input(column=str(column.name))]
     if known.any():
         why = (
             "is no finite number (float32) as in other rows; fix it, leave it out, or "
@@ -143,7 +153,9 @@ def _encoded(column: pd.Series, where: object, commas: bool) -> FloatArray:
             "column of dates by dataset.time, of users by dataset.owner, or the inputs "
             "by dataset.features"
         )
-    return np.eye(len(texts))[places]
+    name = str(column.name)
+    inputs = [Input(column=name, category=text) for text in texts.tolist()]
+    return np.eye(len(texts))[places], inputs
 
 
 def numbers_of(column: pd.Series) -> FloatArray:
@@ -159,26 +171,6 @@ def numbers_of(column: pd.Series) -> FloatArray:
         dates = times.to_numpy("datetime64[us]")
         return np.where(np.isnat(dates), np.nan, dates.astype(np.int64) / 1e6)
     return pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-
-
-def describe(frame: pd.DataFrame) -> list[Input]:
-    """Return what each input is that `encode` makes of a table's columns.
-
-    Examples
-    --------
-    >>> describe(pd.DataFrame({"age": ["3", "4.5"], "kind": ["cat", "ant"]}))
-    [{'column': 'age'}, {'column': 'kind', 'category': 'ant'}, \
-{'column': 'kind', 'category': 'cat'}]
-    """
-    found: list[Input] = []
-    for name in map(str, frame):
-        known = frame[name].dropna()
-        inputs = [Input(column=name)]
-        if np.isnan(numbers_of(known)).any():
-            texts = numbered_names([known.to_numpy(object).astype(str)], name)[0]
-            inputs = [Input(column=name, category=text) for text in texts.tolist()]
-        found += inputs
-    return found
 
 
 def moments(times: pd.Series, form: str | None = None) -> IntArray:

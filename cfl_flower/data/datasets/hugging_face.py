@@ -61,9 +61,8 @@ class HuggingFace(TableDataset):
     def frames(self, data_dir: str) -> Frames:
         """Return the rows of the splits; images are not decoded yet."""
         splits = self._splits(data_dir)
-        if self.train not in splits:
-            allowed = f"one of {', '.join(splits)}"
-            require(False, "dataset.train", self.train, allowed)
+        allowed = f"one of {', '.join(splits)}"
+        require(self.train in splits, "dataset.train", self.train, allowed)
         train = self._frame(splits[self.train])
         found = [("train", f"split {self.train}", train)]
         if self.test and self.test in splits:

@@ -159,8 +159,7 @@ class Cifar10(TorchvisionImages):
     folder: ClassVar[str] = "cifar-10-batches-py"
     stems: ClassVar[tuple[str, ...]] = (
         *(f"data_batch_{number}" for number in range(1, 6)),
-        "test_batch",
-        "batches.meta",
+        *("test_batch", "batches.meta"),
     )
     size: ClassVar[tuple[int, int, int]] = (3, 32, 32)
 

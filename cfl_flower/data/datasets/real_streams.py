@@ -152,10 +152,9 @@ class Employment(Stream):
     minimum: Count = 1000
     name: ClassVar[str] = "employment"
     package: ClassVar[str] = "nannyml"
-    tables: ClassVar[tuple[str, ...]] = (
-        "datasets/data/employment_MA_reference.pq",
-        "datasets/data/employment_MA_analysis.pq",
-        "datasets/data/employment_MA_analysis_target.pq",
+    tables: ClassVar[tuple[str, ...]] = tuple(
+        f"datasets/data/employment_MA_{part}.pq"
+        for part in ("reference", "analysis", "analysis_target")
     )
 
     def check(self, data_dir: str) -> None:

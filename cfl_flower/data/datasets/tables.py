@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from cfl_flower.data.datasets.columns import (
     column_names,
-    describe,
     encode,
     moments,
     refuse,
@@ -32,7 +31,7 @@ from cfl_flower.data.reading.files import find, inside
 from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
 from cfl_flower.data.reading.pictures import Crop, images
 from cfl_flower.data.reading.pool import PARTS, Parts
-from cfl_flower.data.reading.scaling import filled, standardised_by_training
+from cfl_flower.data.reading.scaling import Input, filled, standardised_by_training
 from cfl_flower.errors import ConfigError, intact
 from cfl_flower.settings import Count, require, require_package, settings
 
@@ -109,17 +108,15 @@ class TableDataset(InferredDataset):
             if not sizes[part]:
                 where = f"{self.called} for the {part} part"
                 raise ConfigError(f"{where} has no row; add samples")
-        columns = {"x": self.inputs(table), "y": _plain(table[self.label])}
-        columns["row"] = places[keep]
+        x, inputs = self.inputs(table)
+        columns = {"x": x, "y": _plain(table[self.label]), "row": places[keep]}
         if self.owner:
             columns["owner"] = _plain(table[self.owner])
         if self.time:
             columns["time"] = moments(table[self.time], self.time_format)
         rows = {"train": slice(sizes["train"]), "test": slice(sizes["train"], None)}
         beside = {"notes": np.asarray(notes, str)}
-        # Who makes inputs in another way knows alone what they are.
-        if type(self).inputs is TableDataset.inputs and not self.image:
-            inputs = describe(table[self.input_columns(table)])
+        if inputs:
             beside["inputs"] = np.asarray(list(map(json.dumps, inputs)))
         own = {p: {k: c[rows[p]] for k, c in columns.items()} for p in there}
         return {part: {**arrays, **beside} for part, arrays in own.items()}
@@ -165,10 +162,10 @@ class TableDataset(InferredDataset):
             table[name] = table[name].mask(absent[name])
         return keep, notes
 
-    def inputs(self, frame: pd.DataFrame) -> NDArray[Any]:
-        """Return the inputs of the rows of a table, shape (n, d)."""
+    def inputs(self, frame: pd.DataFrame) -> tuple[NDArray[Any], list[Input]]:
+        """Return the inputs of a table's rows, (n, d), and what each is of a column."""
         if self.image:
-            return self.images(frame[self.image])
+            return self.images(frame[self.image]), []
         commas = getattr(self, "decimal", "") == "point"
         return encode(frame[self.input_columns(frame)], self.called, commas)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -166,8 +167,9 @@ class FileDataset(Dataset, ABC):
 def find(data_dir: str, pattern: str) -> list[Path]:
     """Return what matches a pattern below a folder, in the order of the names.
 
-    An absolute pattern is not below it. A name that exists is no pattern, whatever
-    characters it has.
+    Numbers in names are in the order of their size: 2 is before 10. An absolute pattern
+    is not below the folder. A name that exists is no pattern, whatever characters it
+    has.
     """
     below = Path(pattern)
     folder = Path(below.anchor or data_dir)
@@ -179,7 +181,11 @@ def find(data_dir: str, pattern: str) -> list[Path]:
         folder /= rest.pop(0)
     matching = folder.glob("/".join(rest)) if rest else [folder]
     # A link may lead nowhere.
-    return sorted(path for path in matching if path.exists())
+    return sorted((path for path in matching if path.exists()), key=_by_numbers)
+
+
+def _by_numbers(path: Path) -> tuple[str, Path]:
+    return re.sub("[0-9]+", lambda number: number[0].zfill(255), str(path)), path
 
 
 def of_one_type(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -234,12 +240,11 @@ def held_out(owners: IntArray, fraction: float) -> NDArray[np.bool_]:
     """
     order = np.lexsort((np.random.default_rng(0).random(len(owners)), owners))
     _, first, counts = np.unique(owners[order], return_index=True, return_counts=True)
-    rank = np.empty(len(owners), np.int64)
-    rank[order] = np.arange(len(owners)) - np.repeat(first, counts)
+    rank = np.arange(len(owners)) - np.repeat(first, counts)
     share = np.minimum(np.maximum(np.rint(counts * fraction), 1), counts - 1)
-    wanted = np.empty(len(owners), np.int64)
-    wanted[order] = np.repeat(share, counts)
-    return rank < wanted
+    marked = np.empty(len(owners), bool)
+    marked[order] = rank < np.repeat(share, counts)
+    return marked
 
 
 TestFraction = Annotated[float, Field(ge=0.01, le=0.99)]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfl_flower.data.reading.agreement import in_agreed_order, rescaled
+from cfl_flower.data.reading.doubts import far_off, no_inputs, seen_before
 from cfl_flower.data.reading.files import FileDataset, TestFraction, held_out
 from cfl_flower.data.reading.names import NUMBER, WHOLE, numbered_names, spelling
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts, Pool, divide, pools
@@ -20,7 +21,6 @@ from cfl_flower.data.reading.scaling import (
     Scaling,
     check_scaling,
     described,
-    far_off,
     normalised,
     refuse_two_scales,
     standardised_by_training,
@@ -162,11 +162,8 @@ class InferredDataset(FileDataset):
 
     def notes(self, data_dir: str) -> list[str]:
         """Return what the files hold that is not read as it is, a line each."""
-        parts = self.stored(data_dir)
-        found = [note for of in parts.values() for note in of.get("notes", [])]
-        if self.standardise == "clients":
-            found += [f"{self.called}: {each}" for each in far_off(parts)]
-        return list(dict.fromkeys(map(str, found)))
+        parts = self.stored(data_dir).values()
+        return [*dict.fromkeys(str(n) for of in parts for n in of.get("notes", []))]
 
     def preprocessing(self, data_dir: str) -> dict[str, Any] | None:
         """Return what makes inputs of a row's values; None where there are no rows."""
@@ -194,8 +191,15 @@ class InferredDataset(FileDataset):
                 f"shape {shapes[1]} for testing{differ}; they must be the same"
             )
         found = {k: {"row": np.arange(len(of["y"])), **of} for k, of in read.items()}
-        parts = self.scaled(self.divided(coded(found, self.called)))
+        parts = self.divided(coded(found, self.called))
         self._require_common_class(parts)
+        told = no_inputs(parts)
+        told += far_off(parts) if self.standardise else []
+        told += seen_before(parts) if "test" in read else []
+        train = parts["train"]
+        told = [*train.get("notes", ()), *(f"{self.called}: {each}" for each in told)]
+        train = {**train, "notes": np.asarray(told, str)}
+        parts = self.scaled({**parts, "train": train})
         # Scaled later, in float64 for inputs such as seconds since 1970.
         later = self.standardise == "clients"
         return parts if later else with_inputs(parts, _as_inputs)

@@ -154,9 +154,8 @@ def cached_arrays(name: str, build: Callable[[], Parts]) -> Parts:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():
-            with TemporaryDirectory(
-                dir=folder.parent, ignore_cleanup_errors=True
-            ) as temporary:
+            place = TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True)
+            with place as temporary:
                 for part, arrays in build().items():
                     for key, array in arrays.items():
                         np.save(Path(temporary, f"{key}.{part}.npy"), array)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,16 +18,8 @@ from cfl_flower.settings import require
 Scaling: TypeAlias = list[float] | list[list[float]]
 """A mean and a deviation: two numbers, or two lists with a number for each channel."""
 
-
-FAR = 50
-"""A number this many times as far from the median as three quarters of its input's sets
-the scale by itself: a missing value written as -9999, or a slip of the keyboard."""
-
 ROUNDING = 1e-14
 """Share of a mean below which a deviation is none."""
-
-SHOWN = 5
-"""Inputs of which a line says so."""
 
 
 class Input(TypedDict, total=False):
@@ -63,36 +54,6 @@ def noted(parts: Parts, **numbers: NDArray[np.float64]) -> Parts:
                 each[name] = value
     beside = {"inputs": np.asarray(list(map(json.dumps, inputs)))} if inputs else {}
     return {part: {**of, **beside} for part, of in parts.items()}
-
-
-def far_off(parts: Parts) -> list[str]:
-    """Return what training inputs set the scale by themselves, a line for each.
-
-    Inputs with the same number in three quarters of the samples have none to compare,
-    and bytes have bounds.
-    """
-    x = parts["train"]["x"]
-    if x.dtype.kind != "f":
-        return []
-    columns = x.reshape(len(x), -1).T
-    found = []
-    for place, (column, known) in enumerate(zip_longest(columns, described(parts))):
-        values = column[np.isfinite(column)].astype(np.float64)
-        distances = np.abs(values - np.median(values)) if values.size else np.zeros(1)
-        usual = np.quantile(distances, 0.75, method="lower")
-        if distances.max() > FAR * usual > 0:
-            value = values[distances.argmax()]
-            name = known["column"] if known else place
-            found.append(
-                f"input {name} has {value:g} in {(values == value).sum()} of "
-                f"{values.size} samples, {distances.max() / usual:.3g} times as far "
-                "from the median as three quarters of them, and it sets the scale; "
-                "correct it, or mark it as missing if it stands for nothing"
-            )
-    more = len(found) - SHOWN
-    if more > 0:
-        found[SHOWN:] = [f"{more} other inputs have such numbers"]
-    return found
 
 
 def check_scaling(

@@ -134,9 +134,8 @@ class Corrupt(Appearance):
         least = -np.inf if self.kind == "shift" else 0
         most = 1 if self.kind == "failure" else np.inf
         allowed = f"a number from {least} to {most} with drift.kind={self.kind}"
-        require(
-            least <= self.strength <= most, "drift.strength", self.strength, allowed
-        )
+        ok = least <= self.strength <= most
+        require(ok, "drift.strength", self.strength, allowed)
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise `ConfigError` if it does not fit inputs of a shape."""

@@ -32,12 +32,7 @@ class Mixtures(Partition):
     """
 
     unused: ClassVar[tuple[str, ...]] = (
-        "copies",
-        "domains",
-        "minimum",
-        "rotations",
-        "shifts",
-        "test_minimum",
+        *("copies", "domains", "minimum", "rotations", "shifts", "test_minimum"),
     )
     """Inherited settings without effect, which are refused."""
 
@@ -133,9 +128,7 @@ class Mixtures(Partition):
         draws = allocation.draws
         counts = self.counts(main, draws, seed)
         sums = counts.sum(axis=1)
-        tests = (
-            np.full(len(main), self.test_samples or 0) if self.test_samples else sums
-        )
+        tests = np.full(len(main), self.test_samples) if self.test_samples else sums
         tested = apportion(counts / sums[:, None], tests)
         return (
             DrawnSamples(len(pools[0].labels), counts, draws, "deal", seed),

@@ -21,12 +21,7 @@ class Natural(Partition):
     """
 
     unused: ClassVar[tuple[str, ...]] = (
-        "copies",
-        "domains",
-        "minimum",
-        "samples",
-        "test_minimum",
-        "test_samples",
+        *("copies", "domains", "minimum", "samples", "test_minimum", "test_samples"),
     )
     """Inherited settings without effect, which are refused."""
 

@@ -113,8 +113,7 @@ class Partition:
         reaches its model through another client, or through an earlier allocation.
         """
         # A device's samples that are there keep their draws when others follow.
-        draws = generator(seed, "validation").random(samples)
-        return draws < self.validation
+        return generator(seed, "validation").random(samples) < self.validation
 
     def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Draw a layout, with no group of label distributions that is known."""

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Timeline:
         self._partition = partition
         self._seed = seed
         self._total = total
-        self._labels = labels
+        self._occasion = partial(Occasion, partition, seed, labels=labels)
         self._start = (clients, classes)
         self._events = events
         self._times = {place: event.times(total) for place, event in events.items()}
@@ -132,15 +132,9 @@ class Timeline:
         for number, (place, event) in enumerate(self._events.items()):
             times = self._times[place]
             if server_round in times:
-                occasion = Occasion(
-                    self._partition,
-                    self._seed,
-                    server_round,
-                    number,
-                    times.index(server_round),
-                    self._labels,
-                )
+                earlier = times.index(server_round)
                 with located(place):
+                    occasion = self._occasion(server_round, number, earlier)
                     world = _apply(event, world, occasion)
         return world
 

@@ -36,10 +36,8 @@ def rotate(images: Tensor, degrees: float) -> Tensor:
     (height, width) = images.shape[-2:]
     cosine = math.cos(angle)
     sine = math.sin(angle)
-    turn = torch.tensor(
-        [[cosine, -sine * height / width, 0], [sine * width / height, cosine, 0]],
-        device=images.device,
-    )
+    rows = [[cosine, -sine * height / width, 0], [sine * width / height, cosine, 0]]
+    turn = torch.tensor(rows, device=images.device)
     size = list(images.shape)
     grid = affine_grid(turn.expand(size[0], 2, 3), size, align_corners=False)
     return grid_sample(images, grid, align_corners=False)

@@ -26,9 +26,6 @@ AT_RANDOM, BY_RANK, BY_TIME = range(3)
 its samples at a time; that of the dataset's clock, a span of time at a time."""
 
 
-HALF = 0.5
-"""The share of a client's samples from which on they are most of them."""
-
 COMMON = ("allocations", "shown", "transition")
 """Fields of a world that are no traits of its clients."""
 
@@ -190,7 +187,7 @@ class World(ReadOnlyArrays):
     def majority(self) -> World:
         """What most samples are as: this world, or that before the transition."""
         now = self.transition
-        return now.before if now is not None and now.share < HALF else self
+        return now.before if now is not None and now.share < 0.5 else self
 
     @cached_property
     def alike(self) -> FloatArray:

@@ -9,6 +9,7 @@ from PIL import Image
 
 from cfl_flower.data.datasets.npz import Npz
 from cfl_flower.data.datasets.tables import Csv, Parquet
+from cfl_flower.data.reading.files import find
 from tests.cfl_flower.data.datasets.brought import (
     ROWS,
     as_csv,
@@ -52,6 +53,13 @@ def test_a_file_that_exists_is_no_pattern(name, tmp_path):
         assert loaded(dataset, tmp_path)[0].classes == 3
     np.savez(tmp_path / f"{name}.npz", x=np.ones((ROWS, 1)), y=np.arange(ROWS) % 4)
     assert loaded(Npz(file=f"{name}.npz"), tmp_path)[0].classes == 4
+
+
+def test_files_are_in_the_order_of_the_numbers_in_their_names(tmp_path):
+    names = ["7", "a", "a1", "a2", "a10", "b1-2", "b1-10", "b2-1"]
+    for name in reversed(names):
+        (tmp_path / f"{name}.csv").touch()
+    assert [path.stem for path in find(str(tmp_path), "*.csv")] == names
 
 
 @pytest.mark.parametrize("bad", ["?", "z"])

@@ -118,7 +118,7 @@ def test_a_number_that_sets_the_scale_by_itself_is_told(
         frame[-2:].to_csv(tmp_path / "test.csv", index=False)
         dataset = Csv(test_file="test.csv", standardise=standardise, missing="drop")
     notes = [each for each in dataset.notes(str(tmp_path)) if "sets the scale" in each]
-    assert len(notes) == bool(told and standardise == "clients")
+    assert len(notes) == bool(told and standardise)
     name = "age" if kind == "table" else "0"
     assert all(f": input {name} has" in each and told in each for each in notes)
 
