@@ -57,7 +57,11 @@ WHOLE = [pytest.mark.slow, pytest.mark.whole]
 """Marks of a row that only `make test-whole` runs, as `make test` runs a sample."""
 
 
-def sample(rows: Iterable[str], kept: Iterable[str]) -> list[Any]:
+SYSTEMS = ("fielding", "flexcfl", "ccfl", "stocfl", "fedccfa")
+"""The methods of the five papers that this project is about."""
+
+
+def sample(rows: Iterable[Any], kept: Iterable[Any]) -> list[Any]:
     """Return the rows of a table, of which `make test` runs the kept ones."""
     chosen = set(kept)
     return [row if row in chosen else pytest.param(row, marks=WHOLE) for row in rows]

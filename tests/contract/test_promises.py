@@ -3,6 +3,7 @@
 import pytest
 
 from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import sample
 
 pytestmark = pytest.mark.contract
 
@@ -187,7 +188,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("options", sample(OPTIONS, OPTIONS[::3]))
 def test_options_give_the_same_run_on_any_nodes_and_after_a_break(options, run_small):
     asked = f"strategy={options}".split()
     whole = run_small(*asked)

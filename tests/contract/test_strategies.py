@@ -19,12 +19,11 @@ from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.learning.cohort_training import train_cohort
 from cfl_flower.learning.training import TrainingJob
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Run, Runner, sample
+from tests.conftest import SYSTEMS, Run, Runner, sample
 
 pytestmark = pytest.mark.contract
 
-SYSTEMS = "fielding flexcfl ccfl stocfl fedccfa"
-QUICK = {*SYSTEMS.split(), "fedavg", "local", "oracle"}
+QUICK = {*SYSTEMS, "fedavg", "local", "oracle"}
 """The papers' systems and the marks. All others are held to it by the slow set, or by
 that of whole tables."""
 

@@ -74,6 +74,8 @@ def encoder(texts: Any, tmp_path: Path) -> Path:
     return tmp_path / "tiny"
 
 
+@pytest.mark.slow
+@pytest.mark.whole
 def test_a_clusters_model_adapts_a_text_encoder(encoder, texts, run_small, tmp_path):
     rows = ["a very good film,1", "a bad film,0", "it is good,1", "not good,0"] * 30
     (tmp_path / "reviews.csv").write_text("\n".join(["review,label", *rows]))

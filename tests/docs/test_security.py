@@ -1,7 +1,6 @@
 """The list of docs/security.md of what leaves a device is what devices send."""
 
 import re
-from collections import defaultdict
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
@@ -18,6 +17,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.config.options import list_options
 from cfl_flower.errors import NoValidResultError
 from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import SYSTEMS, Runner
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
@@ -107,49 +107,61 @@ def site(root: Path, number: int, classes: int) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module")
-def sent() -> dict[str, set[str]]:
-    """Return where each field was sent, by all tests of this file."""
-    return defaultdict(set)
-
-
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("options", RUNS, ids=" ".join)
-def test_devices_send_no_field_that_is_not_listed(options, sent, run_small, tmp_path):
-    grid = Listening(tmp_path, 2 if "dataset.classes=2" in options else 10)
+def sent_by(options: list[str], run_small: Runner, folder: Path) -> set[str]:
+    """Return the fields that devices send in a run, which names none of their files."""
+    grid = Listening(folder, 2 if "dataset.classes=2" in options else 10)
     more = ["model=mlp", "rounds=8" if "strategy=feroma" in options else "rounds=3"]
     if by_shared_model(options):
-        np.save(tmp_path / "shared.npy", np.zeros(90, np.float32))
-        more[0] = f"strategy.representation.shared.path={tmp_path}/shared.npy"
+        np.save(folder / "shared.npy", np.zeros(90, np.float32))
+        more[0] = f"strategy.representation.shared.path={folder}/shared.npy"
     if options[0].removeprefix("strategy=") in PUBLIC:
-        more += [f"strategy.public_dir={tmp_path}/public"]
+        more += [f"strategy.public_dir={folder}/public"]
         for number in range(5):
-            site(tmp_path / "public", number, 10)
+            site(folder / "public", number, 10)
     more += ["dataset=folder", "dataset.shape=[8]", "clients=6", "participants=6"]
     if "privacy=local" in options or CENTRAL[1] in options:
         pytest.importorskip("dp_accounting")
+    more += ["drift=none", "partition.groups=2"]
     with suppress(NoValidResultError):
-        run_small(*more, "drift=none", "partition.groups=2", *options, grid=grid)
+        run_small(*more, *options, grid=grid, folder=str(folder / "run"))
     assert grid.left
+    sent: set[str] = set()
     for content in grid.left:
         for name, record in content.config_records.items():
             assert "Sentinel" not in str(record), f"{name} names a file or folder"
-        if "answers" not in content:
-            continue
-        for answer in unpack_answers(content):
-            for name in answer.metrics:
-                sent[name].add(" ".join(options))
-            assert answer.metrics.keys() <= listed()
+        if "answers" in content:
+            sent.update(*(answer.metrics for answer in unpack_answers(content)))
+    return sent
+
+
+OFTEN = [
+    options
+    for options in RUNS
+    if options[0].removeprefix("strategy=") in {*SYSTEMS, "fedavg"}
+]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("options", OFTEN, ids=" ".join)
+def test_devices_send_no_field_that_is_not_listed(options, run_small, tmp_path):
+    assert sent_by(options, run_small, tmp_path) <= listed()
 
 
 RARE = {"empty", "lost"}
 """Fields that need a device without samples, or without what it kept."""
 
 
-def test_every_field_that_is_listed_is_sent(sent):
-    if len(set().union(*sent.values())) < len(RUNS) - 3:
-        pytest.skip("needs the runs above")
-    assert listed() - RARE == sent.keys()
+@pytest.mark.slow
+@pytest.mark.whole
+@pytest.mark.usefixtures("impatient")
+def test_every_field_that_is_listed_is_sent(run_small, tmp_path):
+    sent = {
+        " ".join(options): sent_by(options, run_small, tmp_path / str(number))
+        for number, options in enumerate(RUNS)
+    }
+    others = {run: fields - listed() for run, fields in sent.items()}
+    assert not any(others.values()), others
+    assert listed() - RARE == set().union(*sent.values())
 
 
 def test_the_methods_are_named_whose_tests_are_of_other_models():

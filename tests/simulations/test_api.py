@@ -18,6 +18,7 @@ from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError
 from simulations.api import Comparison, Run, to_overrides
 from simulations.export import export
+from tests.conftest import sample
 
 SMALL = {"clients": 6, "participants": 3, "partition__groups": 3}
 
@@ -98,7 +99,7 @@ def test_bad_input_is_an_error_before_any_training(settings, message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("engine", ["inprocess", "processes"])
+@pytest.mark.parametrize("engine", sample(["inprocess", "processes"], ["inprocess"]))
 def test_threads_give_the_same_bits_as_one_after_the_other(engine, tmp_path):
     def once(name: str, seed: int) -> Run:
         made = cfl.run(

@@ -14,7 +14,7 @@ from simulations.engines.superlink import PROJECT
 from simulations.export import export
 from strategies.stocfl import StoCFLState
 from tests.cfl_flower.client.test_node_config import SITES, Sites
-from tests.conftest import Runner, run_command
+from tests.conftest import Runner, run_command, sample
 
 OPTIONS = ["drift.rounds=[]", "clients=12", "rounds=4", "strategy.local.epochs=5"]
 
@@ -127,30 +127,33 @@ def test_bad_input_is_one_line(run, run_small, tmp_path, capsys):
         assert err.count("\n") == 1
 
 
-METHODS = [
-    (["fedavg"], "loss"),
-    (["cfl"], "loss"),
-    (["ifca", "clusters=3"], "loss"),
-    (["feddrift"], "loss"),
-    (["fielding"], "distance"),
-    (["fielding", "strategy/representation=embedding"], "distance"),
-    (["fielding", "strategy/representation=combined"], "distance"),
-    (["static"], "distance"),
-    (["stocfl"], "cosine"),
-    (["stocfl", "model.lora.rank=2", "model=mlp"], "loss"),
-    (["flux", "strategy.warmup=1", "strategy.latest=0.25"], "distance"),
-    (["feroma", "strategy.warmup=1"], "distance"),
-    (["pacfl"], "angle"),
-    (["pacfl", "model.lora.rank=2", "model=mlp"], "angle"),
-    (["feddag"], "angle"),
-]
+METHODS = {
+    "fedavg": "loss",
+    "cfl": "loss",
+    "ifca clusters=3": "loss",
+    "feddrift": "loss",
+    "fielding": "distance",
+    "fielding strategy/representation=embedding": "distance",
+    "fielding strategy/representation=combined": "distance",
+    "static": "distance",
+    "stocfl": "cosine",
+    "stocfl model.lora.rank=2 model=mlp": "loss",
+    "flux strategy.warmup=1 strategy.latest=0.25": "distance",
+    "feroma strategy.warmup=1": "distance",
+    "pacfl": "angle",
+    "pacfl model.lora.rank=2 model=mlp": "angle",
+    "feddag": "angle",
+}
 """A method, and what its clients compare clusters by."""
 
 
-@pytest.mark.parametrize(("method", "by"), METHODS, ids=str)
-def test_a_served_folder_says_what_the_run_does(method, by, run_small, tmp_path):
+@pytest.mark.parametrize(
+    "method", sample(METHODS, ["ifca clusters=3", "fielding", "stocfl", "pacfl"])
+)
+def test_a_served_folder_says_what_the_run_does(method, run_small, tmp_path):
+    by = METHODS[method]
     options = ["drift=none", "partition.purity=1", "participants=12"]
-    run = run_small(f"strategy={method[0]}", *method[1:], *options)
+    run = run_small(*f"strategy={method}".split(), *options)
     opened = open_run(run.folder)
     export(run.folder, tmp_path / "served")
     for client in range(0, 12, 4):

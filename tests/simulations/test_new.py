@@ -17,7 +17,11 @@ FILES = {"project": 6, "dropin": 4}
 
 @pytest.mark.parametrize(
     "kinds",
-    [ALONE, ["project"], pytest.param(["dropin"], marks=[*WHOLE, pytest.mark.ray])],
+    [
+        ALONE,
+        pytest.param(["project"], marks=WHOLE),
+        pytest.param(["dropin"], marks=[*WHOLE, pytest.mark.ray]),
+    ],
 )
 def test_skeletons_pass_their_own_tests(kinds, tmp_path):
     for kind in kinds:
@@ -54,6 +58,7 @@ def test_a_project_is_an_app_that_flower_runs(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.ray
+@pytest.mark.whole
 def test_a_plain_app_is_one_that_flower_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["dropin", "own-app"]) == 0

@@ -122,6 +122,8 @@ def test_fine_tuning_is_tuned_with_the_best_learning_rate(folder):
     assert of_seeds == {f"{best}-{result['fine_tuning']}-s{n}" for n in range(3)}
 
 
+@pytest.mark.slow
+@pytest.mark.whole
 def test_streams_have_seeds_of_their_own_and_label_shares_are_a_use(folder):
     asked = ["fedavg_ls", "fedavg", "--output", str(folder), "-q"]
     assert track.main([*asked, "--streams", "moved", "still"]) == 0
@@ -136,6 +138,8 @@ def test_streams_have_seeds_of_their_own_and_label_shares_are_a_use(folder):
         assert found[stream]["client_epochs"] == plain["client_epochs"]
 
 
+@pytest.mark.slow
+@pytest.mark.whole
 def test_all_are_those_of_the_protocol_and_of_the_stream(folder, capsys):
     asked = ["--all", "--streams", "unseen", "--output", str(folder), "-q"]
     assert track.main(asked) == 0
@@ -151,6 +155,8 @@ def test_all_are_those_of_the_protocol_and_of_the_stream(folder, capsys):
     assert rows_of(folder).keys() == made.keys()
 
 
+@pytest.mark.slow
+@pytest.mark.whole
 def test_a_row_of_other_settings_needs_a_name_and_keeps_other_streams(folder, capsys):
     settings = ["fedavg", "strategy.weighting=plain", "--output", str(folder), "-q"]
     assert track.main(settings) == 2
@@ -165,6 +171,8 @@ def test_a_row_of_other_settings_needs_a_name_and_keeps_other_streams(folder, ca
     assert "use another --name" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+@pytest.mark.whole
 def test_a_row_that_comes_with_the_project_is_added_to_and_not_replaced(
     folder, capsys, monkeypatch
 ):

@@ -28,7 +28,7 @@ from cfl_flower.models import build_model
 from cfl_flower.seeding import key
 from cfl_flower.types import PASSES, Answer, Plan, Scalar, Task
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import WHOLE
+from tests.conftest import SYSTEMS, WHOLE, sample
 
 SHAPE = (1, 8, 8)
 FOLDERS = [
@@ -112,7 +112,7 @@ def noisy(tmp_path: Path) -> dict[str, Any]:
     return site(tmp_path, "a", settings=str(word))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", sample(METHODS, SYSTEMS))
 def test_no_query_has_an_answer_of_arrays_that_are_no_directions(
     method, noisy, tmp_path
 ):

@@ -32,6 +32,7 @@ from cfl_flower.data.datasets.tables import Csv
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import Json, Plan, Task
 from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import WHOLE as OF_WHOLE
 
 TOKEN = "0" * 32
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -177,7 +178,9 @@ class Device:
         return compiled or any(path.is_relative_to(each) for each in self.own)
 
 
-@pytest.fixture(params=[False, True], ids=["own", "trial"])
+@pytest.fixture(
+    params=[False, pytest.param(True, marks=OF_WHOLE)], ids=["own", "trial"]
+)
 def device(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Device:

@@ -16,6 +16,7 @@ from cfl_flower.config.composition import compose_plain
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import SYSTEMS, sample
 from tests.contract.test_strategies import NEEDS, STRATEGIES
 from tests.fuzzing import Mutator
 
@@ -88,7 +89,9 @@ class ForgingGrid(InProcessGrid):
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("name", [*NAMES, "masked"])
+@pytest.mark.parametrize(
+    "name", sample([*NAMES, "masked"], [*SYSTEMS, "fedavg", "masked"])
+)
 def test_forged_replies_harm_nothing(name, run_small, monkeypatch, caplog):
     monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
     monkeypatch.setattr("cfl_flower.communication.nodes.IDENTIFY_TIMEOUT", 0.1)

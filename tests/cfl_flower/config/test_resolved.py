@@ -111,10 +111,15 @@ def write() -> None:
     FIXTURE.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
 
 
+SOME = {
+    *(f"experiment={paper}" for paper in ("fielding", "flexcfl", "stocfl")),
+    *("experiment=ccfl strategy=ccfl", "experiment=fedccfa_table1"),
+}
+
+
 def marks(case: str) -> list[pytest.MarkDecorator]:
-    if "experiment=" not in case:
-        return []
-    return WHOLE if "strategy=" in case else [pytest.mark.slow]
+    """Let `make test` resolve all options, and some of the experiments."""
+    return WHOLE if "experiment=" in case and case not in SOME else []
 
 
 SAVED = json.loads(FIXTURE.read_text())

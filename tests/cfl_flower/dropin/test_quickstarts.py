@@ -176,7 +176,9 @@ def test_a_quickstart_in_flowers_simulation():
     check(results[0])
 
 
+@pytest.mark.slow
 @pytest.mark.ray
+@pytest.mark.whole
 def test_nodes_choose_in_flowers_simulation():
     server_app = ServerApp()
     results: list[ClusteredResult] = []

@@ -23,8 +23,9 @@ from cfl_flower.secure.groups import GROUPS, REVEAL, SIGNED, Groups, from_text
 from cfl_flower.secure.server import large_enough, open_sums
 from cfl_flower.types import LEFT_OUT, OUTCOMES, Plan, Result, SumSpec, Task
 from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import WHOLE, sample
+from tests.docs.test_security import OFTEN, by_shared_model
 from tests.docs.test_security import RUNS as RUNS_OF_SECURITY
-from tests.docs.test_security import by_shared_model
 
 MANY = ["clients=30", "participants=24"]
 SECURE = "privacy.secure_sums=true"
@@ -94,7 +95,9 @@ def wait_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name", sample(RUNS, ["fedavg", "fielding", "stocfl", "scaffold"])
+)
 def test_masked_devices_give_the_numbers_of_a_simulation(
     name, run_small, undisturbed, tmp_path
 ):
@@ -340,7 +343,7 @@ def test_a_device_with_another_secret_costs_the_others_nothing(run_small, tmp_pa
 
 
 STRICT = [
-    options
+    pytest.param(options, marks=[] if options in OFTEN else WHOLE)
     for options in RUNS_OF_SECURITY
     if not any(each.startswith(("privacy=", "dataset.")) for each in options)
 ]

@@ -219,6 +219,7 @@ def test_a_killed_run_goes_on_with_the_numbers_of_an_uninterrupted_one(
     assert numbers(folder) == reference
 
 
+@pytest.mark.whole
 def test_a_killed_superlink_stops_the_run_in_one_line(tmp_path):
     process = begin(tmp_path / "run")
     for each in family(process, "flower-superlink"):
@@ -256,6 +257,7 @@ def test_the_deployment_door_runs_one_strategy_and_tells_a_failure(tmp_path):
     assert not (tmp_path / "bad" / "summary.json").exists()
 
 
+@pytest.mark.whole
 def test_an_installed_wheel_runs_the_app_that_it_carries(tmp_path, monkeypatch):
     # What the wheel has below `simulations`.
     monkeypatch.setattr(superlink, "APP", PROJECT / "pyproject.toml")
