@@ -242,13 +242,18 @@ def require_divided(model: FlatModel, shape: tuple[int, ...]) -> None:
         _require(whole, f"{name} the strategy trains; put the rest into its extractor")
 
 
-@torch.no_grad()
 def mixes_samples(model: FlatModel, shape: tuple[int, ...]) -> bool:
     """Return whether a test of a sample depends on those that are tested with it."""
-    x = example_batch(shape)[[0, 1, 1, 1]]
-    few, more = map(model.module.eval(), (x[:2], x))
+    x = example_batch(shape)
+    test = model.module.eval()
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), one_torch_thread():
+        both = test(x)
+        # Each beside one of its kind, and the two behind others.
+        apart = [test(x[[0, 0]])[:1], test(x[[1, 1]])[1:], test(x[[1, 1, 0, 1]])[2:]]
     # Sums of other sizes round otherwise.
-    return bool((few - more[:2]).abs().max() > 0.001 * few.abs().max())
+    near = 0.001 * float(both.nan_to_num().abs().max())
+    same = both.repeat(2, 1)
+    return not torch.allclose(torch.cat(apart), same, 0, near, equal_nan=True)
 
 
 def lacks_statistics(model: FlatModel, shape: tuple[int, ...]) -> bool:

@@ -9,7 +9,6 @@ built: a copy of it, but for its weights, is kept for that (`FlatModel.load`).
 from __future__ import annotations
 
 import pickle
-from collections import deque
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -148,24 +147,10 @@ def _values(module: nn.Module) -> dict[str, Any]:
 
 
 def attribute_marks(module: nn.Module) -> dict[str, Any]:
-    """Return marks of its layers' attributes: another if a later step changed one."""
+    """Return marks of its layers' attributes: others if a later step changed one."""
     # Code of its author may change torch's layers, too.
-    values = _values(module).items() if own_layers(module) else ()
-    return {name: _mark(value) for name, value in values}
-
-
-def _mark(value: Any) -> Any:
-    """Return what changes with a plain value, a tensor, or a collection of them.
-
-    With any other value, it changes when another one takes its place.
-    """
-    if isinstance(value, PLAIN):
-        return value
-    if isinstance(value, Mapping):
-        return [*map(_mark, value), *map(_mark, value.values())]
-    if isinstance(value, list | tuple | set | deque):
-        return [*map(_mark, value)]
-    return id(value), value._version if torch.is_tensor(value) else 0
+    found = _attributes(module) if own_layers(module) else {}
+    return {name: mark for name, (mark, _) in found.items()}
 
 
 def uncopied(module: nn.Module) -> list[Any]:
@@ -201,11 +186,14 @@ def same(old: Tensor, new: Tensor | None) -> bool:
     return bool(torch.isclose(old, new, rtol=0, atol=0, equal_nan=True).all())
 
 
-def _attributes(module: nn.Module) -> dict[str, tuple[bytes | None, list[Tensor]]]:
-    """Return `_values` as texts, with the tensors in each that are no parts of it."""
+def _attributes(module: nn.Module) -> dict[str, tuple[Any, list[Tensor]]]:
+    """Return `_values`, plain or as texts, and tensors in each that are no parts."""
     tensors = [*module.parameters(), *module.buffers()]
     parts = {id(part): n for n, part in enumerate([*module.modules(), *tensors])}
-    return {name: written(value, parts) for name, value in _values(module).items()}
+    return {
+        name: (value, []) if isinstance(value, PLAIN) else written(value, parts)
+        for name, value in _values(module).items()
+    }
 
 
 class _Writer(pickle.Pickler):

@@ -110,6 +110,34 @@ class Norm(CumulativeNorm):
         self.norm = nn.BatchNorm1d(8)
 
 
+class Positions(Net):
+    """A table that was made where no gradient is taken, and one that holds itself."""
+
+    def set_up(self) -> None:
+        with torch.inference_mode():
+            self.positions = torch.ones(8)
+        self.table: dict[str, Any] = {}
+        self.table["self"] = self.table
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return super().hidden(x) + self.positions
+
+
+class OfLargest(Net):
+    def hidden(self, x: Tensor) -> Tensor:
+        return super().hidden(x / x.max())
+
+
+class BatchSecond(Net):
+    """It takes the samples of a batch for the steps of a text."""
+
+    def set_up(self) -> None:
+        self.body = nn.GRU(8, 8)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return self.body(x[:, 0])[0][:, -1]
+
+
 class BatchStatistics(CumulativeNorm):
     def set_up(self) -> None:
         self.norm = nn.BatchNorm1d(8, track_running_stats=False)
@@ -308,6 +336,13 @@ class LateInPlace(LateValue):
 
     def in_third_step(self) -> None:
         self.kept[0].add_(1)
+
+
+class LateArray(LateValue):
+    first = staticmethod(lambda: np.zeros(1))
+
+    def in_third_step(self) -> None:
+        self.kept[0] = 1
 
 
 class LateNested(LateValue):

@@ -63,8 +63,7 @@ class HuggingFace(TableDataset):
         splits = self._splits(data_dir)
         allowed = f"one of {', '.join(splits)}"
         require(self.train in splits, "dataset.train", self.train, allowed)
-        train = self._frame(splits[self.train])
-        found = [("train", f"split {self.train}", train)]
+        found = [("train", f"split {self.train}", self._frame(splits[self.train]))]
         if self.test and self.test in splits:
             test = self._frame(splits[self.test])
             found.append(("test", f"split {self.test}", test))

@@ -97,7 +97,7 @@ class TorchvisionImages(FileDataset):
         parts: Parts = read
         if self.test_fraction is not None:
             both = {
-                of: np.concatenate([parts[part][of] for part in PARTS]) for of in "xy"
+                of: np.concatenate([it[of] for it in parts.values()]) for of in "xy"
             }
             parts = divide(both, held_out(both["y"], self.test_fraction))
         if self.normalise is not None:
@@ -159,7 +159,8 @@ class Cifar10(TorchvisionImages):
     folder: ClassVar[str] = "cifar-10-batches-py"
     stems: ClassVar[tuple[str, ...]] = (
         *(f"data_batch_{number}" for number in range(1, 6)),
-        *("test_batch", "batches.meta"),
+        "test_batch",
+        "batches.meta",
     )
     size: ClassVar[tuple[int, int, int]] = (3, 32, 32)
 

@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cfl_flower.data.reading.pool import Parts
-from cfl_flower.data.reading.scaling import described
+from cfl_flower.data.reading.pool import Arrays
+from cfl_flower.data.reading.scaling import Input
 
 FAR = 50
 """A number this many times as far from the median as three quarters of its input's sets
 the scale by itself: a missing value written as -9999, or a slip of the keyboard."""
 
 FEWEST = 10
-"""Samples of a class, on average, from which on it is no chance that a column has one
-value for each class."""
+"""Samples of each class from which on it is no chance that a column has one value for
+each class; and of all, for one that counts the rows."""
+
+DISTINCT = 0.9
+"""Share of the training samples that differ, from which on a test sample that is one of
+them is no chance."""
 
 SHOWN = 5
 """Inputs of which a line says so."""
 
 
-def far_off(parts: Parts) -> list[str]:
-    """Return what training inputs set the scale by themselves.
+def far_off(x: NDArray[Any], inputs: Sequence[Input]) -> list[str]:
+    """Return what inputs set the scale by themselves, of the samples that set it.
 
     Inputs with the same number in three quarters of the samples have none to compare,
     and bytes have bounds.
     """
-    x = parts["train"]["x"]
     if x.dtype.kind != "f":
         return []
     columns = x.reshape(len(x), -1).T
     found = []
-    for place, (column, known) in enumerate(zip_longest(columns, described(parts))):
+    for place, (column, known) in enumerate(zip_longest(columns, inputs)):
         values = column[np.isfinite(column)].astype(np.float64)
         distances = np.abs(values - np.median(values)) if values.size else np.zeros(1)
         usual = np.quantile(distances, 0.75, method="lower")
@@ -45,37 +51,42 @@ def far_off(parts: Parts) -> list[str]:
                 "from the median as three quarters of them, and it sets the scale; "
                 "correct it, or mark it as missing if it stands for nothing"
             )
-    more = len(found) - SHOWN
-    if more > 0:
-        found[SHOWN:] = [f"{more} other inputs have such numbers"]
+    if len(found) > SHOWN:
+        found[SHOWN:] = [f"{len(found) - SHOWN} other inputs have such numbers"]
     return found
 
 
-def no_inputs(parts: Parts) -> list[str]:
+def no_inputs(train: Arrays, inputs: Sequence[Input]) -> list[str]:
     """Return the columns that give the label away, or count the rows."""
-    train = parts["train"]
-    y = train["y"]
-    classes = len(np.unique(y))
     places: dict[str, list[int]] = {}
-    for place, each in enumerate(described(parts)):
+    for place, each in enumerate(inputs):
         places.setdefault(each["column"], []).append(place)
     found = []
     for name, own in places.items():
         values = train["x"][:, own]
-        kinds, kind = np.unique(values, axis=0, return_inverse=True)
-        pairs = np.unique(np.column_stack([kind.reshape(-1), y]), axis=0)
-        remedy = "name the inputs by dataset.features if it is no input"
-        if len(kinds) == len(pairs) == classes and len(y) >= FEWEST * classes > FEWEST:
-            found.append(f"column {name} has one value for each class; {remedy}")
-        elif len(own) == 1 and np.ptp(values[:, 0] - train["row"]) == 0 < len(y) - 1:
-            found.append(f"column {name} counts the rows; {remedy}")
-    return found
+        value = values[:, 0] if len(own) == 1 else values.argmax(axis=1)
+        known = np.isfinite(value)
+        kinds = np.unique(value[known])
+        labels, counts = np.unique(train["y"][known], return_counts=True)
+        if len(labels) > 1 and len(kinds) == len(labels) and counts.min() >= FEWEST:
+            pairs = np.column_stack([value, train["y"]])[known]
+            if len(np.unique(pairs, axis=0)) == len(kinds):
+                found.append(f"{name} has one value for each class")
+        counted = len(own) == 1 and np.ptp(value - train["row"]) == 0
+        if counted and len(value) >= FEWEST:
+            found.append(f"{name} counts the rows")
+    remedy = "name others in dataset.features if it is no input"
+    return [f"column {each}; {remedy}" for each in found]
 
 
-def seen_before(parts: Parts) -> list[str]:
-    """Return a line if all samples for testing are samples for training, too."""
-    known = {sample.tobytes() for sample in parts["train"]["x"]}
-    if not all(sample.tobytes() in known for sample in parts["test"]["x"]):
+def seen_before(train: NDArray[Any], test: NDArray[Any]) -> list[str]:
+    """Return a line if all samples for testing are samples for training, too.
+
+    Where many of these are the same, as with few columns of categories, that is usual.
+    """
+    known = {hash(sample.tobytes()) for sample in train}
+    seen = all(hash(sample.tobytes()) in known for sample in test)
+    if not seen or len(known) < DISTINCT * len(train):
         return []
     remedy = "accuracies say nothing of new samples; take others for testing"
     return [f"all samples of the test set are in the training set, too: {remedy}"]

@@ -184,8 +184,8 @@ def find(data_dir: str, pattern: str) -> list[Path]:
     return sorted((path for path in matching if path.exists()), key=_by_numbers)
 
 
-def _by_numbers(path: Path) -> tuple[str, Path]:
-    return re.sub("[0-9]+", lambda number: number[0].zfill(255), str(path)), path
+def _by_numbers(path: Path) -> tuple[list[str], Path]:
+    return [re.sub("[0-9]+", lambda n: n[0].zfill(255), p) for p in path.parts], path
 
 
 def of_one_type(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:

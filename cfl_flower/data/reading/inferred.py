@@ -21,6 +21,7 @@ from cfl_flower.data.reading.scaling import (
     Scaling,
     check_scaling,
     described,
+    first_inputs,
     normalised,
     refuse_two_scales,
     standardised_by_training,
@@ -193,10 +194,12 @@ class InferredDataset(FileDataset):
         found = {k: {"row": np.arange(len(of["y"])), **of} for k, of in read.items()}
         parts = self.divided(coded(found, self.called))
         self._require_common_class(parts)
-        told = no_inputs(parts)
-        told += far_off(parts) if self.standardise else []
-        told += seen_before(parts) if "test" in read else []
         train = parts["train"]
+        columns = described(parts)
+        told = no_inputs(train, columns)
+        if self.standardise:
+            told += far_off(first_inputs(parts, getattr(self, "periods", 1)), columns)
+        told += seen_before(train["x"], parts["test"]["x"]) if "test" in read else []
         told = [*train.get("notes", ()), *(f"{self.called}: {each}" for each in told)]
         train = {**train, "notes": np.asarray(told, str)}
         parts = self.scaled({**parts, "train": train})

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.data.worlds.allocation import SamplePair
-from cfl_flower.data.worlds.partition import Known, Partition, Pools
+from cfl_flower.data.worlds.partition import DEALT, Known, Partition, Pools
 from cfl_flower.data.worlds.world import Allocation, Layout, times_allocated
 from cfl_flower.seeding import generator
 from cfl_flower.settings import (
@@ -31,9 +31,7 @@ class Mixtures(Partition):
     and how often it was allocated samples before, and from nothing else.
     """
 
-    unused: ClassVar[tuple[str, ...]] = (
-        *("copies", "domains", "minimum", "rotations", "shifts", "test_minimum"),
-    )
+    unused: ClassVar[tuple[str, ...]] = (*DEALT, "rotations", "shifts")
     """Inherited settings without effect, which are refused."""
 
     test_samples: Count | None = 500

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from cfl_flower.data.worlds.allocation import SamplePair, samples_of_owners
-from cfl_flower.data.worlds.partition import Known, Partition, Pools
+from cfl_flower.data.worlds.partition import DEALT, Known, Partition, Pools
 from cfl_flower.data.worlds.world import Allocation, Layout
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
@@ -20,9 +20,7 @@ class Natural(Partition):
     a client keeps its number when there are more.
     """
 
-    unused: ClassVar[tuple[str, ...]] = (
-        *("copies", "domains", "minimum", "samples", "test_minimum", "test_samples"),
-    )
+    unused: ClassVar[tuple[str, ...]] = (*DEALT, "samples", "test_samples")
     """Inherited settings without effect, which are refused."""
 
     def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:

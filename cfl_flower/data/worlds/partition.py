@@ -45,6 +45,9 @@ Pools = tuple[Pool, Pool]
 Known = Sequence[Allocation]
 """Earlier allocations, in order."""
 
+DEALT = ("copies", "domains", "minimum", "test_minimum")
+"""Settings without effect where clients' samples are not dealt out of one pool."""
+
 
 @settings("partition")
 class Partition:

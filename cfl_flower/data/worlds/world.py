@@ -232,9 +232,8 @@ def _kinds(*traits: NDArray[Any]) -> tuple[IntArray, IntArray]:
     differing = (rows != rows[0]).any(axis=0)
     if not differing.any():
         return np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
-    _, first, kind = np.unique(
-        rows[:, differing], axis=0, return_index=True, return_inverse=True
-    )
+    some = rows[:, differing]
+    _, first, kind = np.unique(some, axis=0, return_index=True, return_inverse=True)
     return first, kind.reshape(-1)
 
 

@@ -20,6 +20,7 @@ CODES = {"a": 7.0, "b": 1.0, "c": 4.0}
         (range(100, 100 + ROWS), "counts the rows"),
         ([CODES[each] for each in PLAIN["label"]], "has one value for each class"),
         ([f"the {each}" for each in PLAIN["label"]], "has one value for each class"),
+        ([CODES[each] for each in PLAIN["label"][:-5]] + [None] * 5, "has one value"),
         ([each == "a" for each in PLAIN["label"]], ""),
         (RNG.permutation(ROWS), ""),
         (np.arange(ROWS) % 3, ""),
@@ -28,8 +29,28 @@ CODES = {"a": 7.0, "b": 1.0, "c": 4.0}
 )
 def test_a_column_that_is_probably_no_input_is_told(column, told, tmp_path):
     pd.DataFrame({**PLAIN, "odd": list(column)}).to_csv(tmp_path / "data.csv")
-    notes = Csv(features=("age", "odd")).notes(str(tmp_path))
+    dataset = Csv(features=("age", "odd"), missing="mean", standardise=False)
+    notes = [n for n in dataset.notes(str(tmp_path)) if "lacks" not in n]
     assert [f"column odd {told}" in note for note in notes] == [True] * bool(told)
+
+
+@pytest.mark.parametrize(
+    ("ages", "labels", "shift"),
+    [
+        ([30, 31, 50], "aab", 0.5),
+        ([1] + [0] * 39, "b" + "a" * 39, 0.5),
+        # Of four ages each test row is that of many rows for training.
+        (np.arange(120) % 4, "aaaabbbb" * 15, 0),
+    ],
+)
+def test_nothing_is_told_of_few_rows_rare_classes_and_coarse_inputs(
+    ages, labels, shift, tmp_path
+):
+    frame = pd.DataFrame({"age": ages, "label": list(labels)})
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    frame.assign(age=frame["age"] + shift).to_csv(tmp_path / "test.csv", index=False)
+    dataset = Csv(file="train.csv", test_file="test.csv")
+    assert dataset.notes(str(tmp_path)) == []
 
 
 @pytest.mark.parametrize(("again", "told"), [(20, True), (19, False)])
