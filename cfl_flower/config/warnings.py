@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cfl_flower.config.options import ROUNDS
 from cfl_flower.data.reading.inferred import InferredDataset
-from cfl_flower.models import lacks_statistics, mixes_samples, model_of
+from cfl_flower.models import lacks_statistics, model_of, odd_outputs
 from cfl_flower.run_config import RunConfig
 
 
@@ -37,7 +37,13 @@ def _warnings(config: RunConfig) -> Iterator[str]:
             "changes beside its weights, and what is not sent: each test finds it as "
             "built; register it as a buffer of floats if it is a statistic"
         )
-    if mixes_samples(model, config.dataset.shape):
+    mixed, squashed = odd_outputs(model, config.dataset.shape)
+    if squashed:
+        yield (
+            f"the network of model={names['model']} gives probabilities, where losses "
+            "and predictions take logits; leave out what ends it, such as a softmax"
+        )
+    if mixed:
         yield (
             f"the network of model={names['model']} gives a sample other outputs "
             "beside other samples, in tests too, as BatchNorm without running "
@@ -51,20 +57,14 @@ def _why_nothing_changes(config: RunConfig) -> str:
     """Return why the data stay as they are; nothing if they change, or should not."""
     changes = config.timeline.changes
     events = config.timeline.rounds
+    last = config.rounds
     if not events and config.names["drift"] != "none":
-        return (
-            f"no event is in rounds={config.rounds}; name some in drift.rounds, set "
-            "drift.every and drift.first, or say drift=none"
-        )
+        some = "name some in drift.rounds, set drift.every and drift.first"
+        return f"no event is in rounds={last}; {some}, or say drift=none"
     if events and not changes and (events[-1] > 1 or not config.timeline.acts):
-        return (
-            f"its events until round {events[-1]} leave all as it is; see "
-            "cfl-flower preview, or say drift=none"
-        )
-    if changes and changes[0] > config.rounds:
-        return (
-            f"it starts in round {changes[0]}, after the last of rounds="
-            f"{config.rounds}; name others in drift.rounds; 0.5 is the middle of "
-            "the run"
-        )
+        told = f"its events until round {events[-1]} leave all as it is"
+        return f"{told}; see cfl-flower preview, or say drift=none"
+    if changes and changes[0] > last:
+        told = f"it starts in round {changes[0]}, after the last of rounds={last}"
+        return f"{told}; name others in drift.rounds; 0.5 is the middle of the run"
     return ""

@@ -108,9 +108,8 @@ class DropIn(Terms):
 
     def save(self, path: str | Path) -> None:
         """Save the state after the last round in a folder, without pickles."""
-        carrier = self.carrier
-        reporting = sorted(map(int, carrier.reporting))
-        kept = self._kept(self.running.state, carrier.others, reporting)
+        reporting = sorted(map(int, self.carrier.reporting))
+        kept = self._kept(self.running.state, self.carrier.others, reporting)
         self._checkpoint(Path(path)).save(self.engine.context.number, kept)
 
     def _load(self, path: Path) -> None:
@@ -257,8 +256,10 @@ class DropIn(Terms):
         """Return the mean of all clusters' models, weighted by their nodes."""
         state = self.engine.context.state
         filled = np.flatnonzero(state.sizes).tolist()
-        models = [state.models[k] for k in filled]
-        return self.arrays_of(mean_model(models, state.sizes[filled].astype(float)))
+        # Before any node is there, the initial arrays.
+        models = [state.models[k] for k in filled] or [self.carrier.initial]
+        sizes = state.sizes[filled].astype(float) if filled else np.ones(1)
+        return self.arrays_of(mean_model(models, sizes))
 
     def _evaluate_clusters(
         self, server_round: int, arrays: ArrayRecord

@@ -17,8 +17,8 @@ from cfl_flower.models.network import build_model as build_model
 from cfl_flower.models.network import build_network as build_network
 from cfl_flower.models.network import check_network as check_network
 from cfl_flower.models.network import lacks_statistics as lacks_statistics
-from cfl_flower.models.network import mixes_samples as mixes_samples
 from cfl_flower.models.network import model_of as model_of
+from cfl_flower.models.network import odd_outputs as odd_outputs
 from cfl_flower.models.network import require_divided as require_divided
 from cfl_flower.models.networks import CcflCnn as CcflCnn
 from cfl_flower.models.networks import FedCcfaCnn as FedCcfaCnn

@@ -242,8 +242,8 @@ def require_divided(model: FlatModel, shape: tuple[int, ...]) -> None:
         _require(whole, f"{name} the strategy trains; put the rest into its extractor")
 
 
-def mixes_samples(model: FlatModel, shape: tuple[int, ...]) -> bool:
-    """Return whether a test of a sample depends on those that are tested with it."""
+def odd_outputs(model: FlatModel, shape: tuple[int, ...]) -> tuple[bool, bool]:
+    """Return whether outputs in tests depend on other samples, or are probabilities."""
     x = example_batch(shape)
     test = model.module.eval()
     with torch.no_grad(), torch.random.fork_rng(devices=[]), one_torch_thread():
@@ -252,8 +252,9 @@ def mixes_samples(model: FlatModel, shape: tuple[int, ...]) -> bool:
         apart = [test(x[[0, 0]])[:1], test(x[[1, 1]])[1:], test(x[[1, 1, 0, 1]])[2:]]
     # Sums of other sizes round otherwise.
     near = 0.001 * float(both.nan_to_num().abs().max())
-    same = both.repeat(2, 1)
-    return not torch.allclose(torch.cat(apart), same, 0, near, equal_nan=True)
+    mixed = not torch.allclose(torch.cat(apart), both.repeat(2, 1), 0, near, True)
+    sums = both.sum(1)
+    return mixed, bool((both >= 0).all()) and torch.allclose(sums, torch.ones(2))
 
 
 def lacks_statistics(model: FlatModel, shape: tuple[int, ...]) -> bool:

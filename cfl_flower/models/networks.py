@@ -241,9 +241,7 @@ def _output_width(layers: nn.Sequential, shape: tuple[int, ...]) -> int:
     return int(width)
 
 
-Cell = type[nn.GRU] | type[nn.LSTM]
-
-CELLS: dict[str, Cell] = {"gru": nn.GRU, "lstm": nn.LSTM}
+CELLS: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
 class RecurrentExtractor(nn.Module):
@@ -253,7 +251,7 @@ class RecurrentExtractor(nn.Module):
     last token and that of the backward direction after the first.
     """
 
-    def __init__(self, cell: Cell, dimensions: int) -> None:
+    def __init__(self, cell: Any, dimensions: int) -> None:
         super().__init__()
         self.first = cell(dimensions, 64, batch_first=True, bidirectional=True)
         self.second = cell(128, 32, batch_first=True, bidirectional=True)

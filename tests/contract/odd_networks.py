@@ -123,6 +123,11 @@ class Positions(Net):
         return super().hidden(x) + self.positions
 
 
+class Probabilities(Net):
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x).softmax(1)
+
+
 class OfLargest(Net):
     def hidden(self, x: Tensor) -> Tensor:
         return super().hidden(x / x.max())

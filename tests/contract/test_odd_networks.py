@@ -122,6 +122,7 @@ MIXING = (
         (odd_networks.ReplacedBuffer, True),
         (odd_networks.FrozenParameter, True),
         (odd_networks.Net, False),
+        (odd_networks.Probabilities, False),
         *((kind, False) for kind in MIXING),
         (odd_networks.CumulativeNorm, False),
         (odd_networks.Spectral, False),
@@ -133,6 +134,8 @@ MIXING = (
 def test_what_tests_lack_is_told(kind, told):
     lines = find_warnings(compose_config([*RUN, named(kind)]))
     assert any("uses in tests what training" in line for line in lines) == told
+    squashed = kind is odd_networks.Probabilities
+    assert any("gives probabilities" in line for line in lines) == squashed
     mixes = kind in MIXING
     assert any("gives a sample other outputs" in line for line in lines) == mixes
 

@@ -107,10 +107,11 @@ class HuggingFace(TableDataset):
             require(known, "dataset.image", self.image, "a column of images")
             split = split.cast_column(self.image, datasets.Image(decode=False))
         # pandas' numbers of rows are no inputs.
-        frame: pd.DataFrame = split.to_pandas().filter(regex="^(?!__index_level_)")
-        if names := getattr(split.features.get(self.label), "names", None):
-            # An unknown label is -1.
-            named = dict(enumerate(names))
-            frame[self.label] = [named.get(number, "") for number in frame[self.label]]
+        rows = split.with_format("arrow")[:].to_pandas(integer_object_nulls=True)
+        frame: pd.DataFrame = rows.filter(regex="^(?!__index_level_)")
+        for name, kind in split.features.items():
+            if isinstance(kind, datasets.ClassLabel):
+                # An unknown one is -1.
+                frame[name] = frame[name].map(dict(enumerate(kind.names))).fillna("")
         frame.columns = pd.Index(column_names(frame.columns))
         return frame

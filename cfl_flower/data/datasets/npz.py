@@ -129,7 +129,9 @@ def _inputs(x: NDArray[Any]) -> NDArray[Any]:
     """Return images with channels first, bytes as such, and the rest as float32."""
     first, last = (x.ndim == 4 and x.shape[axis] in (1, 3) for axis in (1, 3))
     if x.dtype != np.uint8:
-        x = as_float32(x)
+        kept = as_float32(x)
+        # In float64 until it is scaled, as tables are.
+        x = x.astype(np.float64) if x.dtype.itemsize > kept.itemsize else kept
         return channels_first(x) if last and not first else x
     plain = x.ndim not in (3, 4) or (first and not last)
     return x if plain else channels_first(x)

@@ -228,8 +228,11 @@ class TableDataset(InferredDataset):
 
 def _plain(column: pd.Series) -> NDArray[Any]:
     """Return numbers as they are and anything else as text."""
-    number = pd.api.types.is_numeric_dtype(column)
-    return column.to_numpy() if number else column.to_numpy(object).astype(str)
+    if pd.api.types.is_numeric_dtype(column):
+        return column.to_numpy()
+    with intact(f"column {column.name}", "write its texts in UTF-8"):
+        cells = [c.decode() if isinstance(c, bytes) else str(c) for c in column]
+    return np.asarray(cells, str)
 
 
 @settings("dataset")

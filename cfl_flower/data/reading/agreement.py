@@ -26,7 +26,7 @@ largest is beyond the square of a float32."""
 BLOCK = 2**14
 """Samples that are added up at a time."""
 
-ROUNDING = 1e-12
+ROUNDING = 3e-14
 """Share of the squares below which a variance is none."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import Any
 
 import numpy as np
@@ -58,13 +58,11 @@ def far_off(x: NDArray[Any], inputs: Sequence[Input]) -> list[str]:
 
 def no_inputs(train: Arrays, inputs: Sequence[Input]) -> list[str]:
     """Return the columns that give the label away, or count the rows."""
-    places: dict[str, list[int]] = {}
-    for place, each in enumerate(inputs):
-        places.setdefault(each["column"], []).append(place)
     found = []
-    for name, own in places.items():
-        values = train["x"][:, own]
-        value = values[:, 0] if len(own) == 1 else values.argmax(axis=1)
+    for name, places in groupby(range(len(inputs)), lambda n: inputs[n]["column"]):
+        values = train["x"][:, [*places]]
+        single = values.shape[1] == 1
+        value = values[:, 0] if single else values.argmax(axis=1)
         known = np.isfinite(value)
         kinds = np.unique(value[known])
         labels, counts = np.unique(train["y"][known], return_counts=True)
@@ -72,7 +70,7 @@ def no_inputs(train: Arrays, inputs: Sequence[Input]) -> list[str]:
             pairs = np.column_stack([value, train["y"]])[known]
             if len(np.unique(pairs, axis=0)) == len(kinds):
                 found.append(f"{name} has one value for each class")
-        counted = len(own) == 1 and np.ptp(value - train["row"]) == 0
+        counted = single and np.ptp(value - train["row"]) == 0
         if counted and len(value) >= FEWEST:
             found.append(f"{name} counts the rows")
     remedy = "name others in dataset.features if it is no input"

@@ -155,8 +155,10 @@ class FileDataset(Dataset, ABC):
 
     def version(self, data_dir: str) -> str:
         """Return what changes when a file comes, goes or changes; opens none."""
-        paths = [path for glob in self.files() for path in find(data_dir, glob)]
-        known = [(str(path.absolute()), path.stat()) for path in paths]
+        found = [path for glob in self.files() for path in find(data_dir, glob)]
+        # What is below a folder that matches is read, too.
+        inner = {below for path in found for below in path.rglob("*") if below.exists()}
+        known = [(str(p.absolute()), p.stat()) for p in sorted({*found, *inner})]
         return repr([(name, of.st_size, of.st_mtime_ns) for name, of in known])
 
     def recipe(self) -> tuple[object, ...]:

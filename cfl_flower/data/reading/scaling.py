@@ -111,10 +111,10 @@ def normalised(parts: Parts, scaling: Scaling) -> Parts:
         top = 255 if x.dtype == np.uint8 else 1
         whole = np.size(scaling[0]) == x[0].size
         beside = x.shape[1:] if whole else (-1, *(1 for _ in x.shape[2:]))
-        mean, deviation = (
-            np.float32(top * np.asarray(each)).reshape(beside) for each in scaling
-        )
-        return (x - mean) / deviation
+        # In float64 where numbers are, such as seconds since 1970.
+        kind = np.float64 if x.dtype == np.float64 else np.float32
+        mean, deviation = (kind(top * np.asarray(e)).reshape(beside) for e in scaling)
+        return ((x - mean) / deviation).astype(np.float32)
 
     mean, deviation = (np.asarray(each, np.float64) for each in scaling)
     return with_inputs(noted(parts, mean=mean, deviation=deviation), scaled)

@@ -176,3 +176,10 @@ def test_a_node_that_never_trained_gets_a_cluster_by_its_labels():
         found.assign([4])
     with pytest.raises(ConfigError, match="does not place nodes by labels, as Field"):
         start(make_app()).assign([0])
+
+
+@pytest.mark.parametrize("kind", [plain.FedAvg, plain.FedDrift, plain.StoCFL])
+def test_after_no_round_the_arrays_are_the_initial_ones(kind):
+    found = start(make_app(), kind, rounds=0)
+    assert found.arrays == record()
+    assert found.clusters == {}

@@ -1,12 +1,14 @@
 """What is wrong with files that people bring is told with the file and the row."""
 
 import re
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
+from cfl_flower.data.datasets.folders import ImageFolder
 from cfl_flower.data.datasets.npz import Npz
 from cfl_flower.data.datasets.tables import Csv, Parquet
 from cfl_flower.data.reading.files import find
@@ -60,6 +62,33 @@ def test_files_are_in_the_order_of_the_numbers_in_their_names(tmp_path):
     for name in reversed(names):
         (tmp_path / f"{name}.csv").touch()
     assert [path.stem for path in find(str(tmp_path), "*.csv")] == names
+
+
+def test_texts_as_bytes_are_names_or_one_line(tmp_path):
+    cities = ["Köln".encode(), b"Ulm"] * (ROWS // 2)
+    pd.DataFrame({"a": range(ROWS), "label": cities}).to_parquet(
+        tmp_path / "data.parquet"
+    )
+    assert loaded(Parquet(), tmp_path)[0].names == ("Köln", "Ulm")
+    pd.DataFrame({"a": range(ROWS), "label": [b"\xff", b"b"] * (ROWS // 2)}).to_parquet(
+        tmp_path / "data.parquet"
+    )
+    assert "write its texts in UTF-8" in refusal(Parquet(), tmp_path)
+
+
+def test_what_changes_deep_in_a_folder_is_read_anew(tmp_path):
+    images = ImageFolder(folder="own", size=4, channels=1)
+    table = Parquet(file="years")
+    for count, grey in ((8, 10), (16, 200)):
+        for part, name in product(("train", "test"), ("cat", "dog")):
+            place = tmp_path / "own" / part / name
+            place.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (4, 4), grey).save(place / "0.png")
+        rows = {"a": range(count), "label": [0, 1] * (count // 2), "year": count}
+        pd.DataFrame(rows).to_parquet(tmp_path / "years", partition_cols=["year"])
+        assert images.load(str(tmp_path))[0].x.max() == grey
+        pools = table.load(str(tmp_path))
+        assert sum(len(pool.labels) for pool in pools) == (8 if count == 8 else 24)
 
 
 @pytest.mark.parametrize("bad", ["?", "z"])

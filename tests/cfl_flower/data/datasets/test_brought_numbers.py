@@ -156,3 +156,23 @@ def test_times_of_arrays_may_be_dates(tmp_path):
     words = ["now"] * 8
     np.savez(tmp_path / "data.npz", x=np.ones((8, 1)), y=[0, 0, 1, 1] * 2, time=words)
     assert "times are <U3, neither integers nor datetime64" in refusal(Npz(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "own", [{"standardise": "pooled"}, {"normalise": [[1.7e9 + 50], [29]]}]
+)
+@pytest.mark.parametrize("kind", ["table", "arrays"])
+def test_seconds_since_1970_keep_their_digits_until_they_are_scaled(
+    kind, own, tmp_path
+):
+    seconds = np.tile(np.arange(100), 2)
+    dataset: Any = Npz(**own)
+    np.savez(tmp_path / "data.npz", x=1.7e9 + seconds[:, None], y=seconds % 2)
+    if kind == "table":
+        frame = pd.DataFrame({"t": 1700000000 + seconds, "label": seconds % 2})
+        frame.to_csv(tmp_path / "data.csv", index=False)
+        dataset = Csv(**{"standardise": False, **own})
+    pools = dataset.load(str(tmp_path))
+    found = np.unique(np.concatenate([pool.x.numpy() for pool in pools]))
+    assert len(found) == 100
+    assert np.diff(found) == pytest.approx(np.full(99, 1 / 29), rel=0.05)

@@ -84,3 +84,22 @@ def test_a_folder_that_is_no_dataset_is_one_line(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="path=empty cannot be loaded"):
         HuggingFace(path="empty").load(str(tmp_path))
+
+
+def test_named_columns_are_texts_and_owners_keep_their_digits(tmp_path):
+    named = datasets.ClassLabel(names=["cook", "nurse", "pilot"])
+    kinds = {"job": named, "who": datasets.Value("int64"), "label": named}
+    rows = {
+        "job": [row % 3 for row in range(60)],
+        "who": [2**60 + row % 4 for row in range(60)],
+        "label": [row % 2 for row in range(60)],
+    }
+    rows["job"][0] = -1
+    rows["who"][1] = None
+    features = datasets.Features(kinds)
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "own")
+    dataset = HuggingFace(path="own", owner="who", missing="drop")
+    train, test = dataset.load(str(tmp_path))
+    assert train.x.shape[1] == 3
+    assert len(train.labels) + len(test.labels) == 58
+    assert len(set(train.owners.tolist())) == 4

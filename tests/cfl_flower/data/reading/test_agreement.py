@@ -61,6 +61,14 @@ def test_the_sums_of_clients_give_mean_and_deviation_of_all_their_samples(missin
     np.testing.assert_allclose(scaled.mean(axis=0), 0, atol=1e-6)
 
 
+def test_a_site_of_some_metres_is_told_from_a_constant():
+    x = np.random.default_rng(0).normal(48.1374, 2e-5, (2000, 1))
+    constant = np.full((2000, 1), 48.1374)
+    for own, deviation in ((x, x.std()), (constant, 1)):
+        (found,) = with_sums([AGE], sums_of(own[:99]) + sums_of(own[99:]), fills=False)
+        assert found["deviation"] == pytest.approx(deviation, rel=0.05)
+
+
 @pytest.mark.parametrize("offset", [0, 1, -3e5, 1e9, 1.7e18, -1e30])
 @pytest.mark.parametrize("spread", [0, 1e-3, 1, 60, 1e6])
 def test_no_input_is_large_however_narrow_and_far_from_0_it_is(offset, spread):

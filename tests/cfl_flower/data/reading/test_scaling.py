@@ -72,7 +72,7 @@ def test_bytes_beside_numbers_of_another_scale_are_refused(
 def test_shapes_that_differ_by_their_type_name_both(tmp_path):
     x = {"x_train": FORMS["bytes"][:, 0], "x_test": FORMS["shares"][:, 0]}
     np.savez(tmp_path / "data.npz", **x, y_train=LABELS, y_test=LABELS)
-    words = r"\(1, 8, 6\) for training, .* \(8, 6\) for testing in uint8 and float32"
+    words = r"\(1, 8, 6\) for training, .* \(8, 6\) for testing in uint8 and float64"
     with pytest.raises(ConfigError, match=words):
         Npz().load(str(tmp_path))
 
