@@ -41,7 +41,7 @@ run: $(READY)  ## The main job: methods under drift, and a table
 
 test: $(TOOLS)  ## All tests but those of the next three, real Ray included (minutes)
 	$(BIN)/python -m pytest -m "not whole and not ray and not devices and not gpu" --numprocesses auto
-	$(BIN)/python -m pytest -m "ray and not whole and not gpu"
+	$(BIN)/python -m pytest -m "ray and not whole and not gpu" $$(grep -rl --include='*.py' 'mark\.ray' tests)
 
 test-whole: $(TOOLS)  ## Tables of which `make test` runs some rows: all methods, all commands
 	$(BIN)/python -m pytest -m "whole and not ray and not gpu" --numprocesses auto
