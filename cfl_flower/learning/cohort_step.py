@@ -187,7 +187,7 @@ class Cohort:
         self._plain = settings.plain_sgd and alone
         self._gradient = vector.new_zeros(0 if self._plain else clients, len(whole))
         self._centres = vector.new_empty(clients if settings.mu else 0, len(part))
-        corrected = clients * self._corrected
+        corrected = clients if self._corrected else 0
         self._corrections = vector.new_empty(corrected, len(part))
         tensors = loss.tensors if loss else ()
         self._own = [each.new_empty(clients, *each.shape) for each in tensors]

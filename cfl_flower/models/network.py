@@ -254,7 +254,7 @@ def odd_outputs(model: FlatModel, shape: tuple[int, ...]) -> tuple[bool, bool]:
     near = 0.001 * float(both.nan_to_num().abs().max())
     mixed = not torch.allclose(torch.cat(apart), both.repeat(2, 1), 0, near, True)
     sums = both.sum(1)
-    return mixed, bool((both >= 0).all()) and torch.allclose(sums, torch.ones(2))
+    return mixed, bool((both >= 0).all()) and torch.allclose(sums, sums.new_ones(2))
 
 
 def lacks_statistics(model: FlatModel, shape: tuple[int, ...]) -> bool:

@@ -128,6 +128,11 @@ class Probabilities(Net):
         return super().forward(x).softmax(1)
 
 
+class DoubleOutputs(Net):
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x).double()
+
+
 class OfLargest(Net):
     def hidden(self, x: Tensor) -> Tensor:
         return super().hidden(x / x.max())

@@ -123,6 +123,7 @@ MIXING = (
         (odd_networks.FrozenParameter, True),
         (odd_networks.Net, False),
         (odd_networks.Probabilities, False),
+        (odd_networks.DoubleOutputs, False),
         *((kind, False) for kind in MIXING),
         (odd_networks.CumulativeNorm, False),
         (odd_networks.Spectral, False),

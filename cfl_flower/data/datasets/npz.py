@@ -126,7 +126,7 @@ def _require_known(array: NDArray[Any], what: str) -> None:
 
 
 def _inputs(x: NDArray[Any]) -> NDArray[Any]:
-    """Return images with channels first, bytes as such, and the rest as float32."""
+    """Return images with channels first, bytes as such, and the rest as floats."""
     first, last = (x.ndim == 4 and x.shape[axis] in (1, 3) for axis in (1, 3))
     if x.dtype != np.uint8:
         kept = as_float32(x)
