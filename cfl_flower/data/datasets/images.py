@@ -96,9 +96,7 @@ class TorchvisionImages(FileDataset):
                 read[part] = {"x": x, "y": np.asarray(data.targets, np.int64)}
         parts: Parts = read
         if self.test_fraction is not None:
-            both = {
-                of: np.concatenate([it[of] for it in parts.values()]) for of in "xy"
-            }
+            both = {k: np.concatenate([it[k] for it in parts.values()]) for k in "xy"}
             parts = divide(both, held_out(both["y"], self.test_fraction))
         if self.normalise is not None:
             parts = normalised(parts, self.normalise)

@@ -263,6 +263,13 @@ class FileTable(TableDataset):
         """What errors call it."""
         return f"{self.name} {self.file}"
 
+    def version(self, data_dir: str) -> str:
+        """Return what changes when a file does, or an image that one lists."""
+        frames = self.frames(data_dir) if self.image else []
+        cells = {str(cell) for _, _, of in frames for cell in of.get(self.image, ())}
+        times = {c: Path(c).stat().st_mtime for c in filter(isfile, sorted(cells))}
+        return super().version(data_dir) + repr(times)
+
     @abstractmethod
     def frame(self, path: Path, texts: Collection[str] = ()) -> pd.DataFrame:
         """Read one file; cells of the columns ``texts`` are texts as they stand."""

@@ -113,9 +113,8 @@ class Stream:
     def notes(self) -> list[str]:
         """Return what makes the clients' data probably not what was meant."""
         empty = self.empty()
-        clients = self.timeline.world(1).clients
-        lines = [say_empty(empty, clients) if empty else "", self.idle()]
-        return [line for line in lines if line]
+        told = say_empty(empty, self.timeline.world(1).clients) if empty else ""
+        return [line for line in (told, self.idle()) if line]
 
     def require_samples(self) -> None:
         """Raise `ConfigError` for a round in which no client can train."""
@@ -123,14 +122,12 @@ class Stream:
             world = self.timeline.world(number)
             held = (self._indices(world, each, 0) for each in range(world.clients))
             if not (len(self._shared) or any(map(len, held))):
-                idle = self.idle()
-                also = f"; {idle}" if idle else ""
-                raise ConfigError(
+                told = (
                     f"no client has samples to train on in round {number}; see "
                     "cfl-flower preview, and take another partition or drift (with "
                     "drift=timestamps a longer drift.window or fewer drift.periods)"
-                    f"{also}"
                 )
+                raise ConfigError("; ".join(filter(None, [told, self.idle()])))
 
     def fingerprint(self) -> str:
         """Return 16 bytes, in hexadecimal, that name what clients hold in the run."""

@@ -79,14 +79,19 @@ def test_texts_as_bytes_are_names_or_one_line(tmp_path):
 def test_what_changes_deep_in_a_folder_is_read_anew(tmp_path):
     images = ImageFolder(folder="own", size=4, channels=1)
     table = Parquet(file="years")
+    listed = Csv(image="image", size=4, channels=1, standardise=False)
+    rows = {"image": [f"own/train/{name}/0.png" for name in ("cat", "dog")] * 6}
+    frame = pd.DataFrame({**rows, "label": ["x", "y"] * 6})
+    frame.to_csv(tmp_path / "data.csv", index=False)
     for count, grey in ((8, 10), (16, 200)):
         for part, name in product(("train", "test"), ("cat", "dog")):
             place = tmp_path / "own" / part / name
             place.mkdir(parents=True, exist_ok=True)
             Image.new("L", (4, 4), grey).save(place / "0.png")
-        rows = {"a": range(count), "label": [0, 1] * (count // 2), "year": count}
-        pd.DataFrame(rows).to_parquet(tmp_path / "years", partition_cols=["year"])
-        assert images.load(str(tmp_path))[0].x.max() == grey
+        years = {"a": range(count), "label": [0, 1] * (count // 2), "year": count}
+        pd.DataFrame(years).to_parquet(tmp_path / "years", partition_cols=["year"])
+        for dataset in (images, listed):
+            assert dataset.load(str(tmp_path))[0].x.max() == grey
         pools = table.load(str(tmp_path))
         assert sum(len(pool.labels) for pool in pools) == (8 if count == 8 else 24)
 
