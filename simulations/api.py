@@ -174,9 +174,8 @@ class Comparison:
     def tables(self) -> list[pd.DataFrame]:
         """The tables that `compare` prints, means ± deviations over seeds."""
         found = [table for each in self.streams for table in each.tables]
-        swept = sweep_tables(
-            [r for each in self.streams for line in each.lines for r in line.runs]
-        )
+        lines = [line for each in self.streams for line in each.lines]
+        swept = sweep_tables([run for line in lines for run in line.runs])
         return [_shown(table) for table in [*found, *swept]]
 
     def plot(

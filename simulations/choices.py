@@ -85,11 +85,8 @@ def describe(group: str, option: str) -> dict[str, str]:
     """Return the title and the notes of an option, from the head of its file."""
     path = option_files(group, option)[0]
     lines = path.read_text(encoding="utf-8").splitlines()
-    head = [
-        line.removeprefix("# ")
-        for line in itertools.takewhile(lambda line: line.startswith("# "), lines)
-        if line != "# @package _global_"
-    ]
+    above = itertools.takewhile(lambda line: line.startswith("# "), lines)
+    head = [line.removeprefix("# ") for line in above if line != "# @package _global_"]
     found = {"title": head[0] if head else ""}
     for line in head[1:]:
         key, colon, text = line.partition(": ")

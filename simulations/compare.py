@@ -181,11 +181,8 @@ def place(configs: Sequence[RunConfig]) -> list[RunConfig]:
     if all(has_begun(Path(config.output_dir)) for config in configs):
         return list(configs)
     root = Path(os.path.commonpath([Path(c.output_dir).parent for c in configs]))
-    known = [path.parent for path in sorted(root.glob("*/config.yaml"))]
-    begun = {
-        folder: read_settings(folder / "config.yaml")
-        for folder in filter(has_begun, known)
-    }
+    known = [path for path in root.glob("*/config.yaml") if has_begun(path.parent)]
+    begun = {path.parent: read_settings(path) for path in sorted(known)}
     found = []
     for config in configs:
         alike = (
@@ -257,9 +254,8 @@ def report(jobs: Sequence[Job], reference: str, verbosity: Verbosity) -> None:
     page = render([load_run(folder) for folder in begun], reference)
     paths = page.write(root_of(jobs) / "report.html")
     if verbosity is not Verbosity.QUIET:
-        make_error_console().print(
-            f"report: {', '.join(map(str, paths))}", highlight=False, soft_wrap=True
-        )
+        told = f"report: {', '.join(map(str, paths))}"
+        make_error_console().print(told, highlight=False, soft_wrap=True)
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -268,9 +264,8 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_overrides()
     parser.add_argument("--bare", action="store_true", help="run no references")
     parser.add_argument("--reference", metavar="METHOD", default=REFERENCE_METHOD)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="say what would run, and end"
-    )
+    words = "say what would run, and end"
+    parser.add_argument("--dry-run", action="store_true", help=words)
     parser.add_many_runs()
     return parser.parse_overrides(arguments)
 
@@ -300,9 +295,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return carry_out_and_show(jobs, asked)
     except KeyboardInterrupt as error:
-        raise InterruptedRunError(
-            f"interrupted; go on by {again(jobs, arguments)}"
-        ) from error
+        said = f"interrupted; go on by {again(jobs, arguments)}"
+        raise InterruptedRunError(said) from error
 
 
 if __name__ == "__main__":

@@ -75,8 +75,7 @@ def export(
     checkpoint = saved.checkpoint
     if best:
         checkpoint = Checkpoint(run / BEST, saved.resolved)
-        known = checkpoint.exists()
-        require(known, "--best", run, "a run with system.checkpoint_best")
+        require(checkpoint.exists(), "--best", run, "a run with system.checkpoint_best")
     done, state = checkpoint.load(saved.method.State)
     clusters: list[int] = np.unique(state.clusters).tolist()
     require(bool(clusters), "RUN", run, "a run in which clients took part")
@@ -100,9 +99,8 @@ def export(
 
 def refuse_others(output: Path) -> None:
     """Raise `ConfigError` if a folder has files of these names that no export wrote."""
-    told = {
-        output / DIRECTORY for name in (DIRECTORY, PLACES) if (output / name).exists()
-    }
+    directory = any((output / name).exists() for name in (DIRECTORY, PLACES))
+    told = {output / DIRECTORY} if directory else set()
     for name in FILES:
         told |= {path.with_name(CARD) for path in output.glob(f"cluster-*/{name}")}
     for path in sorted(told):
@@ -193,8 +191,7 @@ def write_programs(
 def network_of(saved: SavedRun) -> FlatModel:
     """Return a run's network, its frozen parameters included, to load models into."""
     dataset, kind = saved.build("dataset", "model")
-    seed = saved.resolved["seed"]
-    return build_model(kind, dataset.shape, dataset.classes, seed)
+    return build_model(kind, dataset.shape, dataset.classes, saved.resolved["seed"])
 
 
 def load_module(saved: SavedRun, cluster: int | None = None) -> nn.Module:

@@ -180,12 +180,8 @@ def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace
     add("--rows", nargs="+", default=[], help="names of rows, or how they begin")
     add("--methods", nargs="+", default=[])
     add("--seeds", type=count, default=1, help="number of seeds, from 0 on")
-    add(
-        "--scale",
-        type=float,
-        default=1.0,
-        help="of the rounds, the drift's rounds and T_s",
-    )
+    words = "of the rounds, the drift's rounds and T_s"
+    add("--scale", type=float, default=1.0, help=words)
     add("--output", type=Path, default=Path("outputs/reproduce"))
     add_data(parser)
     add("--gpus", type=float, default=0.0, help="of each worker, such as 1 or 0.5")
@@ -216,10 +212,8 @@ def main(arguments: Sequence[str]) -> int:
         for number, note in enumerate(notes, start=1):
             console.print(f"{number}. {note}", highlight=False, markup=False)
         if options.table is None:
-            console.print(
-                "TABLE --list says how large runs are, and which data are here",
-                highlight=False,
-            )
+            words = "TABLE --list says how large runs are, and which data are here"
+            console.print(words, highlight=False)
         if options.table is None and not options.rows:
             list_elsewhere(console)
         return 0

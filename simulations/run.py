@@ -91,14 +91,10 @@ def check_machine(config: RunConfig) -> None:
     check_output_dir(config)
     elsewhere = engine_of(config) == "ray" and "RAY_ADDRESS" in os.environ
     gpus = config.gpus_per_worker and not (elsewhere or finished(config))
-    require(
-        not gpus or torch.cuda.is_available(),
-        "gpus_per_worker",
-        config.gpus_per_worker,
-        "0: PyTorch finds no CUDA device on this machine",
-    )
-    engine = engine_of(config)
-    if not (elsewhere or engine == "inprocess"):
+    ok = not gpus or torch.cuda.is_available()
+    allowed = "0: PyTorch finds no CUDA device on this machine"
+    require(ok, "gpus_per_worker", config.gpus_per_worker, allowed)
+    if not (elsewhere or engine_of(config) == "inprocess"):
         require_memory("workers", config.workers, WORKER * workers_of(config))
     refuse_other_run(config)
     refuse_other_data(config, open_stream(config).samples)
@@ -146,9 +142,8 @@ def main(arguments: Sequence[str]) -> None:
             run(config)
         except KeyboardInterrupt as error:
             again = repeat_command(overrides_elsewhere(config))
-            raise InterruptedRunError(
-                f"interrupted; go on by {again} resume=true"
-            ) from error
+            said = f"interrupted; go on by {again} resume=true"
+            raise InterruptedRunError(said) from error
 
 
 if __name__ == "__main__":

@@ -303,12 +303,8 @@ def run_track(track: Track) -> list[Entry]:
     options = track.options
     for row in options.methods:
         track.require_same(row)
-    entries = [
-        Entry(row, name)
-        for row in options.methods
-        for name in options.streams
-        if track.has(row, name)
-    ]
+    pairs = product(options.methods, options.streams)
+    entries = [Entry(*pair) for pair in pairs if track.has(*pair)]
     for entry in entries:
         track.compose(entry)
     track.carry_out([job for e in entries for job in e.tuning.values()], "tune")

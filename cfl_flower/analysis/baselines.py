@@ -61,10 +61,9 @@ def require_reference(configs: Sequence[Mapping[str, Json]], method: str) -> Non
         return
     names = list(dict.fromkeys(str(each["strategy"]["name"]) for each in configs))
     require(method in names, "reference", method, f"one of {', '.join(names)}")
-    found = find_reference_runs(configs, method)
-    if len(names) > 1 and not any(
-        place not in (None, index) for index, place in enumerate(found)
-    ):
+    found = enumerate(find_reference_runs(configs, method))
+    led = any(place not in (None, index) for index, place in found)
+    if len(names) > 1 and not led:
         raise ConfigError(
             f"reference={method} is not one run for each seed: settings of {method} "
             "are swept; compare with one value of each"

@@ -130,9 +130,7 @@ def _recovery(rounds: RunLines, since: int, start: int, stop: int) -> dict[str, 
     """
     curve = _accuracies(rounds)
     before = _last_tested(curve, since, start)
-    after = [
-        server_round for server_round in range(start, stop) if server_round in curve
-    ]
+    after = [t for t in range(start, stop) if t in curve]
     level = inf if before is None else before - RECOVERED_WITHIN
     again = next((each for each in after if curve[each] >= level), None)
     found: dict[str, Any] = dict.fromkeys(OF_DRIFTS)

@@ -17,14 +17,10 @@ WITHOUT_CLUSTERS = (
 """Methods that cluster no clients, or that say that their clusters never change."""
 
 
-def count_clusters(run: SavedRun) -> list[int]:
-    """Return the number of clusters with clients in each round."""
-    return [sum(map(bool, row["cluster_sizes"] or ())) for row in run.rounds]
-
-
 def say_idle(run: SavedRun) -> str:
     """Say what clusters did not do in a run; nothing if they did something."""
-    counts = set(count_clusters(run))
+    # Clusters with clients.
+    counts = {sum(map(bool, row["cluster_sizes"] or ())) for row in run.rounds}
     if counts == {1}:
         return "all clients were in one cluster in every round"
     if counts == {len(run.clients)}:

@@ -126,9 +126,7 @@ def find_lead(pairs: Iterable[Pair]) -> Lead | None:
     >>> find_lead([(0.9, 0.8), (0.8, 0.8), (None, 0.7)])
     Lead(mean=0.05, error=0.05, seeds=2, p=None)
     """
-    gaps = [
-        one - other for one, other in pairs if one is not None and other is not None
-    ]
+    gaps = [a - b for a, b in pairs if a is not None and b is not None]
     if not gaps:
         return None
     # Rounded: differences that are equal but for their last bit have no spread.

@@ -215,16 +215,14 @@ class SavedRun:
     @property
     def drifts(self) -> list[int]:
         """The rounds at whose start the data changed, of those that are done."""
-        last = int(self.rounds[-1]["round"]) if self.rounds else 0
-        return [server_round for server_round in self.changes if server_round <= last]
+        return [each for each in self.changes if each <= len(self.rounds)]
 
     @property
     def tested_drifts(self) -> list[int]:
         """The rounds whose tests are the first on changed data, as `drifts`."""
         if self.resolved["evaluation"] != "prequential":
             return self.drifts
-        last = int(self.rounds[-1]["round"]) if self.rounds else 0
-        return [change - 1 for change in self.changes if change - 1 <= last]
+        return [each - 1 for each in self.changes if each - 1 <= len(self.rounds)]
 
     @cached_property
     def clients(self) -> list[ClientId]:
@@ -280,9 +278,8 @@ def load_run(folder: Path) -> SavedRun:
         _ = run.drifts
     except (*UNREADABLE, CflError) as error:
         why = f"{type(error).__name__}: {first_line(error)}"
-        raise ConfigError(
-            f"{folder} cannot be read ({why}); it may be of another version"
-        ) from error
+        said = f"{folder} cannot be read ({why}); it may be of another version"
+        raise ConfigError(said) from error
     return run
 
 

@@ -28,10 +28,6 @@ class Column(NamedTuple):
     missing: str = "-"
     """The word for no number."""
 
-    def number(self, entry: Score) -> float | None:
-        """Return the number of a score, if it has any."""
-        return entry.get(self.key)
-
 
 NEVER = "never"
 """Stands for the time of what did not happen."""
@@ -122,7 +118,7 @@ def score_table(
     }
     numbers = {
         each.heading: {
-            name: {entry["seed"]: each.number(entry) for entry in entries}
+            name: {entry["seed"]: entry.get(each.key) for entry in entries}
             for name, entries in scores.items()
         }
         for each in shown
@@ -144,7 +140,7 @@ def lead_tables(scores: Scores, reference: str) -> list[Table]:
     columns = [
         find_leads(
             {
-                name: [(led.number(one), led.number(other)) for one, other in each]
+                name: [(one.get(led.key), other.get(led.key)) for one, other in each]
                 for name, each in pairs.items()
             }
         )
@@ -158,7 +154,7 @@ def lead_tables(scores: Scores, reference: str) -> list[Table]:
 def cell(entries: Sequence[Score], column: Column) -> str:
     """Return the mean over seeds, or what stands for it if a seed has no number."""
     heading, _, factor, form, missing = column
-    numbers = [column.number(entry) for entry in entries]
+    numbers = [entry.get(column.key) for entry in entries]
     if "round" in heading and len(entries) > 1:
         form = ".1f"  # of a single run they are whole
     ratios = [each for each in numbers if each]

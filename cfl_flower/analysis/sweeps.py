@@ -36,11 +36,8 @@ MEASURES: dict[str, Callable[[RunLines], float | None]] = {
     "final accuracy": lambda rounds: mean_accuracy(rounds[-1:]),
     "mean accuracy over the rounds": mean_accuracy,
 }
-ATTACKED = {
-    "mean accuracy over the rounds of honest clients": partial(
-        mean_accuracy, key="accuracy_honest"
-    )
-}
+OF_HONEST = partial(mean_accuracy, key="accuracy_honest")
+ATTACKED = {"mean accuracy over the rounds of honest clients": OF_HONEST}
 """The measure that is added if a run has malicious clients."""
 
 
@@ -157,7 +154,5 @@ def _flat(node: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, Jso
 
 
 def _label(settings: Mapping[str, Json], keys: Sequence[str]) -> str:
-    words = (
-        f"{key.rpartition('.')[2]}={show_value(settings.get(key))}" for key in keys
-    )
-    return " ".join(words)
+    pairs = ((key.rpartition(".")[2], settings.get(key)) for key in keys)
+    return " ".join(f"{name}={show_value(value)}" for name, value in pairs)

@@ -68,11 +68,7 @@ class ExactSum:
     def limbs(self) -> IntArray:
         """The two integers of each entry, shape (2, d)."""
         if self._limbs is None:
-            assert self._alone is not None
-            self._limbs = np.zeros((2, self.length), np.int64)
-            for start in range(0, self.length, BLOCK):
-                block = slice(start, start + BLOCK)
-                _add_block(self._limbs[:, block], self._alone[block], self.weight)
+            self._limbs = self._block(slice(None))
             self._alone = None
         return self._limbs
 
@@ -83,10 +79,7 @@ class ExactSum:
             self._alone = model.copy()
             self._limbs = None
         else:
-            limbs = self.limbs
-            for start in range(0, self.length, BLOCK):
-                block = slice(start, start + BLOCK)
-                _add_block(limbs[:, block], model[block], weight)
+            _add(self.limbs, model, weight)
         self.terms += 1
         self.weight += weight
 
@@ -107,9 +100,8 @@ class ExactSum:
         """Return whether as many models can have this sum; random limbs hardly can."""
         limbs = self.limbs - _OFFSETS * self.terms
         largest = self.terms * int(LARGEST / COARSE)
-        return bool(
-            -largest <= limbs.min(initial=0) and limbs.max(initial=0) <= largest
-        )
+        least = limbs.min(initial=0)
+        return bool(-largest <= least and limbs.max(initial=0) <= largest)
 
     def mean(self) -> Vector:
         """Return sum w_i x_i / sum w_i; at least one weight is above 0."""
@@ -134,20 +126,21 @@ class ExactSum:
             return self.limbs[:, block]
         part = self._alone[block]
         limbs = np.zeros((2, len(part)), np.int64)
-        _add_block(limbs, part, self.weight)
+        _add(limbs, part, self.weight)
         return limbs
 
 
-def _add_block(limbs: IntArray, part: Vector, weight: int) -> None:
-    """Add at most `BLOCK` entries of a model, times its weight, to their limbs."""
-    x = np.multiply(part, float(weight), dtype=np.float64)
-    cut = x + _ANCHORS[0]
-    coarse, fine = limbs
-    coarse += cut.view(np.int64)
-    cut -= _ANCHORS[0]
-    x -= cut
-    np.add(x, _ANCHORS[1], out=cut)
-    fine += cut.view(np.int64)
+def _add(limbs: IntArray, model: Vector, weight: int) -> None:
+    """Add a model, times its weight, to its limbs, a block after the other."""
+    for start in range(0, limbs.shape[1], BLOCK):
+        coarse, fine = limbs[:, start : start + BLOCK]
+        x = np.multiply(model[start : start + BLOCK], float(weight), dtype=np.float64)
+        cut = x + _ANCHORS[0]
+        coarse += cut.view(np.int64)
+        cut -= _ANCHORS[0]
+        x -= cut
+        np.add(x, _ANCHORS[1], out=cut)
+        fine += cut.view(np.int64)
 
 
 def check_range(model: Vector, weight: int) -> None:

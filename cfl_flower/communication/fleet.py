@@ -161,10 +161,8 @@ class Fleet(NodeRegistry):
                 record.clear()
         except InvalidResultError as error:
             if self.simulated:
-                raise WorkerLostError(
-                    f"a worker was lost in the {pending.phase} phase ({error}); "
-                    f"{RESUME}"
-                ) from error
+                lost = f"a worker was lost in the {pending.phase} phase ({error})"
+                raise WorkerLostError(f"{lost}; {RESUME}") from error
             found = Results()
             refused = Refused.fromkeys(pending.clients, (error, None))
         for client, (reason, trace) in refused.items():
@@ -202,10 +200,8 @@ class Fleet(NodeRegistry):
         """
         failure = Failure(client, phase, error.reason, error.detail)
         if not self.simulated:
-            label = self.label(client)
-            log.warning(
-                "client %s, %s: %s: %s", label, phase, error.reason, error.detail
-            )
+            why = (error.reason, error.detail)
+            log.warning("client %s, %s: %s: %s", self.label(client), phase, *why)
             if error.reason == "identity":
                 self.recheck_identity(client)
         if self._strict:

@@ -301,11 +301,8 @@ class NodeRegistry:
             if client is None or not key or self._first_keys is None:
                 continue
             if whose := self._first_keys.take(client, key):
-                log.warning(
-                    "client %s is in no sum: it reports a key that is %s",
-                    self.label(client),
-                    whose,
-                )
+                told = "client %s is in no sum: it reports a key that is %s"
+                log.warning(told, self.label(client), whose)
 
     def _settle(self) -> None:
         """Assign each client to the one node that claims it, or to none."""
@@ -315,9 +312,8 @@ class NodeRegistry:
         hosts = {c: nodes[0] for c, nodes in claimants.items() if len(nodes) == 1}
         for client in hosts.keys() & self._hosts.keys():
             if hosts[client] != self._hosts[client]:
-                log.warning(
-                    "client %s has moved to %s", client, self._name(hosts[client])
-                )
+                now = self._name(hosts[client])
+                log.warning("client %s has moved to %s", client, now)
         disputes = {
             client: "claimed by " + " and by ".join(map(self._name, sorted(nodes)))
             for client, nodes in claimants.items()

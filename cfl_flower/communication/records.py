@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -45,11 +45,8 @@ def check_reply(
     not count would have no bound. ``run`` is the run's token, ``limit`` the bytes that
     all answers may take.
     """
-    size = sum(map(len, content)) + sum(
-        weigh(key) + weigh(value)
-        for record in content.values()
-        for key, value in record.items()
-    )
+    pairs = (pair for record in content.values() for pair in record.items())
+    size = sum(map(len, content)) + sum(map(weigh, chain.from_iterable(pairs)))
     if size > limit:
         raise InvalidResultError("oversized", f"{size} bytes, at most {limit} expected")
     found = dict(content.config_records.get("mark", {}))

@@ -104,10 +104,9 @@ def unpack_tasks(content: RecordDict) -> TaskBatch:
         Task(client, tuple(places), config, own)
         for client, places, config, own in header["tasks"]
     ]
-    sent = header["sum_spec"]
-    spec = None
-    if sent is not None:
-        spec = SumSpec(**(sent | {"bases": tuple(sent["bases"])}))
+    spec = header["sum_spec"]
+    if spec is not None:
+        spec = SumSpec(**(spec | {"bases": tuple(spec["bases"])}))
     plan = Plan(
         tasks,
         config=header["config"],

@@ -86,9 +86,8 @@ def validate(
     if phase == "evaluate":
         _validate_test(answer)
         _validate_outcomes(answer, asked or {})
-    return Result(
-        answer.client, count, list(answer.arrays), loss, metrics, telemetry=telemetry
-    )
+    arrays = list(answer.arrays)
+    return Result(answer.client, count, arrays, loss, metrics, telemetry=telemetry)
 
 
 def _validate_size(name: str, number: float) -> None:
@@ -141,9 +140,8 @@ def _validate_test(answer: Answer) -> None:
     loss = answer.loss
     whole = isinstance(correct, int) and not isinstance(correct, bool)
     if not whole or not 0 <= correct <= answer.num_examples:  # type: ignore[operator]
-        raise InvalidResultError(
-            "shape", f"correct={correct!r} of {answer.num_examples} tested samples"
-        )
+        detail = f"correct={correct!r} of {answer.num_examples} tested samples"
+        raise InvalidResultError("shape", detail)
     if not isinstance(answer.metrics.get("empty", False), bool):
         raise InvalidResultError("shape", "empty is neither true nor false")
     for name in ("own", "validation", "unlabelled"):
@@ -180,12 +178,8 @@ def check_test(metrics: Mapping[str, Scalar], name: str) -> None:
     values = [metrics.get(key) for key in keys]
     tested, correct, loss = values
     whole = isinstance(tested, int) and isinstance(correct, int)
-    if not (
-        whole
-        and 0 <= correct <= tested  # type: ignore[operator]
-        and isinstance(loss, float)
-        and math.isfinite(loss)
-    ):
+    finite = isinstance(loss, float) and math.isfinite(loss)
+    if not (whole and finite and 0 <= correct <= tested):  # type: ignore[operator]
         pairs = zip(keys, values, strict=True)
         detail = ", ".join(f"{key}={value!r}" for key, value in pairs)
         raise InvalidResultError("test", detail)

@@ -145,13 +145,11 @@ def _with_names(
     group: str, node: Mapping[str, Json], choices: Mapping[str, str]
 ) -> dict[str, Json]:
     """Return a group with the name of its option, and those of the groups inside it."""
-    inner = {
-        key: _with_names(f"{group}/{key}", value, choices)
-        if f"{group}/{key}" in choices
-        else value
-        for key, value in node.items()
-    }
-    return {"name": choices[group], **inner}
+    found = {"name": choices[group], **node}
+    for key, value in node.items():
+        if (inner := f"{group}/{key}") in choices:
+            found[key] = _with_names(inner, value, choices)
+    return found
 
 
 def _nothing(drift: Mapping[str, Json], overrides: Sequence[str]) -> dict[str, Json]:

@@ -75,9 +75,8 @@ def _read(override: str) -> Override:
                 if "=" in override
                 else "without spaces around the equals sign"
             )
-            raise ConfigError(
-                f"{override!r} cannot be read; use key=value, {remedy}"
-            ) from error
+            said = f"{override!r} cannot be read; use key=value, {remedy}"
+            raise ConfigError(said) from error
     return found
 
 

@@ -169,9 +169,8 @@ class FedYogi(Average):
         # v <- v - (1 - beta2) Delta^2 sign(v - Delta^2).
         second = second - (1 - self.beta2) * square * np.sign(second - square)
         # w <- w + eta m / (sqrt(v) + tau).
-        stepped = model[:weights] + self.learning_rate * first / (
-            np.sqrt(second) + self.tau
-        )
+        scale = np.sqrt(second) + self.tau
+        stepped = model[:weights] + self.learning_rate * first / scale
         fresh = np.concatenate([stepped, mean[weights:]]).astype(np.float32)
         return fresh, [first.astype(np.float32), second.astype(np.float32)]
 
@@ -206,9 +205,8 @@ class QFedAvg(Average):
         total = np.zeros(weights)
         curvature = 0.0
         for result, loss in zip(results, sharp.tolist(), strict=True):
-            gradient = (model[:weights] - result[:weights].astype(float)) / (
-                self.learning_rate
-            )
+            moved = model[:weights] - result[:weights].astype(float)
+            gradient = moved / self.learning_rate
             # Delta_i = F_i^q (w - w_i) / eta.
             total += loss**self.q * gradient
             norm = float(gradient @ gradient)

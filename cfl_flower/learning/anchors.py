@@ -153,11 +153,8 @@ class AlignedLoss:
         z = module.extractor(x)  # type: ignore[operator]
         logits = module.classifier(z)  # type: ignore[operator]
         smoothing = self.smoothing
-        likelihood = cross_entropy(
-            logits, y, reduction="none", label_smoothing=smoothing
-        )
-        alignment = self.alignment.of_samples(z, y, points, present)
-        return likelihood + weight * alignment
+        losses = cross_entropy(logits, y, reduction="none", label_smoothing=smoothing)
+        return losses + weight * self.alignment.of_samples(z, y, points, present)
 
 
 def mean_anchors(points: FloatArray, counts: FloatArray, before: Anchors) -> Anchors:

@@ -27,9 +27,7 @@ Part: TypeAlias = str | dict[str, Any]
 
 # Of which a step is number by number, as all weights are one vector here.
 STEPS = "Adadelta Adagrad Adam AdamW Adamax ASGD NAdam RAdam RMSprop Rprop SGD"
-OPTIMIZERS: dict[str, Any] = {
-    name: getattr(torch.optim, name) for name in STEPS.split()
-}
+OPTIMIZERS = {name: getattr(torch.optim, name) for name in STEPS.split()}
 
 # Exclude schedulers that take functions or other schedulers, or need a loss.
 RATES = """ConstantLR CosineAnnealingLR CosineAnnealingWarmRestarts CyclicLR LinearLR

@@ -112,9 +112,8 @@ def _divide(
     Those by label have shape (..., 3, L); m is 0 unless there are two labels.
     """
     ends = [3 * classes, 3 * classes + 2 * BINS]
-    parts = np.split(counts, ends, axis=-1)
+    of_labels, of_bins, of_scores = np.split(counts, ends, axis=-1)
     before = counts.shape[:-1]
-    of_labels, of_bins, of_scores = parts
     return (
         of_labels.reshape(*before, 3, classes),
         of_bins.reshape(*before, 2, BINS),

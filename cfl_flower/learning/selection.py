@@ -188,9 +188,8 @@ class Oort(RandomSelection):
         exploring = int(wanted + rng.random())
         fresh = min(max(exploring, count - len(seen)), len(new))
         chosen = rng.choice(new, fresh, replace=False)
-        return np.sort(
-            np.concatenate([chosen, self._exploit(seen, count - fresh, rng, known)])
-        )
+        best = self._exploit(seen, count - fresh, rng, known)
+        return np.sort(np.concatenate([chosen, best]))
 
     def _exploit(
         self, seen: IntArray, count: int, rng: Generator, known: Known

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, get_type_hints
+from typing import Annotated, Any, NotRequired, TypeAlias, get_type_hints
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -40,9 +40,13 @@ def _line_of(kind: type, needed: Collection[str], **more: Any) -> Any:
     return line
 
 
-def _checker(line: type[Any]) -> Callable[[Mapping[str, Json]], str]:
-    """Return the function that says what is wrong with a line, if anything is."""
-    adapter = TypeAdapter(line)
+Check: TypeAlias = Callable[[Mapping[str, Json]], str]
+"""Returns what is wrong with a line, if anything is."""
+
+
+def _checker(kind: type, needed: Collection[str], **more: Any) -> Check:
+    """Return the check of lines that have the fields of a class, as `_line_of` says."""
+    adapter = TypeAdapter(_line_of(kind, needed, **more))
 
     def check(row: Mapping[str, Json]) -> str:
         try:
@@ -66,19 +70,15 @@ _COUNTS = _line_of(object, CLASS_COUNTS, **dict.fromkeys(CLASS_COUNTS, Tested))
 _FAILURE = _line_of(Failure, ("client", "phase", "reason", "detail"))
 
 check_round = _checker(
-    _line_of(
-        RoundRecord,
-        ("round", "accuracy", "cluster_sizes", "failures", "bytes_up", "bytes_down"),
-        failures=list[_FAILURE],  # type: ignore[valid-type]
-        **dict.fromkeys(MEASURES, Number),
-    )
+    RoundRecord,
+    ("round", "accuracy", "cluster_sizes", "failures", "bytes_up", "bytes_down"),
+    failures=list[_FAILURE],  # type: ignore[valid-type]
+    **dict.fromkeys(MEASURES, Number),
 )
 check_client = _checker(
-    _line_of(
-        ClientRow,
-        ("round", "client", "cluster", "accuracy"),
-        per_class=list[_COUNTS] | None,  # type: ignore[valid-type]
-    )
+    ClientRow,
+    ("round", "client", "cluster", "accuracy"),
+    per_class=list[_COUNTS] | None,  # type: ignore[valid-type]
 )
 
 
@@ -98,9 +98,7 @@ def read_tests(folder: Path) -> list[dict[str, Json]]:
     return read_lines(folder / "clients.jsonl", check_client)
 
 
-def read_lines(
-    path: Path, check: Callable[[Mapping[str, Json]], str] = lambda row: ""
-) -> list[dict[str, Json]]:
+def read_lines(path: Path, check: Check = lambda row: "") -> list[dict[str, Json]]:
     """Read a JSON-lines file without a torn last line, as kill -9 leaves it.
 
     ``check`` says what is wrong with a line, if anything is. Raises `ConfigError` for

@@ -173,12 +173,9 @@ def class_scores(truth: IntArray, clusters: IntArray) -> list[float | None]:
     ``truth`` and ``clusters`` have shape (m, L). None for a class without samples.
     """
     scores: list[float | None] = []
-    for label in range(truth.shape[1]):
-        holders = clusters[:, label] >= 0
-        if not holders.any():
-            scores.append(None)
-            continue
-        score = adjusted_rand_index(truth[holders, label], clusters[holders, label])
+    for own, found in zip(truth.T, clusters.T, strict=True):
+        held = found >= 0
+        score = adjusted_rand_index(own[held], found[held]) if held.any() else None
         scores.append(score)
     return scores
 

@@ -119,9 +119,5 @@ def changed_code(before: Mapping[str, Json], now: Mapping[str, Json]) -> list[st
 
 def code_changes(folder: Path) -> list[int]:
     """Return the rounds after which a run went on with other code."""
-    entries = read_provenance(folder)
-    return [
-        int(now["after_round"])
-        for before, now in pairwise(entries)
-        if changed_code(before, now)
-    ]
+    pairs = pairwise(read_provenance(folder))
+    return [int(now["after_round"]) for old, now in pairs if changed_code(old, now)]

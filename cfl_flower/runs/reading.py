@@ -17,7 +17,7 @@ from cfl_flower.environment.files import link_out
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.lines import read_lines, unbroken
-from cfl_flower.settings import show_value
+from cfl_flower.settings import require, show_value
 from cfl_flower.types import Json
 
 SHOWN = 3
@@ -127,11 +127,9 @@ def refuse_other_settings(config: RunConfig) -> None:
     path = Path(config.output_dir)
     changed = changed_settings(config)
     rounds = read_lines(path / "rounds.jsonl")
-    if len(rounds) > config.rounds:
-        raise ConfigError(
-            f"rounds={config.rounds} is not allowed; use at least the {len(rounds)} "
-            f"that output_dir={path} holds, or another output_dir"
-        )
+    least = f"at least the {len(rounds)} that output_dir={path} holds"
+    allowed = f"{least}, or another output_dir"
+    require(len(rounds) <= config.rounds, "rounds", config.rounds, allowed)
     # Devices may have answered before a round was finished: to who asks again in the
     # name of the same run they send the same, whatever the settings are now.
     if changed and (rounds or config.resume):

@@ -52,10 +52,7 @@ def start(
     # The process that forks has the environment in which it was started.
     variables = {**os.environ, **plugins.environment(), VERBOSITY: loud}
     arguments = (overrides, log, workers, variables)
-    if FORKS:
-        context: Any = multiprocessing.get_context("forkserver")
-    else:
-        context = multiprocessing.get_context("spawn")
+    context: Any = multiprocessing.get_context("forkserver" if FORKS else "spawn")
     process: BaseProcess = context.Process(target=enter, args=arguments)
     with as_imported_here():
         process.start()

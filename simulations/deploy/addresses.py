@@ -82,7 +82,6 @@ def write_address(host: str, port: int) -> str:
 def port(text: str) -> int:
     """Read the number of a port from a command line."""
     if not (text.isdecimal() and 1 <= int(text) <= LARGEST_PORT):
-        raise argparse.ArgumentTypeError(
-            f"{text} is not allowed; use a port from 1 to {LARGEST_PORT}"
-        )
+        allowed = f"a port from 1 to {LARGEST_PORT}"
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; use {allowed}")
     return int(text)

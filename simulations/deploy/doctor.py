@@ -90,9 +90,8 @@ def verify(certificate: x509.Certificate, authority: Path, host: str) -> str:
         ) from error
     end = certificate.not_valid_after_utc
     if end - datetime.now(UTC) < SOON:
-        raise ConfigError(
-            f"it expires on {end:%Y-%m-%d}; remove server.pem and make it anew"
-        )
+        remedy = "remove server.pem and make it anew"
+        raise ConfigError(f"it expires on {end:%Y-%m-%d}; {remedy}")
     return f"of {host}, signed by {authority.name}, until {end:%Y-%m-%d}"
 
 

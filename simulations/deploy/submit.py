@@ -62,11 +62,8 @@ def check_here(overrides: Sequence[str]) -> None:
     Folders are those of the SuperLink, and data may be there, or on devices, alone:
     without them what goes with what is checked with other data.
     """
-    own = [
-        override
-        for override in overrides
-        if override.partition("=")[0] not in ("data_dir", "output_dir")
-    ]
+    there = ("data_dir", "output_dir")
+    own = [each for each in overrides if each.partition("=")[0] not in there]
     for composed in compose_plain_sweep(shlex.join(own)):
         _, _, groups = build_settings(composed)
         try:
@@ -102,9 +99,8 @@ def submit(name: str, overrides: Sequence[str], restarts: int = 0) -> None:
         known = (name, "--run-id", run)
         status = wait_for_end(*known, variables=environment(), patience=PATIENCE)
         if not status.startswith(ENDED):
-            raise RunFailedError(
-                f"run {run} is {status}; see flwr list {name}, or flwr stop {run}"
-            )
+            remedy = f"see flwr list {name}, or flwr stop {run}"
+            raise RunFailedError(f"run {run} is {status}; {remedy}")
         if status == COMPLETED:
             return
         if reason or not left:

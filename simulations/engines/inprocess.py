@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -22,14 +22,6 @@ from cfl_flower.errors import RaisedInStrictRunError
 
 DEVICES = "flwr-serverapp"
 """Flower's type of a run on devices."""
-
-
-@dataclass(frozen=True)
-class OnlyRun:
-    """The run of this process, with what is read of Flower's record of a run."""
-
-    run_id: int
-    primary_task_type: str
 
 
 def name_process() -> None:
@@ -67,7 +59,8 @@ class InProcessGrid(Grid):
         for config in node_configs:
             self.add_node(config)
         devices = any(CLIENT_ID in each for each in self.node_configs.values())
-        self._run = OnlyRun(1, DEVICES if devices else SIMULATION)
+        kind = DEVICES if devices else SIMULATION
+        self._run = SimpleNamespace(run_id=1, primary_task_type=kind)
 
     def add_node(self, node_config: dict[str, Any]) -> int:
         """Let a node join, at any time."""
@@ -81,7 +74,6 @@ class InProcessGrid(Grid):
 
     def set_run(self, run: object) -> None:
         """Do nothing, because there is one run."""
-        del run
 
     @property
     def run(self) -> Any:
@@ -124,7 +116,6 @@ class InProcessGrid(Grid):
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
         """Do the work of each message and return the replies."""
-        del timeout
         return self.pull_messages(self.push_messages(messages))
 
     def answer(self, message: Message) -> Message:

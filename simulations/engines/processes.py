@@ -109,10 +109,8 @@ def time_for(message: Message) -> float:
     system = json.loads(str(batch["settings"]))["system"]
     each = system["task_timeout"]
     tasks = len(json.loads(str(batch["header"]))["tasks"])
-    return min(
-        system["message_timeout"] or math.inf,
-        each * tasks + SLACK if each else math.inf,
-    )
+    longest = each * tasks + SLACK if each else math.inf
+    return min(system["message_timeout"] or math.inf, longest)
 
 
 class ProcessGrid(InProcessGrid):

@@ -172,10 +172,7 @@ def _federation(
 
 
 def _submit(
-    environment: dict[str, str],
-    home: Path,
-    overrides: str,
-    federation: str,
+    environment: dict[str, str], home: Path, overrides: str, federation: str
 ) -> str | None:
     """Submit the run and relay its lines until the app has done or given up.
 

@@ -88,10 +88,9 @@ class Cell:
     @property
     def parts(self) -> list[Cell]:
         """The cells whose figures are averaged: one for each kind, or itself."""
-        named = self.kinds.items()
         return [
             replace(self, row=f"{self.row}_{kind}", overrides=self.overrides + own)
-            for kind, own in named
+            for kind, own in self.kinds.items()
         ] or [self]
 
 
@@ -283,9 +282,7 @@ def _best(run: SavedRun) -> float:
     """
     curve = {r["round"]: r["accuracy"] for r in run.rounds if r["accuracy"] is not None}
     first = math.ceil(run.resolved["clients"] / run.resolved["participants"])
-    later = [
-        accuracy for server_round, accuracy in curve.items() if server_round > first
-    ]
+    later = [accuracy for t, accuracy in curve.items() if t > first]
     return float(max(later, default=curve[max(curve)]))
 
 

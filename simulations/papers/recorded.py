@@ -69,8 +69,7 @@ def text(known: dict[str, dict[str, Json]]) -> str:
     """Return the file, with one figure or run a line, for readable differences."""
     parts = []
     for part, entries in sorted(known.items()):
-        rows = [
-            f"{json.dumps(key)}: {json.dumps(entries[key])}" for key in sorted(entries)
-        ]
+        pairs = sorted(entries.items())
+        rows = [f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in pairs]
         parts.append(f'"{part}": {{\n' + ",\n".join(rows) + "\n}")
     return "{\n" + ",\n".join(parts) + "\n}\n"

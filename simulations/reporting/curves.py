@@ -134,12 +134,10 @@ def _draw(lines: Lines, rows: Sequence[Row], x: Spec, axis: Row) -> list[Spec]:
     domain = (low - room, high + room)
     y = number("mean", domain, **axis)
     names = [line.label for line in lines]
-    colours, patterns = zip(
-        *((line.colour, line.dashes) for line in lines), strict=True
-    )
+    ranges = [line.colour for line in lines], [line.dashes for line in lines]
     colour, dashes = (
         {"field": "method", "scale": {"domain": names, "range": each}, "legend": None}
-        for each in (colours, patterns)
+        for each in ranges
     )
     shown = [line.label for line in lines if line.is_reference]
     usual = f"indexof({find_leaders(lines) + shown}, datum.method) >= 0"
@@ -190,9 +188,7 @@ def _tell(place: Spec, what: str) -> Spec:
     titles = {"method": "method", "round": "round", "shown": what}
     # A cell around each point is what is met, and has the point as its own datum. Vega-
     # Lite 6.4 forgets that of fields of text (its pull request 9707).
-    pairs = (
-        f"{json.dumps(t)}: (datum.datum || datum).{key}" for key, t in titles.items()
-    )
+    pairs = (f"{json.dumps(t)}: (datum.datum || datum).{k}" for k, t in titles.items())
     tooltip = {"value": {"expr": f"{{{', '.join(pairs)}}}"}}
     points = {**place, "opacity": seen, "tooltip": tooltip}
     return {

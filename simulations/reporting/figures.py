@@ -25,13 +25,8 @@ LINES = (
     *("#999933", "#2E8B7B", "#88CCEE", "#DDCC77"),
 )
 DASHES = ([1, 0], [6, 3], [2, 2], [6, 3, 2, 3])
-DASHED = dict(
-    zip(
-        (*REFERENCES, BOUND),
-        ([6, 3], [3, 1], [1, 1], [2, 2], [8, 3, 2, 3]),
-        strict=True,
-    )
-)
+OF_REFERENCES = ([6, 3], [3, 1], [1, 1], [2, 2], [8, 3, 2, 3])
+DASHED = dict(zip((*REFERENCES, BOUND), OF_REFERENCES, strict=True))
 """The dashes of the grey lines of methods that others are measured by."""
 
 COLUMNS = {"single": 3.5, "double": 7.16}

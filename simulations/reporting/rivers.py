@@ -160,12 +160,9 @@ def river(run: SavedRun, groups: IntArray) -> Chart:
     hidden = {"labels": False, "ticks": False, "domain": False, "grid": False}
     highest = max(block["high"] for block in blocks)
     y = number("low", (0, highest), title=f"{most} clients", **hidden)
-    drifts = [
-        {"at": at + 0.5}
-        for at, (one, two) in enumerate(pairwise(rounds))
-        if len(run.drifts) < MOST_COLUMNS
-        and any(one < drift <= two for drift in run.drifts)
-    ]
+    few = run.drifts if len(run.drifts) < MOST_COLUMNS else []
+    cuts = np.unique(np.searchsorted(rounds, few)).tolist()
+    drifts = [{"at": cut - 0.5} for cut in cuts if 0 < cut < len(rounds)]
     shared: Spec = {"x": x, "y": y, "y2": {"field": "high"}}
     colours = {"field": "colour", "type": "nominal", "scale": None}
     area = {**shared, "color": colours, "detail": {"field": "way"}}

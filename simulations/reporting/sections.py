@@ -159,7 +159,7 @@ class Stream:
     def curves(self) -> list[Picture]:
         """What else was measured, over the rounds."""
         found = []
-        for key, (title, caption) in ALL_MEASURED.items():
+        for key, (title, caption) in MEASURED.items():
             known = [line for line in self.begun if len(line.series(key)[0])]
             if key == "num_clusters":
                 # One for each client is more than the others can be seen beside.
@@ -191,12 +191,9 @@ MEASURED = {
     "ari": ("adjusted Rand index", "Agreement of the clusters with the true concepts."),
     "heterogeneity": ("mean client distance", "Distance of clients within clusters."),
     "virtual_seconds": ("virtual seconds", "Time of the simulated devices."),
+    **{key: (label, f"Chosen: {label}.") for key, label in CHOSEN.items()},
 }
 """Measures that have a curve, each with its label and caption."""
-
-ALL_MEASURED = MEASURED | {
-    key: (label, f"Chosen: {label}.") for key, label in CHOSEN.items()
-}
 
 
 def _dataset(resolved: Mapping[str, Json]) -> str:
@@ -252,13 +249,11 @@ def _numbered(streams: Sequence[Stream]) -> list[Stream]:
     lines.sort(key=attrgetter("is_reference"))
     labels = dict.fromkeys(line.label for line in lines)
     numbers = {label: number for number, label in enumerate(labels)}
-    return [
-        replace(
-            each,
-            lines=[replace(line, number=numbers[line.label]) for line in each.lines],
-        )
-        for each in streams
-    ]
+    found = []
+    for each in streams:
+        numbered = [replace(line, number=numbers[line.label]) for line in each.lines]
+        found.append(replace(each, lines=numbered))
+    return found
 
 
 def question(streams: Sequence[Stream]) -> str:

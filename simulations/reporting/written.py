@@ -116,9 +116,8 @@ def _best(
     if len(rivals) < 2:
         return set(), set()
     sign = -1 if heading in LOWER else 1
-    best = max(
-        rivals, key=lambda name: sign * (mean_of_known(numbers[name].values()) or 0)
-    )
+    means = {name: mean_of_known(numbers[name].values()) or 0 for name in rivals}
+    best = max(rivals, key=lambda name: sign * means[name])
     equal = {name for name in rivals if cells[name] == cells[best]}
     leads = leads_over({name: numbers[name] for name in rivals}, best)
     level = {name for name, lead in leads.items() if lead.p and not lead.holds}

@@ -62,14 +62,9 @@ def cell(result: StreamResult | None, lead: Lead | None = None) -> str:
 
 def leads_on(rows: Rows, stream: str, baseline: str = BASELINE) -> dict[str, Lead]:
     """Return the leads of rows over the baseline on a stream, paired by seed."""
-    if baseline not in rows or stream not in rows[baseline].streams:
-        return {}
-    scores = {
-        name: dict(enumerate(row.streams[stream].scores))
-        for name, row in rows.items()
-        if stream in row.streams
-    }
-    return leads_over(scores, baseline)
+    known = {name: row.streams.get(stream) for name, row in rows.items()}
+    scores = {n: dict(enumerate(each.scores)) for n, each in known.items() if each}
+    return leads_over(scores, baseline) if baseline in scores else {}
 
 
 def baseline_of(use: str) -> str:
@@ -104,11 +99,8 @@ def ranks_of(rows: Rows, protocol: Protocol) -> tuple[dict[str, float], list[str
     Streams that nobody has yet do not count.
     """
     rivals = {name: row for name, row in rows.items() if is_rival(row)}
-    begun = [
-        stream
-        for stream in protocol.ranked
-        if any(stream in row.streams for row in rivals.values())
-    ]
+    known = {stream for row in rivals.values() for stream in row.streams}
+    begun = [stream for stream in protocol.ranked if stream in known]
     scores = {
         name: [row.streams[stream].mean for stream in begun]
         for name, row in rivals.items()

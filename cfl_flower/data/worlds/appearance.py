@@ -12,15 +12,15 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.random import Generator
-from pydantic import Field
 from torch import Tensor
 
 from cfl_flower.data.worlds.drift import Change, Occasion
+from cfl_flower.data.worlds.partition import Angles
 from cfl_flower.data.worlds.view import rotate
 from cfl_flower.data.worlds.world import Look, World, alter, turned
 from cfl_flower.seeding import generator
@@ -216,9 +216,7 @@ class DrawPatterns(Change):
     Once more, the new patterns come on top: angles add up, and full channels stay full.
     """
 
-    rotations: Annotated[list[float], Field(min_length=1)] = field(
-        default_factory=lambda: [0.0, 90.0, 180.0, 270.0]
-    )
+    rotations: Angles = field(default_factory=lambda: [0.0, 90.0, 180.0, 270.0])
     """Degrees, of which each pattern has one."""
     channels: list[Natural] = field(default_factory=list)
     """Channels, of which each pattern has one full: 0, 1 and 2 for red, green and blue;

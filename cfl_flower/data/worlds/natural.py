@@ -9,7 +9,7 @@ from cfl_flower.data.worlds.partition import DEALT, Known, Partition, Pools
 from cfl_flower.data.worlds.world import Allocation, Layout
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
-from cfl_flower.settings import settings
+from cfl_flower.settings import require, settings
 
 
 @settings("partition")
@@ -47,11 +47,8 @@ class Natural(Partition):
             )
         clients = len(allocation.takers)
         count = max(int(owner.max(initial=-1)) for owner in owners) + 1
-        if clients > count:
-            raise ConfigError(
-                f"clients={clients} is not allowed; use at most the {count} owners of "
-                "the dataset"
-            )
+        allowed = f"at most the {count} owners of the dataset"
+        require(clients <= count, "clients", clients, allowed)
         # In the order of the draw: sorted, a larger number would renumber everyone, and
         # clients that are asked about after a run would be others.
         chosen = generator(seed, "owners").permutation(count)[:clients]

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -45,6 +45,9 @@ Pools = tuple[Pool, Pool]
 Known = Sequence[Allocation]
 """Earlier allocations, in order."""
 
+Angles: TypeAlias = Annotated[list[float], Field(min_length=1)]
+"""Some angles, in degrees."""
+
 DEALT = ("copies", "domains", "minimum", "test_minimum")
 """Settings without effect where clients' samples are not dealt out of one pool."""
 
@@ -65,9 +68,7 @@ class Partition:
     samples are drawn."""
     test_minimum: Natural = 0
     """The same for testing."""
-    rotations: Annotated[list[float], Field(min_length=1)] = field(
-        default_factory=lambda: [0.0]
-    )
+    rotations: Angles = field(default_factory=lambda: [0.0])
     """Degrees by which images are turned, one for each of as many groups of clients as
     large as possible (StoCFL)."""
     shifts: Annotated[list[int], Field(min_length=1)] = field(
