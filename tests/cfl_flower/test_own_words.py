@@ -25,12 +25,8 @@ DEVICE_LOGS = ("cfl_flower.client", "cfl_flower.data")
 SOUND = "age,label\n" + "".join(f"{n},{n % 2}\n" for n in range(40))
 
 
-CSV = [
-    "dataset=csv",
-    "dataset.standardise=false",
-    "dataset.shape=[1]",
-    "dataset.classes=2",
-]
+CSV = ["dataset=csv", "dataset.shape=[1]", "dataset.classes=2"]
+CSV += ["dataset.standardise=false"]
 NPZ = ["dataset=folder", "dataset.shape=[1,8,8]"]
 IMAGES = ["dataset=image_folder", "dataset.size=8", "dataset.channels=1"]
 

@@ -71,7 +71,6 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
         if frame.f_code is generator.__code__:
             purpose = frame.f_locals["purpose"]
             while frame.f_code.co_name in ("generator", "rng", "noise_generator"):
-                assert frame.f_back is not None
                 frame = frame.f_back
             path = Path(frame.f_code.co_filename).parts[-2:]
             found[tuple(entropy)].append((purpose, "/".join(path), frame.f_lineno))

@@ -1,7 +1,9 @@
 """A client's surroundings on digits, without a server."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +15,12 @@ from cfl_flower.data.worlds.label_skew import LabelGroups
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.engine.method import StrategySettings
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.models import FlatModel, Mclr, build_model
+from cfl_flower.models import FlatModel, Mclr, Mlp, build_model
 
 MakeContext = Callable[..., ClientContext]
+PARTS = Mlp(hidden=6)
+"""A network with an extractor."""
+INITIAL_PARTS = build_model(PARTS, (1, 8, 8), 10, 0).to_vector()
 
 
 @pytest.fixture(scope="session")
@@ -42,5 +47,17 @@ def make_context(stream: Stream, tmp_path: Path) -> MakeContext:
             ClientState(tmp_path / folder, 2),
             initial.copy,
         )
+
+    return make
+
+
+@pytest.fixture
+def equip(make_context: MakeContext) -> Callable[..., Any]:
+    """Return a client of a kind in a round, on a network with an extractor."""
+
+    def make(kind: Any, round: int, settings: Any) -> Any:
+        model = FlatModel(PARTS.build((1, 8, 8), 10))
+        own = {"model": model, "evaluator": Evaluator(model, {}), "settings": settings}
+        return kind(replace(make_context(round), initial=INITIAL_PARTS.copy, **own))
 
     return make

@@ -1,46 +1,29 @@
 from collections.abc import Callable
-from dataclasses import replace
 from math import log
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize, softmax
 
-from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.learning.anchors import Anchors, class_means, presence_config
 from cfl_flower.learning.decoupling import balanced_batch, represent, train_classifier
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.models import FlatModel, Mlp, build_model
 from cfl_flower.types import Vector
 from clients.fedccfa import FedCCFAClient
 from strategies.fedccfa import FedCCFASettings
-from tests.clients.conftest import MakeContext
+from tests.clients.conftest import INITIAL_PARTS as INITIAL
 
-Equip = Callable[..., FedCCFAClient]
-
-MODEL = Mlp(hidden=6)
-INITIAL = build_model(MODEL, (1, 8, 8), 10, 0).to_vector()
+LOCAL = LocalTraining(epochs=1, learning_rate=0.05)
 
 
 @pytest.fixture
-def equip(make_context: MakeContext) -> Equip:
-    """Return the client, on a network with an extractor."""
-
-    def make(round: int, **settings: object) -> FedCCFAClient:
-        model = FlatModel(MODEL.build((1, 8, 8), 10))
-        local = LocalTraining(epochs=1, learning_rate=0.05)
-        return FedCCFAClient(
-            replace(
-                make_context(round),
-                model=model,
-                evaluator=Evaluator(model, {}),
-                settings=FedCCFASettings(local=local, **settings),
-                initial=INITIAL.copy,
-            )
-        )
-
-    return make
+def equip(equip: Callable[..., Any]) -> Callable[..., FedCCFAClient]:
+    """Return FedCCFA's client in a round."""
+    return lambda round, **own: equip(
+        FedCCFAClient, round, FedCCFASettings(local=LOCAL, **own)
+    )
 
 
 def parts(client: FedCCFAClient, vector: Vector = INITIAL) -> tuple[Vector, Vector]:
@@ -112,7 +95,6 @@ def test_the_loss_of_the_extractor_by_hand(settings, weight, stream, equip):
     # Eq. 9: the cross-entropy, and H(P(Y)) / gamma of the contrast with the anchors.
     client = equip(30, **settings)
     loss = client.alignment(ANCHORS, COUNTS)
-    assert loss is not None
     x, _ = stream.view(2, 1).train()
     x, y = x[:4], torch.tensor([0, 1, 1, 7])
     model = client.context.model.load(INITIAL)
@@ -145,7 +127,6 @@ def test_client_aligns_with_and_continues_from_what_came_back(equip):
     client.evaluate([extractor, 2 * classifier, anchors.ravel()], {})
     kept = equip(2).context.state.load(2)
     aligned = equip(2).anchors([extractor], {}, kept)
-    assert aligned is not None
     assert np.array_equal(aligned.points, anchors)
     assert np.array_equal(aligned.present, made["present"])
     assert np.array_equal(kept["classifier"], 2 * classifier)

@@ -1,14 +1,12 @@
 """Clients that mix models, against their papers."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from cfl_flower.client.context import ClientContext
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import Mclr, build_model
@@ -18,21 +16,18 @@ from clients.fedem import FedEMClient, mix_predictions, responsibilities
 from clients.fedrc import FedRCClient
 from strategies.apfl import APFLSettings
 from strategies.fedem import FedEMSettings
-from tests.clients.conftest import MakeContext
+
+MODELS = [build_model(Mclr(), (1, 8, 8), 10, seed).to_vector() for seed in range(2)]
+RATE = 0.1
+LOCAL = LocalTraining(epochs=1, batch_size=999, learning_rate=RATE)
+"""In which all samples are one batch."""
+
 
 # APFL
 
 
-W0 = build_model(Mclr(), (1, 8, 8), 10, 0).to_vector()
-W1 = build_model(Mclr(), (1, 8, 8), 10, 1).to_vector()
-RATE = 0.1
-
-
-def apfl(make_context: MakeContext, round: int, **changes: Any) -> ClientContext:
-    """Return a context of APFL, in which all samples are one batch."""
-    local = LocalTraining(epochs=1, batch_size=999, learning_rate=RATE)
-    settings = replace(APFLSettings(local=local), **changes)
-    return replace(make_context(round), settings=settings)
+W0, W1 = MODELS
+APFL = APFLSettings(local=LOCAL)
 
 
 def gradient(stream: Stream, weights: Vector) -> Vector:
@@ -41,7 +36,6 @@ def gradient(stream: Stream, weights: Vector) -> Vector:
     flat = torch.from_numpy(weights.copy()).requires_grad_()
     matrix, bias = flat[:640].view(10, 64), flat[640:]
     cross_entropy(x.flatten(1) @ matrix.T + bias, y).backward()
-    assert flat.grad is not None
     return flat.grad.numpy()
 
 
@@ -55,7 +49,7 @@ def test_alpha_moves_against_its_gradient_within_0_and_1(start, expected):
 
 
 def test_apfl_by_the_equations(stream, make_context):
-    first = apfl(make_context, 1)
+    first = replace(make_context(1), settings=APFL)
     (sent,), count, _ = APFLClient(first).fit([W0], {})
     assert count == len(stream.view(2, 1).labels)
     # The client starts from v = w, where the gradient of alpha is 0.
@@ -65,7 +59,7 @@ def test_apfl_by_the_equations(stream, make_context):
     assert kept["model"] == pytest.approx(v, abs=1e-6)
     assert kept["alpha"].tolist() == [0.5]
 
-    second = apfl(make_context, 2)
+    second = replace(make_context(2), settings=APFL)
     (sent,), _, _ = APFLClient(second).fit([W1], {})
     slope = gradient(stream, 0.5 * v + 0.5 * W1)
     assert sent == pytest.approx(W1 - RATE * gradient(stream, W1), abs=1e-6)
@@ -77,18 +71,18 @@ def test_apfl_by_the_equations(stream, make_context):
     assert kept["alpha"] == pytest.approx([alpha], abs=1e-6)
 
     mixture = alpha * kept["model"] + (1 - alpha) * W0
-    served = APFLClient(apfl(make_context, 2)).served([W0])
+    served = APFLClient(replace(make_context(2), settings=APFL)).served([W0])
     assert served == pytest.approx(mixture, abs=1e-6)
     assert served.dtype == np.float32
 
 
 def test_who_has_not_trained_is_served_the_global_model(make_context):
-    served = APFLClient(apfl(make_context, 1)).served([W1])
+    served = APFLClient(replace(make_context(1), settings=APFL)).served([W1])
     assert served == pytest.approx(W1, abs=1e-7)
 
 
 def test_both_models_are_counted_as_work(make_context):
-    context = apfl(make_context, 1)
+    context = replace(make_context(1), settings=APFL)
     _, count, _ = APFLClient(context).fit([W0], {})
     assert context.model.passes == 2 * 3 * count
 
@@ -96,15 +90,7 @@ def test_both_models_are_counted_as_work(make_context):
 # FedEM
 
 
-MODELS = [build_model(Mclr(), (1, 8, 8), 10, seed).to_vector() for seed in range(2)]
-RATE = 0.1
-
-
-def fedem(make_context: MakeContext, round: int) -> ClientContext:
-    """Return a context of FedEM, in which all samples are one batch."""
-    local = LocalTraining(epochs=1, batch_size=999, learning_rate=RATE)
-    settings = FedEMSettings(local=local, components=2)
-    return replace(make_context(round), settings=settings)
+FEDEM = FedEMSettings(local=LOCAL, components=2)
 
 
 def probabilities(model: Vector, x: torch.Tensor) -> FloatArray:
@@ -128,7 +114,7 @@ def test_fedem_by_the_equations(stream, make_context):
     x, y = stream.view(2, 1).train()
     mixture = np.array([0.5, 0.5])
     for round in (1, 2):
-        context = fedem(make_context, round)
+        context = replace(make_context(round), settings=FEDEM)
         trained, count, metrics = FedEMClient(context).fit(MODELS, {})
         assert (count, metrics) == (len(y), {})
         shares = [probabilities(model, x) for model in MODELS]
@@ -155,7 +141,7 @@ def test_fedem_by_the_equations(stream, make_context):
 
 def test_fedrc_divides_by_the_label_shares_of_components(stream, make_context):
     x, y = stream.view(2, 1).train()
-    context = fedem(make_context, 1)
+    context = replace(make_context(1), settings=FEDEM)
     classes = np.linspace(0.02, 0.18, 10) * np.array([[1.0], [0.0]]) + [[0.0], [0.1]]
     sent = [*MODELS, classes.astype(np.float32).ravel()]
     *trained, told = FedRCClient(context).fit(sent, {})[0]
@@ -169,8 +155,8 @@ def test_fedrc_divides_by_the_label_shares_of_components(stream, make_context):
     assert told.sum() == pytest.approx(1)
     # With even shares it is FedEM.
     even = [*MODELS, np.full(20, 0.1, np.float32)]
-    plain = FedEMClient(fedem(make_context, 1)).fit(MODELS, {})[0]
-    same = FedRCClient(fedem(make_context, 1)).fit(even, {})[0]
+    plain = FedEMClient(replace(make_context(1), settings=FEDEM)).fit(MODELS, {})[0]
+    same = FedRCClient(replace(make_context(1), settings=FEDEM)).fit(even, {})[0]
     for one, other in zip(plain, same[:2], strict=True):
         assert other == pytest.approx(one, abs=1e-6)
     assert any((one != other).any() for one, other in zip(plain, trained, strict=True))
@@ -178,7 +164,7 @@ def test_fedrc_divides_by_the_label_shares_of_components(stream, make_context):
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_predictions_are_mixed(trained, stream, make_context):
-    context = fedem(make_context, 1)
+    context = replace(make_context(1), settings=FEDEM)
     if trained:
         FedEMClient(context).fit(MODELS, {})
         mixture = context.state.load(2)["mixture"]

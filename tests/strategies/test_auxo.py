@@ -132,15 +132,8 @@ def test_a_cohort_rewards_those_who_are_like_its_members():
     assert cohort_rewards(np.zeros((4, 2)), np.ones(4, bool), 5.0).tolist() == [5] * 4
 
 
-TWO = [
-    "strategy=auxo",
-    "clients=16",
-    "participants=12",
-    "partition.groups=2",
-    "drift.rounds=[]",
-    "rounds=8",
-    "strategy.split_rounds=[3]",
-]
+TWO = ["strategy=auxo", "strategy.split_rounds=[3]", "drift.rounds=[]", "rounds=8"]
+TWO += ["clients=16", "participants=12", "partition.groups=2"]
 
 
 def test_cohorts_split_by_the_true_groups(run_small):

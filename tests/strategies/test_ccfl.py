@@ -106,9 +106,8 @@ def test_an_upload_moves_the_clusters_it_is_of(tmp_path):
     before, state.epoch = list(state.models), 1
     sent = strategy.reply(1, Result(1, 5, [before[2]], metrics={"stamp": 0}))
     assert state.shares[1].argmax() == state.clusters[1] == 2
-    assert [a is b for a, b in zip(state.models, before, strict=True)] == [True] * 2 + [
-        False
-    ]
+    kept = [a is b for a, b in zip(state.models, before, strict=True)]
+    assert kept == [True, True, False]
     assert state.updated.tolist() == [0, 0, 1]
     mixed = sum(u * w for u, w in zip(state.shares[1], state.models, strict=True))
     assert sent[0] == pytest.approx(mixed, abs=1e-5)
@@ -246,9 +245,8 @@ def test_every_client_uploads_once_a_cycle_and_draws_new_data(run_small):
     assert all(row["stale"] == 0 for row in rounds)
     assert len({tuple(row["shares"]) for row in clients if row["client"] == 3}) == 5
     assert all(row["kl"] > 0 for row in rounds)
-    assert rounds[-1]["cluster_accuracy"] == pytest.approx(
-        np.mean(rounds[-1]["cluster_accuracies"])
-    )
+    each = rounds[-1]["cluster_accuracies"]
+    assert rounds[-1]["cluster_accuracy"] == pytest.approx(np.mean(each))
     # A model and a time stamp each way; the first time two models down.
     size = 650 * 4 + 8
     assert {row["bytes_up"] for row in rounds} == {12 * size}

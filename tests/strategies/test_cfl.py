@@ -67,7 +67,6 @@ def test_relative_bounds_separate_clients_that_disagree(run_small):
     assert run.rounds[-1]["num_clusters"] > 1
     # Updates get shorter: the code's 1.6 is out of reach in every round but the first.
     unit = run.state.scale
-    assert unit is not None
     assert max(row["largest_norm"][0] for row in whole[1:]) < 1.6 * unit
     code = [*CFL, "strategy.first=1", "strategy.eps1=0.4", "strategy.eps2=1.6"]
     assert run_small(*code, "rounds=12", folder="code").rounds[-1]["num_clusters"] == 1

@@ -16,12 +16,8 @@ from strategies.ifca import IFCA
 from tests.conftest import open_method
 
 IFCA_RUN = ["strategy=ifca", "clusters=3"]
-SHIFT = [
-    "drift=swap_all",
-    "drift.probability=1",
-    "drift.every=null",
-    "drift.rounds=[4]",
-]
+SHIFT = ["drift=swap_all", "drift.every=null", "drift.rounds=[4]"]
+SHIFT += ["drift.probability=1"]
 
 
 def ifca(tmp_path: Path) -> IFCA:
@@ -95,12 +91,8 @@ def test_clients_can_choose_anew_for_each_test(run_small):
     options += ["partition.purity=0", "participants=4", "strategy.local.epochs=5"]
     last = run_small(*options, folder="last")
     best = run_small(*options, "strategy.tested=best", folder="best")
-    assert [r["bytes_down"] for r in last.rounds] == [
-        r["bytes_down"] for r in best.rounds
-    ]
-    assert [r["cluster_sizes"] for r in last.rounds] == [
-        r["cluster_sizes"] for r in best.rounds
-    ]
+    for same in ("bytes_down", "cluster_sizes"):
+        assert [r[same] for r in last.rounds] == [r[same] for r in best.rounds]
     model_of = {row["client"]: row["cluster"] for row in last.clients}
     assert len(set(model_of.values())) > 1
     # The same but for rounding where everybody chose its model already.

@@ -20,9 +20,12 @@ HONEST = np.float32([0.1, 0.2, 0.3, 0.4])
 
 @pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.25, 10), (1.0, 40)])
 def test_a_share_of_all_clients_is_malicious_for_the_whole_run(share, count):
-    faults = Faults(malicious=share)
-    assert len(malicious_clients(faults, 40, 0)) == count
-    assert malicious_clients(faults, 40, 0) == malicious_clients(faults, 40, 0)
+    drawn = malicious_clients(Faults(malicious=share), 40, 0)
+    assert len(drawn) == count
+    assert malicious_clients(Faults(malicious=share), 40, 0) == drawn
+    # Attackers are named beside those who are drawn.
+    named = Faults(malicious=share, attackers=[7, 39])
+    assert malicious_clients(named, 40, 0) == drawn | {7, 39}
 
 
 @given(st.integers(0, 99), st.integers(0, 99))
@@ -94,13 +97,6 @@ def test_a_claim_of_samples_is_of_each_kind_that_there_is():
     for name in ("classes", "counts"):
         claimed = np.frombuffer(answer.metrics[name], np.float32)
         assert claimed.tolist() == [0, 2**28, 2**28]
-
-
-def test_attackers_are_named_beside_those_who_are_drawn():
-    named = Faults(malicious=0.5, attackers=[7, 39])
-    drawn = malicious_clients(Faults(malicious=0.5), 40, 0)
-    assert malicious_clients(named, 40, 0) == drawn | {7, 39}
-    assert malicious_clients(Faults(attackers=[7]), 40, 0) == {7}
 
 
 @pytest.mark.parametrize("attack", ["scale", "signflip", "noise", "count"])

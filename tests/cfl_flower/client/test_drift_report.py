@@ -15,9 +15,7 @@ def test_request_survives_the_config_of_a_task():
     config = {**request.to_config(), HELD: "def"}
     found = ReportRequest.of(config)
     assert found == ReportRequest("label_histogram", 0.5, "abc", held="def")
-
-
-def test_config_without_a_representation_asks_for_nothing():
+    # Without a representation nothing is asked for.
     assert ReportRequest.of({"test": True}) is None
     assert ReportRequest.of({"representation": False}) is None
 

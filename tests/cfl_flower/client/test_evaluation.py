@@ -77,22 +77,17 @@ def test_a_test_does_not_depend_on_earlier_tests(pool, model, vector):
     assert first.evaluate(vector, mine) == fresh.evaluate(vector, mine)
 
 
-def test_a_personal_model_is_tested_on_its_clients_samples_only(pool, model, vector):
-    seen: list[int] = []
-    model.module.register_forward_hook(lambda _, x, __: seen.append(len(x[0])))
-    Evaluator(model, {id(vector): 2}).evaluate(vector, view(pool, [4, 5]))
-    assert seen == [2]
-
-
-def test_a_shared_model_sees_the_pool_once_whatever_the_number_of_clients(
+def test_a_shared_model_alone_sees_the_pool_and_once_for_all_clients(
     pool, model, vector
 ):
     seen: list[int] = []
     model.module.register_forward_hook(lambda _, x, __: seen.append(len(x[0])))
+    Evaluator(model, {id(vector): 2}).evaluate(vector, view(pool, [4, 5]))
+    assert seen == [2], "a personal one sees its client's samples"
     evaluator = Evaluator(model, {id(vector): MANY})
     for row in range(20):
         evaluator.evaluate(vector, view(pool, [row]))
-    assert sum(seen) == len(pool.labels)
+    assert sum(seen) == 2 + len(pool.labels)
 
 
 @pytest.mark.parametrize("degrees", [0.0, 90.0])

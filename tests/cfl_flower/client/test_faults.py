@@ -15,15 +15,14 @@ from clients.base import ClusteredClient
 
 def test_faults_have_their_probabilities_and_are_the_same_in_every_run():
     odds = fault_odds(Faults(raises=0.3, drops=0.1))
-    draws = [draw_fault(odds, 5, "train", r, c) for r in range(40) for c in range(50)]
-    again = [draw_fault(odds, 5, "train", r, c) for r in range(40) for c in range(50)]
-    assert draws == again
-    assert draws.count("raises") / 2000 == pytest.approx(0.3, abs=0.03)
-    assert draws.count("drops") / 2000 == pytest.approx(0.1, abs=0.03)
-    other = [
-        draw_fault(odds, 5, "evaluate", r, c) for r in range(40) for c in range(50)
-    ]
-    assert other != draws
+
+    def draws(phase: str) -> list[str]:
+        return [draw_fault(odds, 5, phase, r, c) for r in range(40) for c in range(50)]
+
+    found = draws("train")
+    assert found == draws("train") != draws("evaluate")
+    assert found.count("raises") / 2000 == pytest.approx(0.3, abs=0.03)
+    assert found.count("drops") / 2000 == pytest.approx(0.1, abs=0.03)
 
 
 def sound() -> Answer:
@@ -31,34 +30,28 @@ def sound() -> Answer:
     return Answer(1, [np.float32([1, 2])], 3, 0.1, report)
 
 
+TEST = Answer(1, [], 3, 0.1, {"correct": 1})
+"""Without arrays, whose shape could be wrong."""
+
+
 @pytest.mark.parametrize(
-    ("fault", "reason"), [("nan", "non-finite"), ("shape", "shape")]
+    ("fault", "answer", "phase", "reply", "reason"),
+    [
+        ("nan", sound(), "train", (2,), "non-finite"),
+        ("shape", sound(), "train", (2,), "shape"),
+        ("shape", TEST, "evaluate", (), "count"),
+    ],
 )
-def test_a_spoiled_model_is_refused(fault, reason):
-    answer = inject_fault_after(fault, sound())
-    assert answer is not None
+def test_a_spoiled_answer_is_refused(fault, answer, phase, reply, reason):
     with pytest.raises(InvalidResultError) as caught:
-        validate(answer, "train", (2,))
+        validate(inject_fault_after(fault, answer), phase, reply)
     assert caught.value.reason == reason
 
 
 def test_a_spoiled_report_is_no_histogram():
-    nan, short = (
-        inject_fault_after("nan", sound()),
-        inject_fault_after("shape", sound()),
-    )
-    assert nan is not None
-    assert short is not None
+    nan, short = (inject_fault_after(each, sound()) for each in ("nan", "shape"))
     assert np.isnan(np.frombuffer(nan.metrics["r"], np.float32)).all()
     assert len(short.metrics["r"]) == 4
-
-
-def test_a_wrong_shape_of_an_answer_without_arrays_is_a_wrong_count():
-    answer = inject_fault_after("shape", Answer(1, [], 3, 0.1, {"correct": 1}))
-    assert answer is not None
-    with pytest.raises(InvalidResultError) as caught:
-        validate(answer, "evaluate", ())
-    assert caught.value.reason == "count"
 
 
 SMALL = ["strategy=fedavg", "rounds=1", "clients=6", "participants=6", "drift=none"]
@@ -99,35 +92,33 @@ def change(monkeypatch: pytest.MonkeyPatch, method: str, how: Change) -> None:
     monkeypatch.setattr(ClusteredClient, method, careless)
 
 
-@pytest.mark.parametrize(
-    ("method", "returned", "words"),
-    [
-        *(("fit", arrays, "no list of arrays") for arrays in (None, 5, np.zeros(650))),
-        ("fit", [np.zeros(650)], "not flat float32 vectors"),
-        ("fit", [np.zeros((1, 650), np.float32)], "not flat float32 vectors"),
-        *(("evaluate", loss, "loss=") for loss in ([1.0], None, "low", np.zeros(2))),
-    ],
-)
-def test_what_is_no_list_of_arrays_and_no_loss_costs_one_result(
-    run_small, monkeypatch, method, returned, words
-):
-    change(monkeypatch, method, lambda result, _: (returned, *result[1:]))
-    (row,) = run_small(*SMALL).rounds
-    assert [failure["client"] for failure in row["failures"]] == [CARELESS]
-    assert words in row["failures"][0]["detail"]
+def first(value: Any) -> Change:
+    """Return another list of arrays, or another loss."""
+    return lambda result, _: (value, *result[1:])
 
 
-@pytest.mark.parametrize("method", ["fit", "evaluate"])
+ANY = [
+    (leave, "SystemExit: 3"),
+    (fail, "SilentError: its text raised ValueError"),
+    (write, "read-only"),
+    (lambda r, _: (r[0], r[1], {5: 1}), "names of metrics are text"),
+    (lambda r, _: (r[0], r[1], {**r[2], "x": {1, 2}}), "no number and no text"),
+    (lambda r, _: (r[0], object(), r[2]), "no number and no text"),
+    (lambda r, _: (r[0], r[1], None), "returned"),
+]
+FIT = [
+    *((first(arrays), "no list of arrays") for arrays in (None, 5, np.zeros(650))),
+    (first([np.zeros(650)]), "not flat float32 vectors"),
+    (first([np.zeros((1, 650), np.float32)]), "not flat float32 vectors"),
+]
+TESTS = [(first(loss), "loss=") for loss in ([1.0], None, "low", np.zeros(2))]
+
+
 @pytest.mark.parametrize(
-    ("how", "words"),
+    ("method", "how", "words"),
     [
-        (leave, "SystemExit: 3"),
-        (fail, "SilentError: its text raised ValueError"),
-        (write, "read-only"),
-        (lambda r, _: (r[0], r[1], {5: 1}), "names of metrics are text"),
-        (lambda r, _: (r[0], r[1], {**r[2], "x": {1, 2}}), "no number and no text"),
-        (lambda r, _: (r[0], object(), r[2]), "no number and no text"),
-        (lambda r, _: (r[0], r[1], None), "returned"),
+        *(("fit", *each) for each in ANY + FIT),
+        *(("evaluate", *each) for each in ANY + TESTS),
     ],
 )
 def test_a_careless_client_costs_its_own_result(

@@ -37,10 +37,8 @@ def test_a_histogram_holds_the_share_of_each_label():
     histogram = label_histogram(np.array([2, 2, 0, 2]), 4)
     assert histogram.tolist() == [0.25, 0, 0.75, 0]
     assert histogram.dtype == np.float32
-
-
-def test_a_client_without_samples_has_a_uniform_histogram():
-    assert label_histogram(np.array([], np.int64), 4).tolist() == [0.25] * 4
+    nobody = label_histogram(np.array([], np.int64), 4)
+    assert nobody.tolist() == [0.25] * 4, "uniform without samples"
 
 
 @given(st.lists(st.integers(0, 9), max_size=200))
@@ -94,9 +92,6 @@ def test_mean_client_distance_equals_the_value_computed_by_hand():
     rows = np.array([[1, 0], [0, 1], [0.5, 0.5], [1, 0]])
     found = mean_client_distance(rows, np.array([0, 0, 0, 1]), "l1")
     assert found == pytest.approx((1.5 + 1.5 + 1 + 0) / 4)
-
-
-def test_mean_client_distance_of_no_clients_is_none():
     assert mean_client_distance(np.zeros((0, 2)), np.zeros(0, np.int64), "l1") is None
 
 

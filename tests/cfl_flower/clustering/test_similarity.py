@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cfl_flower.clustering import similarity as directions
@@ -35,11 +35,14 @@ def test_the_gram_matrix_equals_the_sum_of_its_blocks(monkeypatch):
 
 
 def test_cosines_equal_those_computed_by_hand():
-    updates = [np.float32(row) for row in ([3, 0], [1, 1], [0, 0])]
     half = 1 / np.sqrt(2)
-    assert cosine_matrix(updates) == pytest.approx(
-        np.array([[1, half, 0], [half, 1, 0], [0, 0, 1]]), abs=1e-7
-    )
+    expected = np.array([[1, half, 0], [half, 1, 0], [0, 0, 1]])
+    found = cosine_matrix(list(np.float32([[3, 0], [1, 1], [0, 0]])))
+    assert found == pytest.approx(expected, abs=1e-7)
+    # Singular values 5 and 1 along the axes, so the directions are the axes.
+    updates = list(np.float32([[3, 0, 0], [4, 0, 0], [0, 1, 0]]))
+    expected = np.array([[1, 0], [1, 0], [0, 1]])
+    assert decomposed_cosines(updates, 2) == pytest.approx(expected, abs=1e-6)
 
 
 def test_rounding_never_takes_a_cosine_or_a_gap_out_of_its_range():
@@ -66,23 +69,18 @@ def test_eigenvectors_of_a_large_matrix_are_those_of_a_dense_method():
     assert np.abs(columns) == pytest.approx(np.abs(dense[:, :-5:-1]), abs=1e-6)
 
 
-def test_decomposed_cosines_equal_those_computed_by_hand():
-    # Singular values 5 and 1 along the axes, so the directions are the axes.
-    updates = [np.float32(row) for row in ([3, 0, 0], [4, 0, 0], [0, 1, 0])]
-    assert decomposed_cosines(updates, 2) == pytest.approx(
-        np.array([[1, 0], [1, 0], [0, 1]]), abs=1e-6
-    )
-
-
-@given(seeds, st.sampled_from([(6, 40), (40, 6), (7, 7)]))
-@settings(deadline=None)
-def test_decomposed_cosines_equal_those_by_singular_value_decomposition(seed, shape):
-    updates = random_updates(seed, *shape)
+def assert_decomposed(updates: list[np.ndarray]) -> None:
+    """Assert that cosines are those by singular value decomposition."""
     matrix = np.stack(updates).astype(np.float64)
     _, _, right = np.linalg.svd(matrix, full_matrices=False)
     norms = np.linalg.norm(matrix, axis=1, keepdims=True)
     expected = np.abs(matrix @ right[:3].T / norms)
     assert np.abs(decomposed_cosines(updates, 3)) == pytest.approx(expected, abs=1e-3)
+
+
+@given(seeds, st.sampled_from([(6, 40), (40, 6), (7, 7)]))
+def test_decomposed_cosines_equal_those_by_singular_value_decomposition(seed, shape):
+    assert_decomposed(random_updates(seed, *shape))
 
 
 def test_directions_a_million_times_weaker_than_the_first_are_found():
@@ -95,13 +93,7 @@ def test_directions_a_million_times_weaker_than_the_first_are_found():
     ]
     updates[0] = updates[0] * np.float32(1e6)
     for columns in (200, 20):
-        some = [update[:columns] for update in updates]
-        matrix = np.stack(some).astype(np.float64)
-        _, _, right = np.linalg.svd(matrix, full_matrices=False)
-        norms = np.linalg.norm(matrix, axis=1, keepdims=True)
-        expected = np.abs(matrix @ right[:3].T / norms)
-        found = np.abs(decomposed_cosines(some, 3))
-        assert found == pytest.approx(expected, abs=1e-3)
+        assert_decomposed([update[:columns] for update in updates])
 
 
 def test_decomposed_cosines_accept_few_updates_and_zero_updates():
@@ -132,10 +124,14 @@ def test_dissimilarity_runs_from_zero_to_one():
     assert dissimilarities(np.float32([0, 0]), axes).tolist() == [0.5, 0.5, 0.5]
 
 
-def test_the_nearest_model_is_the_lowest_id_on_a_tie():
+def test_the_nearest_model_is_the_lowest_id_on_a_tie_and_a_sum_that_by_direction():
     centres = [np.float32([2, 0]), np.float32([0, 2]), np.float32([9, 9])]
     assert nearest_model(np.float32([1, 1]), centres) == 0
     assert nearest_model(np.float32([0, 1]), centres) == 1
+    sums = [np.array([0.0, 0.0]), np.array([9.0, 1.0]), np.array([0.0, 2.0])]
+    assert nearest_direction(np.float32([1, 0]), sums)[0] == 1
+    assert nearest_direction(np.float32([0, 5]), sums) == (2, 1.0)
+    assert nearest_direction(np.float32([0, 0]), sums) == (0, 0.0)
 
 
 def test_sketches_keep_cosines_within_their_standard_error():
@@ -166,10 +162,3 @@ def test_a_sketch_is_linear_and_the_same_for_all_clients():
     assert (np.abs(axes).sum(axis=1) == 1).all()
     assert set(axes.sum(axis=1)) == {-1, 1}
     assert (axes != 0).any(axis=0).all()
-
-
-def test_the_nearest_sum_is_found_by_direction_alone():
-    sums = [np.array([0.0, 0.0]), np.array([9.0, 1.0]), np.array([0.0, 2.0])]
-    assert nearest_direction(np.float32([1, 0]), sums)[0] == 1
-    assert nearest_direction(np.float32([0, 5]), sums) == (2, 1.0)
-    assert nearest_direction(np.float32([0, 0]), sums) == (0, 0.0)

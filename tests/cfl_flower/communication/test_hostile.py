@@ -18,16 +18,8 @@ from tests.conftest import app_of
 VILLAIN = 3
 FLOATS = 650
 DEVICES = [{"client-id": client} for client in range(4)]
-RUN = [
-    "clients=4",
-    "participants=4",
-    "clusters=2",
-    "partition.groups=2",
-    "partition.samples=20",
-    "partition.test_samples=20",
-    "drift.rounds=[3]",
-]
-
+RUN = ["clients=4", "participants=4", "clusters=2", "drift.rounds=[3]"]
+RUN += [f"partition.{own}" for own in ("groups=2", "samples=20", "test_samples=20")]
 
 Attack = Callable[[RecordDict], RecordDict]
 Attacks = list[tuple[str, Attack]]
@@ -267,13 +259,11 @@ def test_metrics_that_somebody_reads_are_checked(options, tried, run_small, capl
 def test_additional_metrics_of_an_upload_are_checkpointed(run_small):
     """Answers wait in the checkpoint: with bytes, and under any name."""
     beside = with_record("bytes", {"0.zz\ud800": b"abc"})
-    grid = HostileGrid([("", beside)] * 9)
-    asked = [*RUN, "strategy=local_async", "participants=1"]
-    run_small(*asked, "rounds=3", grid=grid)
-    run = run_small(
-        *asked, "rounds=6", "resume=true", grid=HostileGrid([("", beside)] * 9)
-    )
-    assert len(run.rounds) == 6
+    asked = [*RUN, "strategy=local_async", "participants=1", "resume=true"]
+    for rounds in (3, 6):
+        grid = HostileGrid([("", beside)] * 9)
+        run = run_small(*asked, f"rounds={rounds}", grid=grid)
+        assert len(run.rounds) == rounds
 
 
 def test_representation_that_is_no_distribution_is_refused(run_small):

@@ -16,13 +16,11 @@ from cfl_flower.types import IntArray
 
 
 def owners(pool: Pool) -> IntArray:
-    assert pool.owners is not None
     assert pool.owners.dtype == np.int64
     return pool.owners
 
 
 def times(pool: Pool) -> IntArray:
-    assert pool.times is not None
     assert pool.times.dtype == np.int64
     return pool.times
 

@@ -94,10 +94,8 @@ def numbers(folder: Path) -> list[tuple[float, float]]:
 
 def lie_in_sums(numbers: np.ndarray[Any, Any]) -> Any:
     def lie(message: Message, reply: Message) -> None:
-        if (
-            message.metadata.message_type == "train"
-            and message.metadata.group_id == "0"
-        ):
+        asked = message.metadata
+        if (asked.message_type, asked.group_id) == ("train", "0"):
             arrays = reply.content.array_records["arrays"]
             (name,) = arrays
             arrays[name] = type(arrays[name])(numbers.astype(np.float32))

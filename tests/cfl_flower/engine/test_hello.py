@@ -45,7 +45,6 @@ def test_three_sites_train_on_tables_whose_orders_differ(masks, tmp_path):
         held.append(train.x.numpy())
         frame = frame_of(name).astype({"age": float})
         for pool in (train, test):
-            assert pool.times is not None
             rows = (pool.times - pool.times.min()) // 86400
             start = pd.to_datetime(frame["day"]).to_numpy("datetime64[us]")
             rows = np.searchsorted(start.astype(np.int64), pool.times)
@@ -124,10 +123,8 @@ def test_other_files_of_devices_are_read_as_in_a_simulation(
 def test_a_table_grows_while_its_device_learns(tmp_path):
     def grow(message: Message, reply: Message) -> None:
         path = tmp_path / "site-c" / "data.csv"
-        if (
-            message.metadata.message_type == "train"
-            and message.metadata.group_id == "1"
-        ):
+        asked = message.metadata
+        if (asked.message_type, asked.group_id) == ("train", "1"):
             # With a city that nobody knew.
             more = frame_of("site-c").assign(city="Rome")
             pd.concat([frame_of("site-c"), more]).to_csv(path, index=False)

@@ -122,15 +122,8 @@ class Counting(FedAvg):
 
 
 def test_a_checkpoint_has_its_round_and_nothing_of_the_next(tmp_path):
-    config = compose_config(
-        [
-            *QUIET,
-            "clients=6",
-            "participants=3",
-            "rounds=5",
-            f"output_dir={tmp_path / 'run'}",
-        ]
-    )
+    size = ["clients=6", "participants=3", "rounds=5"]
+    config = compose_config([*QUIET, *size, f"output_dir={tmp_path / 'run'}"])
     checkpoint = Checkpoint(tmp_path / "checkpoint", config.resolved)
     saved: list[int] = []
 
@@ -150,14 +143,9 @@ def test_a_checkpoint_has_its_round_and_nothing_of_the_next(tmp_path):
 @pytest.mark.parametrize(
     ("every", "done", "number", "kept"),
     [
-        (1, 0, 1, 0),
-        (1, 0, 5, 3),
-        (3, 0, 4, 0),
-        (3, 0, 5, 3),
-        (3, 0, 7, 3),
-        (3, 0, 8, 6),
-        (3, 4, 5, 4),
-        (3, 4, 8, 6),
+        *((1, 0, 1, 0), (1, 0, 5, 3)),
+        *((3, 0, 4, 0), (3, 0, 5, 3), (3, 0, 7, 3), (3, 0, 8, 6)),
+        *((3, 4, 5, 4), (3, 4, 8, 6)),
     ],
 )
 def test_devices_keep_what_the_newest_checkpoint_that_is_sure_to_be_there_needs(

@@ -1,12 +1,14 @@
 """Jobs of several clients, and where each ends alone."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cfl_flower.learning.cohort_training import train_cohort
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import WHOLE, TrainingJob, train_alone
 from cfl_flower.models import FlatModel, ModelSettings
@@ -40,15 +42,28 @@ def make_jobs(
     return jobs
 
 
-def alone(jobs: list[TrainingJob]) -> list[Tensor]:
+def alone(
+    jobs: list[TrainingJob], train: Callable[[TrainingJob], None] = train_alone
+) -> list[Tensor]:
     """Return what each job gives by itself, and leave the jobs as they were."""
     copies = [
         replace(job, model=job.model.clone(), rng=copy.deepcopy(job.rng))
         for job in jobs
     ]
     for job in copies:
-        train_alone(job)
+        train(job)
     return [job.model.vector for job in copies]
+
+
+def assert_as_alone(
+    jobs: list[TrainingJob],
+    together: Callable[[list[TrainingJob]], None] = train_cohort,
+    train: Callable[[TrainingJob], None] = train_alone,
+) -> None:
+    """Assert that jobs done together end where each does by itself."""
+    expected = alone(jobs, train)
+    together(jobs)
+    assert_same(jobs, expected)
 
 
 def assert_same(jobs: list[TrainingJob], expected: list[Tensor]) -> None:

@@ -1,6 +1,5 @@
 """Layers do in a cohort what each does alone, or the clients train one by one."""
 
-import copy
 from dataclasses import replace
 
 import pytest
@@ -8,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from cfl_flower.learning import cohort_layers
-from cfl_flower.learning.cohort_training import train_cohort, train_together, why_apart
+from cfl_flower.learning.cohort_training import train_together, why_apart
 from cfl_flower.learning.optimizer import LocalTraining
+from cfl_flower.learning.training import TrainingJob, train_alone
 from cfl_flower.models import (
     FlatModel,
     FlexCflFemnistCnn,
@@ -22,8 +22,7 @@ from cfl_flower.models.own_state import Observed
 from tests.cfl_flower.learning.cohorts import (
     CLASSES,
     SHAPE,
-    alone,
-    assert_same,
+    assert_as_alone,
     make_jobs,
     network,
 )
@@ -35,36 +34,16 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 class Normed(nn.Module):
     """BatchNorm, with and without statistics, and GroupNorm between layers."""
 
-    def __init__(self, last: nn.Module) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.first = nn.Sequential(nn.Conv2d(1, 4, 5, 4), nn.BatchNorm2d(4), nn.ReLU())
         self.second = nn.Sequential(nn.GroupNorm(2, 4), nn.Flatten())
         self.third = nn.BatchNorm1d(144, affine=False, track_running_stats=False)
-        self.last = last
+        self.last = nn.Linear(144, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.last(self.third(self.second(self.first(x))))
         return logits
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"epochs": 2, "batch_size": 8},
-        {"epochs": 3, "momentum": 0.9, "label_smoothing": 0.1},
-        {"steps": 5, "weight_decay": 0.1, "last_batch": "drop", "mu": 0.1},
-    ],
-)
-def test_norms_leave_out_what_fills_a_batch_up(options):
-    """Running statistics, too, end where they would have; a batch of 1 is left out."""
-    torch.manual_seed(0)
-    model = FlatModel(Normed(nn.Linear(144, CLASSES)).double())
-    assert not why_apart(model, SHAPE)
-    local = LocalTraining(**({"learning_rate": 0.05} | options))
-    jobs = make_jobs(model, [23, 40, 11, 2], local)
-    expected = alone(jobs)
-    train_cohort(jobs)
-    assert_same(jobs, expected)
 
 
 class Twice(nn.Module):
@@ -80,14 +59,26 @@ class Twice(nn.Module):
         return logits
 
 
-def test_a_norm_may_be_called_twice():
+@pytest.mark.parametrize("of", [Normed, Twice])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"epochs": 2, "batch_size": 8},
+        {"epochs": 3, "momentum": 0.9, "label_smoothing": 0.1},
+        {"steps": 5, "weight_decay": 0.1, "last_batch": "drop", "mu": 0.1},
+    ],
+)
+def test_norms_leave_out_what_fills_a_batch_up(of, options):
+    """Running statistics, too, end where they would have; a batch of 1 is left out."""
     torch.manual_seed(0)
-    model = FlatModel(Twice().double())
+    model = FlatModel(of().double())
     assert not why_apart(model, SHAPE)
-    jobs = make_jobs(model, [23, 40, 11], LocalTraining(epochs=2))
-    expected = alone(jobs)
-    train_cohort(jobs)
-    assert_same(jobs, expected)
+    local = LocalTraining(**({"learning_rate": 0.05} | options))
+    assert_as_alone(make_jobs(model, [23, 40, 11, 2], local))
+
+
+def train_as_cohort_of_one(job: TrainingJob) -> None:
+    train_together([job])
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm1d(784), nn.Dropout(0.5)])
@@ -98,17 +89,9 @@ def test_a_layer_may_have_two_names(layer):
     model = FlatModel(nn.Sequential(body, nn.Linear(784, CLASSES)).double())
     assert not why_apart(model, SHAPE)
     jobs = make_jobs(model, [23, 40, 11], LocalTraining(epochs=2))
-    ours = [
-        replace(job, model=job.model.clone(), rng=copy.deepcopy(job.rng))
-        for job in jobs
-    ]
-    expected = [] if isinstance(layer, nn.Dropout) else alone(jobs)
-    if not expected:
-        for job in jobs:
-            train_together([job])
-        expected = [job.model.vector.clone() for job in jobs]
-    train_together(ours)
-    assert_same(ours, expected)
+    draws = isinstance(layer, nn.Dropout)
+    train = train_as_cohort_of_one if draws else train_alone
+    assert_as_alone(jobs, train_together, train)
 
 
 def test_layers_that_an_author_keeps_in_evaluation_stay_there():
@@ -121,10 +104,7 @@ def test_layers_that_an_author_keeps_in_evaluation_stay_there():
     model = FlatModel(module, observed=frozen)
     assert not why_apart(model, (64,))
     jobs = make_jobs(model, [23, 40, 11], LocalTraining(epochs=2))
-    jobs = [replace(job, x=job.x.flatten(1)[:, :64]) for job in jobs]
-    expected = alone(jobs)
-    train_cohort(jobs)
-    assert_same(jobs, expected)
+    assert_as_alone([replace(job, x=job.x.flatten(1)[:, :64]) for job in jobs])
 
 
 @pytest.mark.parametrize(
@@ -139,14 +119,7 @@ def test_clients_draw_the_same_in_every_cohort(layer):
     local = LocalTraining(epochs=2, momentum=0.5)
     jobs = make_jobs(model, [23, 40, 11], local)
     jobs = [replace(job, seed=7 * place) for place, job in enumerate(jobs)]
-    copies = [
-        replace(job, model=job.model.clone(), rng=copy.deepcopy(job.rng))
-        for job in jobs
-    ]
-    for job in copies:
-        train_together([job])
-    train_together(jobs)
-    assert_same(jobs, [job.model.vector for job in copies])
+    assert_as_alone(jobs, train_together, train_as_cohort_of_one)
 
 
 @pytest.mark.parametrize("number", [2, 7, 14])
@@ -242,6 +215,4 @@ def test_recurrent_clients_train_together(cell):
     assert not why_apart(model, shape)
     jobs = make_jobs(model, [20, 9], LocalTraining(epochs=1))
     jobs = [replace(job, x=job.x.flatten(1)[:, :40].view(-1, *shape)) for job in jobs]
-    expected = alone(jobs)
-    train_together(jobs)
-    assert_same(jobs, expected)
+    assert_as_alone(jobs, train_together)

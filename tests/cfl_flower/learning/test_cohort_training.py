@@ -12,11 +12,7 @@ from cfl_flower.learning import cohort_training
 from cfl_flower.learning.anchors import AlignedLoss, Anchors, contrast, distance
 from cfl_flower.learning.by_name import OPTIMIZERS
 from cfl_flower.learning.cohort_step import PADDING
-from cfl_flower.learning.cohort_training import (
-    cohort_batches,
-    train_cohort,
-    train_together,
-)
+from cfl_flower.learning.cohort_training import cohort_batches, train_together
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import TrainingJob, batches
 from cfl_flower.models import FedCcfaCnn, FlatModel, Mclr, Mlp
@@ -24,7 +20,7 @@ from tests.cfl_flower.learning.cohorts import (
     CLASSES,
     SHAPE,
     alone,
-    assert_same,
+    assert_as_alone,
     make_jobs,
     network,
 )
@@ -52,9 +48,7 @@ def test_a_cohort_ends_where_its_clients_would_have(of, options):
     # In double precision: in single, rounding moves a pooling's maximum on some CPUs.
     jobs = make_jobs(network(of, dtype=torch.float64), [23, 40, 10, 1], local)
     starts = [job.model.vector.clone() for job in jobs]
-    expected = alone(jobs)
-    train_cohort(jobs)
-    assert_same(jobs, expected)
+    assert_as_alone(jobs)
     for job, start in zip(jobs, starts, strict=True):
         assert not torch.equal(job.model.vector, start)
 
@@ -67,10 +61,8 @@ def test_clients_who_have_fewer_steps_train_with_the_others(name, monkeypatch):
         epochs=2, optimizer=name, momentum=momentum, learning_rate=0.01
     )
     jobs = make_jobs(network(Mclr(), dtype=torch.float64), [23, 40, 10, 1], local)
-    expected = alone(jobs)
     monkeypatch.setattr(cohort_training, "train_alone", None)
-    train_cohort(jobs)
-    assert_same(jobs, expected)
+    assert_as_alone(jobs)
 
 
 def test_what_is_frozen_stays_in_a_cohort_as_well():
@@ -78,9 +70,7 @@ def test_what_is_frozen_stays_in_a_cohort_as_well():
     module.extractor[1].bias.requires_grad_(False).fill_(0.5)
     model = FlatModel(module)
     jobs = make_jobs(model, [23, 40], LocalTraining(epochs=1, weight_decay=0.1, mu=0.5))
-    expected = alone(jobs)
-    train_together(jobs)
-    assert_same(jobs, expected)
+    assert_as_alone(jobs, train_together)
     for job in jobs:
         assert job.model.module.extractor[1].bias.tolist() == [0.5] * 16
 
@@ -131,9 +121,7 @@ def test_parts_anchors_and_corrections_are_each_clients_own():
         for place, job in enumerate(jobs)
     ]
     before = [job.model.vector[count:].clone() for job in jobs]
-    expected = alone(jobs)
-    train_cohort(jobs)
-    assert_same(jobs, expected)
+    assert_as_alone(jobs)
     for job, rest in zip(jobs, before, strict=True):
         assert torch.equal(job.model.vector[count:], rest)
 
@@ -154,10 +142,8 @@ def test_clients_with_anchors_of_their_own_train_together(kind, monkeypatch):
             aligned = distance(anchors, cpu)
         losses.append(AlignedLoss(aligned, 0.5 + place))
     jobs = [replace(job, loss=loss) for job, loss in zip(jobs, losses, strict=True)]
-    expected = alone(jobs)
     monkeypatch.setattr(cohort_training, "train_alone", None)
-    train_cohort(jobs)
-    assert_same(jobs, expected)
+    assert_as_alone(jobs)
 
 
 def test_jobs_of_another_kind_are_done_as_well(monkeypatch):
@@ -182,9 +168,7 @@ def test_jobs_of_another_kind_are_done_as_well(monkeypatch):
         "train_together",
         lambda j, kind: (sizes.append(len(j)), plain(j)),
     )
-    expected = alone(jobs)
-    train_cohort(jobs)
-    assert_same(jobs, expected)
+    assert_as_alone(jobs)
     assert sizes == [2, 2, 2]
 
 
@@ -200,7 +184,5 @@ def test_a_cohort_too_large_for_the_memory_is_halved(monkeypatch):
 
     monkeypatch.setattr(cohort_training, "train_together", limited)
     jobs = make_jobs(network(Mclr()), [8, 9, 10, 11, 12], LocalTraining(steps=3))
-    expected = alone(jobs)
-    train_cohort(jobs)
+    assert_as_alone(jobs)
     assert sizes == [5, 2, 3, 2]
-    assert_same(jobs, expected)

@@ -32,7 +32,6 @@ def deep(*widths: int) -> Network:
 def closed_form(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
     """Return the gradient that is written, shape (p,)."""
     layers = dense_layers(model.module)
-    assert layers is not None
     model.gradient.fill_(torch.nan)  # what was there before is no part of it
     with torch.no_grad():
         dense_gradient_writer(layers)(x, y)
@@ -75,7 +74,6 @@ def test_steps_of_a_rate_are_those_of_torchs_sgd(widths, sizes, rate, seed):
     theirs = model.clone()
     optimizer = torch.optim.SGD(theirs.module.parameters(), lr=rate)
     layers = dense_layers(model.module)
-    assert layers is not None
     take_step = dense_gradient_writer(layers, rate)
     model.gradient.fill_(torch.nan)
     for size in sizes:

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -176,35 +174,25 @@ def test_oort_explores_in_clusters_that_give_one_participant():
 STEPS = np.repeat([1.0, 0.06, 0.04, 0.0], [10, 10, 10, 1])
 
 
-def exploited(oort: Oort, count: int) -> set[float]:
-    """Return which scores are drawn in many attempts."""
-    size = len(STEPS)
-    history = History(STEPS, np.ones(size), np.ones(size, np.int64), np.ones(1))
-    found, members = Known(1, history, np.zeros(0)), np.arange(size)
+def exploited(count: int = 1, **changes: float) -> np.ndarray:
+    """Return the scores that are drawn in many attempts."""
+    oort = Oort(exploration=0, least_exploration=0, **changes)
+    ones, members = np.ones(len(STEPS)), np.arange(len(STEPS))
+    history = History(STEPS, ones, ones.astype(np.int64), np.ones(1))
+    found, rng = Known(1, history, np.zeros(0)), np.random.default_rng(0)
     assert oort.scores(members, found) == pytest.approx(STEPS)
-    drawn = [
-        oort.choose(members, count, np.random.default_rng(seed), found)
-        for seed in range(400)
-    ]
-    return set(STEPS[np.concatenate(drawn)].tolist())
+    drawn = [oort.choose(members, count, rng, found) for _ in range(400)]
+    return STEPS[np.concatenate(drawn)]
 
 
 def test_oort_draws_among_those_near_the_last_one_needed_or_ten_times_as_many():
-    greedy = Oort(exploration=0, least_exploration=0)
-    assert exploited(greedy, 1) == {1.0, 0.06}
-    assert exploited(replace(greedy, cut_off=0.5), 1) == {1.0}
+    assert {*exploited()} == {1.0, 0.06}
+    assert {*exploited(cut_off=0.5)} == {1.0}
     # Of two, twenty are candidates whatever they score; of three, thirty.
-    assert exploited(replace(greedy, cut_off=0.5), 2) == {1.0, 0.06}
-    assert exploited(replace(greedy, cut_off=0.5), 3) == {1.0, 0.06, 0.04}
-
-
-def test_oort_draws_by_scores():
-    size, greedy = len(STEPS), Oort(exploration=0, least_exploration=0)
-    history = History(STEPS, np.ones(size), np.ones(size, np.int64), np.ones(1))
-    found, rng = Known(1, history, np.zeros(0)), np.random.default_rng(0)
-    drawn = [greedy.choose(np.arange(size), 1, rng, found)[0] for _ in range(400)]
-    # Ten of 1 against ten of .06: 94%, with a standard deviation of 1.2.
-    assert np.mean(STEPS[drawn] == 1) == pytest.approx(1 / 1.06, abs=0.06)
+    assert {*exploited(2, cut_off=0.5)} == {1.0, 0.06}
+    assert {*exploited(3, cut_off=0.5)} == {1.0, 0.06, 0.04}
+    # By scores: ten of 1 against ten of .06, 94%, with a standard deviation of 1.2.
+    assert np.mean(exploited() == 1) == pytest.approx(1 / 1.06, abs=0.06)
 
 
 def test_oort_clips_utilities_at_their_90th_percentile():

@@ -94,25 +94,14 @@ def test_a_best_of_rounds_that_do_not_count_gives_way(tmp_path):
     assert best.load(ClusteredState)[0] == 3
 
 
-def test_a_progress_line_has_what_was_measured():
-    record = RoundRecord(
-        7,
-        accuracy=0.875,
-        loss=0.25,
-        num_clusters=3,
-        drifted=12,
-        moved=9,
-        reclustered=True,
-        failures=[Failure(1, "train", "raised", "no")] * 2,
-        seconds=1.5,
-    )
-    assert " ".join(line(record).split()) == (
+def test_a_progress_line_has_what_was_measured_alone():
+    failures = [Failure(1, "train", "raised", "no")] * 2
+    counts = {"num_clusters": 3, "drifted": 12, "moved": 9, "reclustered": True}
+    told = {"accuracy": 0.875, "loss": 0.25, "seconds": 1.5, "failures": failures}
+    assert " ".join(line(RoundRecord(7, **counts, **told)).split()) == (
         "fedavg round 7/20 accuracy 87.5% loss 0.250 clusters 3 drifted 12 moved 9 "
         "re-clustered failures 2 1.50 s"
     )
-
-
-def test_a_progress_line_leaves_out_what_was_not_measured():
     words = line(RoundRecord(7, num_clusters=1, drifted=0, reclustered=False)).split()
     assert words == ["fedavg", "round", "7/20", "clusters", "1"]
 
@@ -138,11 +127,8 @@ def test_the_remaining_time_is_estimated_without_the_first_round():
 
 
 def test_quiet_prints_nothing_and_failures_are_told_once_a_kind():
-    failures = [
-        Failure(1, "train", "raised", "no"),
-        Failure(2, "train", "raised", "no"),
-        Failure(3, "train", "shape", "(2,), not (3,)"),
-    ]
+    failures = [Failure(client, "train", "raised", "no") for client in (1, 2)]
+    failures.append(Failure(3, "train", "shape", "(2,), not (3,)"))
     record = RoundRecord(1, failures=failures)
     assert printed(Verbosity.QUIET, record) == []
     # The first of each kind, once in a run.

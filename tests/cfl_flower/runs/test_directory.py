@@ -94,11 +94,10 @@ def test_a_resumed_run_leaves_nothing_of_killed_writes(
 def test_a_disk_that_is_full_is_one_line_and_the_run_goes_on_afterwards(config):
     kind = resource.RLIMIT_FSIZE
     before = resource.getrlimit(kind)
+    words = r"written .*; make room, and go on by r"
     try:
         with (
-            pytest.raises(
-                RunFailedError, match=r"written .*; make room, and go on by r"
-            ),
+            pytest.raises(RunFailedError, match=words),
             RunDirectory(config) as directory,
         ):
             resource.setrlimit(kind, (2000, before[1]))
@@ -184,14 +183,11 @@ def test_a_second_process_waits_for_the_folder_and_refuses_it(config, monkeypatc
     )
     Path(config.output_dir).mkdir()
     monkeypatch.setattr(results, "LOCK_TIMEOUT", 0.2)
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
-        assert other.stdout is not None
+    command, pipe = [sys.executable, "-c", code], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as other:
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(
-            ConfigError, match="is in use by another run; wait or use another"
-        ):
+        words = "is in use by another run; wait or use another"
+        with pytest.raises(ConfigError, match=words):
             RunDirectory(config).__enter__()
         other.kill()
     # A killed process holds no lock.

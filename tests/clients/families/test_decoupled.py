@@ -1,6 +1,5 @@
 """Clients with an extractor in common, each of whose rounds follows from its parts."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.learning.anchors import (
     AlignedLoss,
     Anchors,
@@ -25,7 +23,7 @@ from cfl_flower.learning.decoupling import (
 )
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.training import train
-from cfl_flower.models import FlatModel, Mlp, build_model
+from cfl_flower.models import FlatModel
 from cfl_flower.models.network import Network
 from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
@@ -39,27 +37,12 @@ from strategies.fedccfa import FedCCFASettings
 from strategies.fedfm import FedFMSettings
 from strategies.fedpac import FedPACSettings
 from strategies.fedrep import FedRepSettings
-from tests.clients.conftest import MakeContext
+from tests.clients.conftest import INITIAL_PARTS as INITIAL
 
-Equip = Callable[..., Any]
-MODEL = Mlp(hidden=6)
-INITIAL = build_model(MODEL, (1, 8, 8), 10, 0).to_vector()
 LOCAL = LocalTraining(epochs=1, learning_rate=0.05, mu=0.2)
 HEAD = replace(LOCAL, epochs=1, learning_rate=0.1, mu=0.0)
 POINTS = np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32)
 ANCHORS = Anchors(POINTS, np.arange(10) != 4)
-
-
-@pytest.fixture
-def equip(make_context: MakeContext) -> Equip:
-    """Return a client of a kind in a round, on a network with an extractor."""
-
-    def make(kind: Any, round: int, settings: Any) -> Any:
-        model = FlatModel(MODEL.build((1, 8, 8), 10))
-        own = {"model": model, "evaluator": Evaluator(model, {}), "settings": settings}
-        return kind(replace(make_context(round), initial=INITIAL.copy, **own))
-
-    return make
 
 
 def fitted(client: Any, whole: Vector, purpose: str = "batches", **more: Any) -> Vector:

@@ -59,13 +59,8 @@ def test_each_drift_is_reported_once(options, drifted, run_small):
 
 def three_clusters(folder: Path) -> StoCFL:
     """Return StoCFL with three clusters of two, whose models are all 1, 2 and 3."""
-    options = [
-        "strategy=stocfl",
-        "strategy.refresh=on_drift",
-        "clients=6",
-        "participants=2",
-    ]
-    method: StoCFL = open_method(folder, *options)
+    asked = ["strategy=stocfl", "strategy.refresh=on_drift"]
+    method: StoCFL = open_method(folder, *asked, "clients=6", "participants=2")
     axes = np.eye(3, method.width, dtype=np.float32)
     nobody: FloatArray = np.zeros(0)
     method.state = StoCFLState(

@@ -123,10 +123,9 @@ def test_stocfls_single_cluster_has_fedavgs_model_under_sampling(weighting, run_
 
 def test_sequential_omega_goes_further_and_costs_one_exchange_per_client(run_small):
     option = ["participants=12", "strategy.threshold=-1", "strategy.regularisation=0"]
-    side = run_small(*STO, *option, "rounds=1", folder="side")
-    row = run_small(
-        *STO, *option, "rounds=1", "strategy.omega=sequential", folder="row"
-    )
+    option = [*STO, *option, "rounds=1"]
+    side = run_small(*option, folder="side")
+    row = run_small(*option, "strategy.omega=sequential", folder="row")
     # The cluster's model is not concerned.
     assert outcomes(side) == outcomes(row)
     moved = [float(np.linalg.norm(run.state.models[0])) for run in (side, row)]
@@ -162,12 +161,9 @@ def test_a_late_client_joins_the_nearest_cluster(run_small, late_grid):
     assert joined > 1
     assert rows[joined, 11] > 0
     # The nearest is that of its own concept, and has no client of another.
-    concepts = open_resources(json.dumps(run.config.resolved)).stream.timeline.concepts(
-        joined
-    )
-    beside = [
-        client for client in range(11) if rows[joined, client] == rows[joined, 11]
-    ]
+    stream = open_resources(json.dumps(run.config.resolved)).stream
+    concepts = stream.timeline.concepts(joined)
+    beside = [each for each in range(11) if rows[joined, each] == rows[joined, 11]]
     assert beside
     assert {concepts[client] for client in beside} == {concepts[11]}
     assert run.rounds[-1]["num_clusters"] == 3

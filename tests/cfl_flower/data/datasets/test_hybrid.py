@@ -18,7 +18,6 @@ def test_the_parts_follow_each_other_and_keep_their_names():
     train, test = TWO.load("")
     parts = [part.load() for part in TWO.parts.values()]
     assert len(train.labels) == sum(len(pool.labels) for pool, _ in parts)
-    assert train.domains is not None
     assert np.bincount(train.domains).tolist() == [len(p[0].labels) for p in parts]
     assert np.array_equal(test.labels[: len(parts[0][1].labels)], parts[0][1].labels)
     assert (TWO.shape, TWO.classes) == ((1, 8, 8), 10)

@@ -36,10 +36,8 @@ def mnist_files(count: int = 5) -> dict[str, bytes]:
 def put(folder: Path, packed: bool = False) -> None:
     folder.mkdir(parents=True)
     for name, data in mnist_files().items():
-        if packed:
-            (folder / f"{name}.gz").write_bytes(gzip.compress(data))
-        else:
-            (folder / name).write_bytes(data)
+        path = folder / (name + ".gz" * packed)
+        path.write_bytes(gzip.compress(data) if packed else data)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -86,9 +84,8 @@ def test_a_corrupt_file_is_one_line(packed, spoil, tmp_path):
     put(tmp_path / "MNIST" / "raw", packed)
     path = tmp_path / "MNIST" / "raw" / (IDX[0] + ".gz" * packed)
     spoil(path, path.read_bytes())
-    with pytest.raises(
-        ConfigError, match=r"MNIST in data_dir=.*cannot be read"
-    ) as error:
+    words = r"MNIST in data_dir=.*cannot be read"
+    with pytest.raises(ConfigError, match=words) as error:
         Mnist().load(str(tmp_path))
     assert "\n" not in str(error.value)
 
@@ -164,11 +161,9 @@ def test_both_sets_can_be_pooled_and_split_anew(tmp_path, cache):
 def test_normalised_pixels_are_shifted_and_scaled_alike(tmp_path, cache):
     put(tmp_path / "MNIST" / "raw")
     every = slice(0, 9)
-    for plain, scaled in zip(
-        Mnist().load(str(tmp_path)),
-        Mnist(normalise=[0.5, 0.25]).load(str(tmp_path)),
-        strict=True,
-    ):
+    kinds = Mnist(), Mnist(normalise=[0.5, 0.25])
+    pools = (kind.load(str(tmp_path)) for kind in kinds)
+    for plain, scaled in zip(*pools, strict=True):
         x = plain.inputs(every).numpy()
         assert x.max() > x.min()
         assert np.allclose(scaled.inputs(every).numpy(), 4 * x - 2, atol=1e-6)
@@ -198,11 +193,10 @@ def test_a_mean_and_deviation_that_cannot_be_are_refused(settings):
 def test_grey_images_alone_are_shown_in_colour(kind):
     if kind.size[0] == 1:
         assert kind(colour=True).shape == (3, 28, 28)
-    else:
-        with pytest.raises(
-            ConfigError, match=r"dataset\.colour=true .*false: .*already"
-        ):
-            kind(colour=True)
+        return
+    words = r"dataset\.colour=true .*false: .*already"
+    with pytest.raises(ConfigError, match=words):
+        kind(colour=True)
 
 
 def test_a_pixel_that_hardly_varies_is_scaled_in_bytes(tmp_path, cache):

@@ -63,15 +63,13 @@ def test_fmow_has_a_client_per_zone_and_the_days_from_2015_on(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("row", "fault"),
-    [
-        (("train", "2016-13-41T", "31N", "zoo"), "2016-13-41"),
-        (("train", "2016-03-01T", "31N", "zo"), "it lacks 'zo'"),
-    ],
+    ("time", "kind", "fault"),
+    [("2016-13-41T", "zoo", "2016-13-41"), ("2016-03-01T", "zo", "it lacks 'zo'")],
 )
-def test_a_damaged_fmow_listing_is_named(tmp_path, row, fault):
+def test_a_damaged_fmow_listing_is_named(tmp_path, time, kind, fault):
+    data_dir = fmow(tmp_path, [*FMOW_ROWS, ("train", time, "31N", kind)])
     with pytest.raises(ConfigError, match=rf"rgb_metadata\.csv cannot be .*{fault}"):
-        Fmow().load(fmow(tmp_path, [*FMOW_ROWS, row]))
+        Fmow().load(data_dir)
 
 
 OPEN_TRAIN = [
@@ -130,32 +128,26 @@ def test_a_damaged_mapping_is_named(tmp_path):
     data_dir = open_images(tmp_path)
     path = tmp_path / "open_images/client_data_mapping/train.csv"
     whole = path.read_text()
-    path.write_text(whole[: whole.rindex(",Yak")])
-    with pytest.raises(ConfigError, match=r"train\.csv cannot be .*row 9 is cut off"):
-        OpenImages().load(data_dir)
-    path.write_text(f"{whole[:-2]}x")
-    with pytest.raises(ConfigError, match=r"train\.csv cannot be .*invalid literal"):
-        OpenImages().load(data_dir)
+    cut, other = whole[: whole.rindex(",Yak")], f"{whole[:-2]}x"
+    for text, fault in ((cut, "row 9 is cut off"), (other, "invalid literal")):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=rf"train\.csv cannot be .*{fault}"):
+            OpenImages().load(data_dir)
 
 
 # Ekya's listings
 
 
-def cityscapes(root: Path, header: bool = False) -> str:
+def cityscapes(root: Path, header: bool) -> str:
     folder = root / "cityscapes"
     head = [("idx", "imgpath", "class", "x0", "y0", "x1", "y1")] if header else []
-    # Listed in the order of the folder, not of the frames; class 6 is dropped.
+    # Frame, class and left edge, listed in the order of the folder, not of the frames;
+    # class 6 is dropped.
+    boxes = [(2, 5, 0), (2, 6, 0), (0, 0, 10), (0, 1, 0), (1, 2, 0)]
+    name = "train/bonn/bonn_{:06d}_000019_leftImg8bit.png".format
     rows = [
-        (idx, f"train/bonn/bonn_{frame:06d}_000019_leftImg8bit.png", label, *box)
-        for idx, (frame, label, box) in enumerate(
-            [
-                (2, 5, (0, 0, 10, 10)),
-                (2, 6, (0, 0, 10, 10)),
-                (0, 0, (10, 0, 20, 10)),
-                (0, 1, (0, 0, 10, 10)),
-                (1, 2, (0, 0, 10, 10)),
-            ]
-        )
+        (idx, name(frame), label, left, 0, left + 10, 10)
+        for idx, (frame, label, left) in enumerate(boxes)
     ]
     write(folder / "sample_lists/citywise/bonn_fine.csv", [*head, *rows])
     other = [(0, "val/ulm/ulm_0_0_leftImg8bit.png", 3, 0, 0, 20, 20)] * 2
@@ -172,31 +164,20 @@ def cityscapes(root: Path, header: bool = False) -> str:
 
 
 def joined(pools: tuple[Pool, Pool]) -> list[tuple[int, ...]]:
-    return sorted(
-        sample
-        for pool in pools
-        for sample in zip(
-            *(owners(pool).tolist(), times(pool).tolist()),
-            *(pool.labels.tolist(), greys(pool)),
-            strict=True,
-        )
-    )
+    found = []
+    for pool in pools:
+        columns = (owners(pool), times(pool), pool.labels, np.array(greys(pool)))
+        found += zip(*(column.tolist() for column in columns), strict=True)
+    return sorted(found)
 
 
 @pytest.mark.parametrize("header", [False, True])
 def test_cityscapes_cuts_a_citys_frames_into_blocks(tmp_path, header):
     dataset = Cityscapes(size=4, block=2, test_fraction=0.5)
-    if header:
-        pools = dataset.load(cityscapes(tmp_path, header=True))
-    else:
-        pools = dataset.load(cityscapes(tmp_path))
+    pools = dataset.load(cityscapes(tmp_path, header))
     # Owner, frame, class, grey.
-    assert joined(pools)[:4] == [
-        (0, 0, 0, 200),
-        (0, 0, 1, 0),
-        (1, 1, 2, 10),
-        (1, 2, 5, 20),
-    ]
+    first = [(0, 0, 0, 200), (0, 0, 1, 0), (1, 1, 2, 10), (1, 2, 5, 20)]
+    assert joined(pools)[:4] == first
     assert {sample[2:] for sample in joined(pools)[4:]} == {(3, 99)}
     assert owners(pools[1]).tolist()[:2] == [0, 1]
 
@@ -246,9 +227,8 @@ def test_waymo_has_a_client_per_camera_and_segment(tmp_path):
 
 
 def test_a_waymo_class_that_ekya_does_not_have_is_refused(tmp_path):
-    with pytest.raises(
-        ConfigError, match=r"sf_.*labels\.csv.*class is outside of 0 to 3"
-    ):
+    words = r"sf_.*labels\.csv.*class is outside of 0 to 3"
+    with pytest.raises(ConfigError, match=words):
         Waymo().load(waymo(tmp_path, label=4))
 
 

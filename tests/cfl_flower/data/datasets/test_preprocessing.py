@@ -54,7 +54,6 @@ def test_it_makes_the_inputs_of_training_of_raw_rows(scaling, tmp_path):
     train, test = table.load(str(tmp_path))
     frame = pd.read_csv(tmp_path / "data.csv")
     known = table.preprocessing(str(tmp_path))
-    assert known is not None
     x = inputs_of(known, frame)
     times = pd.to_datetime(frame["day"]).to_numpy("datetime64[us]").astype(np.int64)
     for pool in (train, test):

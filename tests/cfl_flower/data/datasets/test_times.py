@@ -74,7 +74,6 @@ def test_periods_are_equal_whatever_the_times_are(write, first, step, tmp_path):
     for period in range(10):
         views = [source.view(client, 1 + 2 * period) for client in range(3)]
         pool = views[0].train_pool
-        assert pool.times is not None
         there = np.concatenate([pool.times[view.train_indices] for view in views])
         places = [(int(time) - first) // step for time in pool.times]
         expected = [place for place in places if place < 10 * (period + 1)]
@@ -125,7 +124,6 @@ def test_moments_within_a_second_are_told_apart(write, step, tmp_path):
     times = {as_npz: moments, as_csv: moments.astype(str)}
     dataset = write(tmp_path, times.get(write, moments.tolist()))
     first = stream(dataset, tmp_path).view(0, 1)
-    assert first.train_pool.times is not None
     shown = first.train_pool.times[first.train_indices]
     everything = np.sort(first.train_pool.times)
     assert len(np.unique(everything)) == len(everything)

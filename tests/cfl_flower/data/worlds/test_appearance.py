@@ -35,7 +35,7 @@ def digits() -> Digits:
 
 def stream(*events: Change, partition: Partition | None = None) -> Stream:
     drift: Drift = Schedule(steps={str(n): each for n, each in enumerate(events)})
-    return Stream(digits(), partition or Partition(), drift, CLIENTS, 0, 9)
+    return Stream(digits(), partition or Partition(), drift, CLIENTS, 0, 20)
 
 
 def samples(source: Stream, client: int, round: int) -> list[Tensor]:
@@ -55,15 +55,8 @@ def same(one: list[Tensor], two: list[Tensor]) -> list[bool]:
     tests_only=st.booleans(),
 )
 def test_what_changes_is_what_was_said(kind, labels, ids, tests_only):
-    event = Corrupt(
-        [3, 6],
-        kind=kind,
-        strength=0.5,
-        labels=sorted(labels),
-        ids=sorted(ids),
-        tests_only=tests_only,
-    )
-    source = stream(event)
+    whom = {"labels": sorted(labels), "ids": sorted(ids), "tests_only": tests_only}
+    source = stream(Corrupt([3, 6], kind=kind, strength=0.5, **whom))
     for client in range(CLIENTS):
         before, during, after = (samples(source, client, n) for n in (1, 3, 6))
         assert same(before, after) == [True] * 4
@@ -129,8 +122,7 @@ def test_events_elsewhere_in_a_schedule_restore_what_another_did():
 
 
 def test_some_features_of_a_table_fail_and_the_same_for_all():
-    event = Corrupt([2], kind="failure", strength=0.25, features=[0])
-    source = stream(event)
+    source = stream(Corrupt([2], kind="failure", strength=0.25, features=[0]))
     before, after = (source.view(1, n).train()[0].flatten(1) for n in (1, 2))
     dead = ((before != 0) & (after == 0)).any(0)
     assert not after[:, dead].any()

@@ -1,7 +1,6 @@
 """A gradual change reaches one share of the samples after the other."""
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -10,10 +9,8 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from cfl_flower.config.compose import compose_config
-from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.worlds.appearance import Corrupt
 from cfl_flower.data.worlds.changes import Regroup, Relabel, Restore, Rotate
-from cfl_flower.data.worlds.drift import Change, Schedule
 from cfl_flower.data.worlds.label_skew import LabelGroups
 from cfl_flower.data.worlds.mixtures import Mixtures
 from cfl_flower.data.worlds.partition import Partition
@@ -21,18 +18,7 @@ from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.data.worlds.view import View
 from cfl_flower.errors import ConfigError
 from simulations.periods import preview
-
-CLIENTS = 4
-
-
-@cache
-def digits() -> Digits:
-    return Digits()
-
-
-def stream(*events: Change, partition: Partition | None = None) -> Stream:
-    drift = Schedule(steps={str(n): each for n, each in enumerate(events)})
-    return Stream(digits(), partition or Partition(), drift, CLIENTS, 0, 20)
+from tests.cfl_flower.data.worlds.test_appearance import CLIENTS, stream
 
 
 def by_row(source: Stream, client: int, round: int) -> dict[int, tuple[bytes, int]]:
@@ -97,9 +83,8 @@ def test_samples_that_are_dealt_anew_come_as_those_before_go():
         assert now <= before | after
         assert before & after <= now
         assert len(now - before) / len(after - before) == pytest.approx(share, abs=0.1)
-        assert len(now - after) / len(before - after) == pytest.approx(
-            1 - share, abs=0.1
-        )
+        left = len(now - after) / len(before - after)
+        assert left == pytest.approx(1 - share, abs=0.1)
 
 
 def test_several_groups_change_together_and_come_back_to_the_same_data():
@@ -130,11 +115,8 @@ def by_turn(view: View, part: str) -> dict[int, tuple[bytes, int]]:
     if part == "train":
         indices, pool = view.train_indices, view.train_pool
     keys = (indices % (len(pool.labels) * len(view.turns))).tolist()
-    pairs = zip(x.numpy(), y.tolist(), strict=True)
-    return {
-        k: (image.tobytes(), label)
-        for k, (image, label) in zip(keys, pairs, strict=True)
-    }
+    samples = zip(keys, x.numpy(), y.tolist(), strict=True)
+    return {key: (image.tobytes(), label) for key, image, label in samples}
 
 
 MIXTURE = Mixtures(clusters=4, sizes=[80, 80])
@@ -183,9 +165,8 @@ def test_a_sample_is_shown_alike_to_all_who_look_at_it(event, partition):
 def test_one_gradual_change_is_over_before_the_next_begins():
     asked = ["drift=recurring", "partition=iid", "drift.rounds=[3,6]"]
     assert compose_config([*asked, "drift.width=4"]).timeline.changes[-1] == 9
-    with pytest.raises(
-        ConfigError, match=r"drift\.steps\.first\.rounds=\[6\] .* after 7"
-    ):
+    words = r"drift\.steps\.first\.rounds=\[6\] .* after 7"
+    with pytest.raises(ConfigError, match=words):
         compose_config([*asked, "drift.width=5"])
     with pytest.raises(ConfigError, match=r"drift\.steps\.1\.rounds=\[5\] .* after 6"):
         stream(Rotate([3], width=4), Rotate([5])).timeline.world(5)
