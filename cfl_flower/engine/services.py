@@ -13,6 +13,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
+from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
 from cfl_flower.models import FlatModel, model_of
 from cfl_flower.privacy.clipping import capped_losses
@@ -88,7 +89,14 @@ class RunServices:
         """Return initial models of several clusters, each with a seed of its own."""
         draw = self.rng("cluster-models", 0)
         seeds = draw.integers(2**31, size=count).tolist()
-        return [self.initial_model(seed) for seed in seeds]
+        models = [self.initial_model(seed) for seed in seeds]
+        if count > 1 and all(np.array_equal(each, models[0]) for each in models):
+            raise ConfigError(
+                "the clusters would begin from equal models, and stay so; let the "
+                "network, or reseeded, draw other weights for each seed, with torch's "
+                "generator as it is"
+            )
+        return models
 
     @cached_property
     def network(self) -> FlatModel:

@@ -112,6 +112,7 @@ def gradient_writer(
     loss; in their precision. Dense networks have a closed form in float32, which takes
     a third of autograd's time.
     """
+    model.bind_gradients()
     layers = closed_form(model, loss, settings)
     if layers is not None:
         return dense_gradient_writer(layers)
@@ -146,6 +147,7 @@ def _write_by_autograd(model: FlatModel, loss: Loss, x: Tensor, y: Tensor) -> No
     model.gradient.zero_()
     with torch.enable_grad():
         value = loss(model.module, x, y)
+    model.bind_gradients()
     value.backward()  # type: ignore[no-untyped-call]
 
 

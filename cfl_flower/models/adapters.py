@@ -204,6 +204,9 @@ def merged(network: nn.Module) -> nn.Module:
             # torch takes the weight out of the layer's class, which the copy shares.
             kind = type(layer)
             layer.__class__ = type(kind.__name__, kind.__bases__, dict(vars(kind)))
-            for name in list(layer.parametrizations):  # type: ignore[arg-type]
+            for name, own in list(layer.parametrizations.items()):  # type: ignore
+                if hasattr(own, "original"):
+                    # Another layer may share it, which has an adapter of its own.
+                    own.original = nn.Parameter(own.original.detach().clone())
                 parametrize.remove_parametrizations(layer, name)
     return network

@@ -166,8 +166,9 @@ class FlatModel:
         self.passes = 0
         self.least_batch: int | None = None
         parts = torch.split(self.gradient, [each.numel() for each in parameters])
-        for parameter, part in zip(parameters, parts, strict=True):
-            parameter.grad = part.view_as(parameter)
+        pairs = zip(parameters, parts, strict=True)
+        self._gradients = [(each, part.view_as(each)) for each, part in pairs]
+        self.bind_gradients()
         self._trained = [(each, each.requires_grad) for each in module.parameters()]
         kept = still or own_layers(module)
         self._shared = uncopied(module) if kept else []
@@ -224,6 +225,12 @@ class FlatModel:
         self._put_back()
         return self
 
+    def bind_gradients(self) -> None:
+        """Let gradients be written to ``gradient`` again after torch's zero_grad()."""
+        for parameter, part in self._gradients:
+            if parameter.grad is not part:
+                parameter.grad = part.zero_()
+
     def _put_back(self) -> None:
         """Make all that is not in the vector what it was when the network was built."""
         for parameter, trained in self._trained:
@@ -234,11 +241,13 @@ class FlatModel:
             self._still = self._other_buffers()
         for buffer, value in self._still:
             buffer.copy_(value)
+        # A layer's own mode is nothing that goes to the next client.
+        self.module.train(self.module.training)
 
     def _other_buffers(self) -> list[tuple[Tensor, Tensor]]:
         """Return the buffers that are not in the vector, and those as built."""
-        pairs = zip(self.module.buffers(), self._as_built.buffers(), strict=True)
-        return [(one, two) for one, two in pairs if one is not two]
+        pairs = zip(self.module.named_buffers(), self._as_built.buffers(), strict=True)
+        return [(of, two) for (n, of), two in pairs if n not in self._statistics]
 
     def _with_vector(self, module: nn.Module) -> nn.Module:
         """Return a copy of a network whose parameters and statistics are the same."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from operator import call
 from typing import Any, Protocol
 
@@ -210,12 +210,13 @@ def check_network(
             "with torch, in each network, into a buffer or parameter",
         )
         _require_equal_steps(model, x)
+        _require_any_batch(model, x, classes)
         with torch.no_grad():
             one, again = (model.module.eval()(x) for _ in range(2))
         _require(
             same(one, again),
             f"{type(network).__name__} gives different outputs for the same inputs in "
-            "evaluation mode; let it draw and remember only in training",
+            "evaluation mode; draw, remember or change the inputs in training alone",
         )
     return model
 
@@ -240,6 +241,21 @@ def require_divided(model: FlatModel, shape: tuple[int, ...]) -> None:
                 found.append(forward(network, example_batch(shape)))
         whole = torch.allclose(found[0], found[1])
         _require(whole, f"{name} the strategy trains; put the rest into its extractor")
+
+
+def _require_any_batch(model: FlatModel, x: Tensor, classes: int) -> None:
+    """Require that a network can be tested on one input, and on others than two."""
+    test = model.module.eval()
+    alone = (1, classes)
+    # BatchNorm without running statistics takes no single one.
+    with torch.no_grad(), suppress(ValueError):
+        alone = tuple(test(x[:1]).shape)
+    _require(
+        alone == (1, classes),
+        f"{type(test).__name__} returns {alone} for 1 input in evaluation, not (1, "
+        f"{classes}); squeeze no dimension of the batch",
+    )
+    odd_outputs(model, x.shape[1:])
 
 
 def odd_outputs(model: FlatModel, shape: tuple[int, ...]) -> tuple[bool, bool]:
@@ -325,6 +341,12 @@ def _require_alike(one: nn.Module, other: nn.Module) -> None:
         all(same(a, b) for a, b in pairs),
         f"two networks {name} of the same seed begin with other weights; draw them "
         "with torch",
+    )
+    places = [each.data_ptr() for each in other.parameters() if each.numel()]
+    _require(
+        len({*places}) == len(places),
+        f"{name} has two parameters in one memory, which would be trained apart; let "
+        "the layers share the parameter itself, not its data",
     )
 
 

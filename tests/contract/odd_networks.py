@@ -265,6 +265,40 @@ class SavedAverage(Averaged):
         return self.ema
 
 
+class Largest(Net):
+    """A statistic that neither zeros nor ones change."""
+
+    def set_up(self) -> None:
+        self.register_buffer("high", torch.ones(64))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.high.copy_(torch.maximum(self.high, x.flatten(1).amax(0)))
+        return super().hidden(x / self.high.view(1, 8, 8))
+
+
+class Seeded(Net):
+    """It sets a seed, so that its weights are the same in all runs."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(42)
+        super().__init__()
+
+
+class StoppedNorm(Net):
+    """A layer that it sets to evaluation after some steps."""
+
+    def set_up(self) -> None:
+        self.norm = nn.BatchNorm1d(8)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int32))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        self.steps += self.training
+        if self.steps > 5:
+            self.norm.eval()
+        return self.norm(super().hidden(x))
+
+
 class ListedLayers(Net):
     """A list names layers that are its own."""
 

@@ -79,6 +79,21 @@ class PreciseParameter(Net):
         return super().forward(x) * self.scale.float()
 
 
+class SharedMemory(Net):
+    refused = "has two parameters in one memory"
+
+    def set_up(self) -> None:
+        self.again = nn.Linear(64, 8)
+        self.again.weight.data = self.body.weight.data
+
+
+class Squeezed(Net):
+    refused = r"returns \(10,\) for 1 input in evaluation"
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x).squeeze()
+
+
 class RunningMinimum(Net):
     """A statistic that is infinite before the first batch."""
 

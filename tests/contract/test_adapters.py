@@ -19,7 +19,7 @@ from cfl_flower.models import (
     build_network,
     merged,
 )
-from cfl_flower.models.adapters import FrozenNorm, Lora
+from cfl_flower.models.adapters import FrozenNorm, Lora, add_adapters
 from simulations.export import export, load_module, network_of
 from tests.simulations.test_export import load_served
 
@@ -70,6 +70,16 @@ def test_an_export_has_the_adapters_in_the_weights(run_small, tmp_path):
     inner: Any = served
     torch.testing.assert_close(network.extractor(x), inner.extractor(x))
     assert not torch.allclose(network(x), expected)
+
+
+def test_layers_of_one_weight_have_an_adapter_each():
+    network = nn.Sequential(*(nn.Linear(6, 6) for _ in range(3)))
+    network[1].weight = network[0].weight
+    add_adapters(network, Lora(rank=2))
+    for parameter in network.parameters():
+        nn.init.normal_(parameter.data)
+    x = torch.randn(4, 6)
+    torch.testing.assert_close(merged(network)(x), network(x))
 
 
 @pytest.mark.parametrize("weights", ["backbone.safetensors", "backbone.pt"])

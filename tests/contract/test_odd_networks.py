@@ -107,6 +107,14 @@ def test_what_cannot_be_put_back_is_refused_by_name(kind):
     assert "\n" not in str(found.value)
 
 
+def test_clusters_begin_from_models_that_differ(run_small):
+    options = ["strategy=ifca", "clusters=2", *RUN[1:]]
+    with pytest.raises(ConfigError, match="clusters would begin from equal models"):
+        run_small(*options, named(odd_networks.Seeded), folder="equal")
+    # One of each needs no other.
+    assert run_small("strategy=fedavg", *RUN[1:], named(odd_networks.Seeded)).rounds
+
+
 MIXING = (
     odd_networks.BatchStatistics,
     odd_networks.BatchSecond,
@@ -176,7 +184,12 @@ def test_attributes_may_refer_to_parts_of_their_network(kind, run_small):
 
 
 @pytest.mark.parametrize(
-    ("kind", "travels"), [(odd_networks.SavedAverage, True), (odd_networks.Mask, False)]
+    ("kind", "travels"),
+    [
+        (odd_networks.SavedAverage, True),
+        (odd_networks.Largest, True),
+        (odd_networks.Mask, False),
+    ],
 )
 def test_averages_that_are_saved_travel_and_constants_do_not(kind, travels, run_small):
     plain = run_small(*RUN, named(odd_networks.Net), folder="plain")

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -39,6 +41,37 @@ OPTIONS = [
     *({}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"mu": 0.5}),
     {"momentum": 0.5, "weight_decay": 0.1, "mu": 0.5},
 ]
+
+
+def robust(
+    module: nn.Module, x: Tensor, y: Tensor, clear: bool | None = None
+) -> Tensor:
+    """Return the loss of inputs that are moved up the loss, as FGSM moves them."""
+    x = x.clone().requires_grad_()
+    loss = cross_entropy(module(x), y)
+    if clear is None:
+        (slope,) = torch.autograd.grad(loss, x)
+    else:
+        loss.backward()
+        module.zero_grad(set_to_none=clear)
+        slope = x.grad
+    return cross_entropy(module(x.detach() + 0.1 * slope.sign()), y)
+
+
+@pytest.mark.parametrize("settings", [Mclr(), Mlp(hidden=5)])
+def test_a_loss_may_take_gradients_away(settings, data):
+    found = []
+    for clear in (None, False, True):
+        model = fresh(settings)
+        loss = partial(robust, clear=clear)
+        train(model, *data, LocalTraining(epochs=3), rng(), loss=loss)
+        # So may whatever a client does before it trains as others do.
+        model.module.zero_grad()
+        train(model, *data, LocalTraining(epochs=1), rng())
+        found.append(model.to_vector())
+    assert not np.array_equal(found[0], fresh(settings).to_vector())
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+    np.testing.assert_allclose(found[2], found[0], rtol=1e-6)
 
 
 @property_settings(max_examples=60, deadline=None)
