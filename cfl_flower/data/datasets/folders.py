@@ -31,18 +31,20 @@ def is_left(name: str) -> bool:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """Return the images in a folder, in the order of their names."""
-    return sorted(
-        path
-        for path in folder.glob("*")
-        if path.suffix.lower() in SUFFIXES and not is_left(path.name)
-    )
+    """Return a folder's images by name; those deeper in it are a `ConfigError`."""
+    found = [path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES]
+    found = [p for p in found if not any(map(is_left, p.relative_to(folder).parts))]
+    if deeper := {path.parent for path in found} - {folder}:
+        raise ConfigError(
+            f"images in {min(deeper)} would not be read; move them into {folder}, or "
+            "call the folders of two parts train and test"
+        )
+    return sorted(found)
 
 
 def class_folders(folder: Path) -> dict[str, Path]:
     """Return the folders in a folder by name, in the order of the names."""
-    found = sorted(folder.glob("*/"))
-    return {path.name: path for path in found if not is_left(path.name)}
+    return {p.name: p for p in sorted(folder.glob("*/")) if not is_left(p.name)}
 
 
 def class_images(folder: Path) -> dict[str, list[Path]]:
@@ -50,11 +52,9 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
     files = {name: image_files(path) for name, path in class_folders(folder).items()}
     for name, paths in files.items():
         if not paths:
-            deeper = "call the folders of two parts train and test"
-            inner = deeper if class_folders(folder / name) else "remove it if no class"
             raise ConfigError(
                 f"{folder / name} has no image; put {', '.join(SUFFIXES)} files there, "
-                f"or {inner}"
+                "or remove it if no class"
             )
     return files
 

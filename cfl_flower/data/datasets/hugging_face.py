@@ -33,8 +33,7 @@ class HuggingFace(TableDataset):
     train: str = "train"
     """The split to train on."""
     test: str | None = "test"
-    """The split to test on; null, or one that is not there, holds `test_fraction`
-    out."""
+    """The split to test on; null, or if there is no test, holds `test_fraction` out."""
     name: ClassVar[str] = "the Hugging Face dataset"
 
     def __post_init__(self) -> None:
@@ -63,6 +62,8 @@ class HuggingFace(TableDataset):
         splits = self._splits(data_dir)
         allowed = f"one of {', '.join(splits)}"
         require(self.train in splits, "dataset.train", self.train, allowed)
+        known = self.test in (None, "test", *splits)
+        require(known, "dataset.test", self.test, f"null, or {allowed}")
         found = [("train", f"split {self.train}", self._frame(splits[self.train]))]
         if self.test and self.test in splits:
             test = self._frame(splits[self.test])

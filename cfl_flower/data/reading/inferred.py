@@ -272,7 +272,7 @@ class InferredDataset(FileDataset):
         arrays = dict(parts["train"])
         beside = {key: arrays.pop(key) for key in BESIDE if key in arrays}
         test = held_out(arrays.get("owner", arrays["y"]), self.test_fraction)
-        allowed = f"more, or add samples: {self.called} is too small to hold out that"
+        allowed = f"more, or two samples an owner: {self.called} has too few"
         require(bool(test.any()), "dataset.test_fraction", self.test_fraction, allowed)
         divided = divide(arrays, test)
         return {part: {**of, **beside} for part, of in divided.items()}

@@ -18,6 +18,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cfl_flower.errors import refused
 from cfl_flower.types import IntArray
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -138,6 +139,25 @@ def _recipes() -> bytes:
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         state.update(path.read_bytes())
     return state.digest()
+
+
+def load_pools(dataset: Dataset, data_dir: str) -> tuple[Pool, Pool]:
+    """Return what a dataset has loaded, or raise `ConfigError` if it does not fit."""
+    found = dataset.load(data_dir)
+    name = f"dataset: what {type(dataset).__name__}.load returns"
+    last = dataset.classes - 1
+    remedy = (
+        f"return two Pools, with inputs {dataset.shape} and labels from 0 to {last}"
+    )
+    with refused(name, remedy):
+        train, test = found
+        for pool in (train, test):
+            shape = tuple(pool.x.shape)
+            # It refuses what are no whole numbers, and those below 0.
+            largest = len(np.bincount(pool.labels)) - 1
+            if shape != (len(pool.labels), *dataset.shape) or largest > last:
+                raise ValueError(f"inputs {shape} and labels up to {largest}")
+    return train, test
 
 
 def cached_arrays(name: str, build: Callable[[], Parts]) -> Parts:

@@ -9,7 +9,7 @@ from weakref import WeakMethod
 
 import numpy as np
 
-from cfl_flower.data.reading.pool import Dataset
+from cfl_flower.data.reading.pool import Dataset, load_pools
 from cfl_flower.data.worlds.drift import Drift
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.timeline import Holdings, Timeline
@@ -56,7 +56,7 @@ class Stream:
         self.rounds = rounds
         self._partition = partition
         self._seed = seed
-        train, test = dataset.load(data_dir)
+        train, test = load_pools(dataset, data_dir)
         pools = train.to(device), test.to(device)
         self._pools = pools
         self._holdings = Holdings(partition, seed, lambda: pools)

@@ -72,10 +72,13 @@ def test_all_kinds_of_images_are_read_and_no_other_files(tmp_path):
         for suffix in SUFFIXES:
             picture(tmp_path / "images" / name / f"1{suffix.upper()}", 10)
         (tmp_path / "images" / name / "notes.txt").write_text("none")
-        picture(tmp_path / "images" / name / "deeper" / "1.png", 10)
+        picture(tmp_path / "images" / name / ".thumbs" / "1.png", 10)
     picture(tmp_path / "images" / "loose.png", 10)
     train, test = ImageFolder().load(str(tmp_path))
     assert len(train.labels) + len(test.labels) == 2 * len(SUFFIXES)
+    picture(tmp_path / "images" / "owl" / "2026" / "may" / "1.JPG", 10)
+    with pytest.raises(ConfigError, match=r"owl/2026/may would not be read; move them"):
+        ImageFolder().load(str(tmp_path))
 
 
 @pytest.mark.parametrize("parts", [("train",), ("train", "val"), ("Train", "Test")])

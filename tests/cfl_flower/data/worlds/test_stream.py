@@ -191,6 +191,29 @@ def test_drawn_samples_keep_the_labels_as_uneven_as_they_are():
                 assert train > 0.4
 
 
+WRONG = {
+    "labels up to 10": lambda pool: replace(pool, labels=pool.labels + 1),
+    "negative": lambda pool: replace(pool, labels=pool.labels - 1),
+    "float": lambda pool: replace(pool, labels=pool.labels / 2),
+    "deep": lambda pool: replace(pool, labels=np.eye(10, dtype=int)[pool.labels]),
+    "inputs .*8, 1": lambda pool: replace(pool, x=pool.x.movedim(1, -1)),
+    "labels up to 9": lambda pool: replace(pool, labels=pool.labels[1:]),
+    "no attribute": lambda pool: (pool.x, pool.y),
+}
+
+
+@pytest.mark.parametrize("why", WRONG)
+def test_samples_of_a_dataset_of_ones_own_fit_what_it_says(why):
+    @dataclass(frozen=True)
+    class Own(Digits):
+        def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
+            train, test = super().load(data_dir)
+            return WRONG[why](train), test
+
+    with pytest.raises(ConfigError, match=f"what Own.load returns .*{why}.*0 to 9"):
+        Stream(Own(), Partition(), Regroup([2]), 4, 0, rounds=3)
+
+
 # Mixtures
 
 
