@@ -116,7 +116,7 @@ class ClusteredState:
     """Knowledge of the selection about clients."""
     privacy: PrivacyLoss = field(default_factory=PrivacyLoss, kw_only=True)
     """Privacy that clients have lost, with ``privacy=``."""
-    typical_count: int = field(default=0, kw_only=True)
+    typical_count: int | float = field(default=0, kw_only=True)
     """The median number of samples that clients have told last; 0 if none has."""
     typical_report: float = field(default=0.0, kw_only=True)
     """The median length of what clients report about their data; 0 if none did."""

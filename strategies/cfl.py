@@ -164,14 +164,16 @@ class CFL(ClusteredStrategy):
         eps1, eps2 = settings.bounds
         # |mean update| < eps1 and max |update| > eps2.
         stationary = mean < eps1 * unit and largest > eps2 * unit
-        whole = len(present) == len(members) > settings.smallest
+        # Who has left or has no samples cannot disagree.
+        able = self.run.participants.able()[members].sum()
+        whole = len(present) == able > settings.smallest
         if server_round > settings.first and whole and stationary:
             # Algorithm 1: bipartition by the cosines of the updates.
             cosines = cosine_matrix([found[row].arrays[0] - model for row in present])
             sides = bipartition(cosines)
             # The split is accepted if sqrt((1 - a) / 2) > gamma_max.
             if separation(cosines, sides) > settings.gamma:
-                self.split(cluster, members[sides == 1])
+                self.split(cluster, np.array(present)[sides == 1])
         return mean, largest
 
     def split(self, cluster: int, leaving: IntArray) -> None:

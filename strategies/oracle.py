@@ -55,7 +55,8 @@ class Oracle(ClusteredStrategy):
         if self.run.timeline is None:
             raise ConfigError(
                 "strategy=oracle needs a simulated stream, whose concepts are known; "
-                "use another strategy on real devices"
+                "use another strategy on real devices, or give a strategy for an app "
+                "of your own concepts=lambda server_round: {node: cluster, ...}"
             )
         return OracleState([], no_clusters(), [])
 

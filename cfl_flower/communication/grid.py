@@ -83,7 +83,8 @@ class PatientGrid:
             time.sleep(min(max(0.03 * elapsed, 0.003), PAUSE))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
+        # A copy has no attributes yet, when it is asked for some.
+        return getattr(vars(self).get("_grid"), name)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Push messages; return their ids, empty for one that Flower cannot take."""

@@ -8,8 +8,10 @@ of its own, `mods.ASK`, which an app without the mod does not look at.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -249,18 +251,23 @@ class Carrier:
         return results
 
     def _leave_out_odd_metrics(self, phase: str) -> None:
-        """Leave out metrics of other names or lengths than most nodes send.
+        """Leave out metrics of names or lengths that not two thirds of nodes send.
 
-        Flower's means of metrics need those of all nodes to be alike.
+        Flower's means of metrics need those of all nodes to be alike: a node that lacks
+        one of the rest is left out with all of its own.
         """
         forms = [metric_form(content) for _, content in self.replied]
-        usual = max(forms, key=forms.count, default=None)
-        pairs = list(zip(forms, self.replied, strict=True))
-        self.replied = [replied for form, replied in pairs if form == usual]
-        for form, (client, _) in pairs:
-            if form != usual:
-                names = sorted({name for name, _ in form ^ (usual or form)})
-                detail = f"{names} are other ones, or longer, than most nodes send"
+        sent = Counter(chain.from_iterable(forms))
+        usual = {each for each, count in sent.items() if 3 * count >= 2 * len(forms)}
+        for form, replied in zip(forms, [*self.replied], strict=True):
+            client, content = replied
+            for record in content.metric_records.values():
+                for name, _ in form - usual:
+                    del record[name]
+            if not form >= usual:
+                self.replied.remove(replied)
+            if odd := sorted({name for name, _ in form ^ usual}):
+                detail = f"{odd} are other ones, or longer, than most nodes send"
                 self.fail(client, phase, InvalidResultError("metrics", detail))
 
     def _read(
@@ -335,7 +342,8 @@ class Carrier:
         key = self.terms.weighted_by_key
         value = records[0].get(key) if len(records) == 1 else None
         if not isinstance(value, int | float) or not 0 < value < float("inf"):
-            detail = f"metrics: {key}={value!r}, which has to be a number above 0"
+            wanted = "which has to be a number above 0, in the only MetricRecord"
+            detail = f"metrics: {key}={value!r}, {wanted}"
             raise InvalidResultError("num-examples", detail)
         return value
 
@@ -387,7 +395,8 @@ def chooses(plan: Plan, task: Task) -> bool:
 def content_of(reply: Message | None) -> RecordDict:
     """Return what a node replied, or raise `InvalidResultError`."""
     if reply is None:
-        raise InvalidResultError("node", "it has left, or did not answer in time")
+        detail = "it has left or was late, or an override dropped its reply"
+        raise InvalidResultError("node", detail)
     if not reply.has_error():
         return reply.content
     said = last_sentence(reply)

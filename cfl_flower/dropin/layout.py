@@ -63,14 +63,17 @@ class Layout:
         others = {}
         for name, template in self.templates.items():
             array = _decode(name, record[name], template)
-            if template.dtype.kind == "f":
-                with np.errstate(over="ignore"):
+            with np.errstate(over="ignore"):
+                own = array.astype(template.dtype)
+                if own.dtype.kind == "f":
                     parts.append(array.astype(np.float32).ravel())
-                if not is_bounded(parts[-1]):
-                    bounds = "numbers must be finite, and none beyond 1e+15"
-                    raise InvalidResultError("non-finite", f"arrays: {name}: {bounds}")
-            else:
-                others[name] = array.astype(template.dtype)
+                    ok = is_bounded(parts[-1]) and bool(np.isfinite(own).all())
+                else:
+                    others[name] = own
+                    ok = np.array_equal(own, array)
+            if not ok:
+                bounds = f"numbers must be finite {own.dtype}, and none beyond 1e+15"
+                raise InvalidResultError("non-finite", f"arrays: {name}: {bounds}")
         vector: Vector = np.concatenate(parts)
         return vector, others
 

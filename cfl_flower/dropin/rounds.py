@@ -51,8 +51,14 @@ class PlainServices(RunServices):
         concepts = self.carrier.terms.concepts
         if concepts is None:
             return None
-        given: Any = concepts(server_round) or {}
-        found = [given.get(int(each)) for each in self._context.state.clients]
+        # There is no round after the last, for which to prepare.
+        given: Any = concepts(min(server_round, self.config.rounds)) or {}
+        state: Any = self._context.state
+        found = [given.get(int(each)) for each in state.clients]
+        there = list(self.carrier.grid.get_node_ids())
+        for row in np.flatnonzero(~np.isin(state.clients, there)):
+            # Who has left stays where it was.
+            found[row] = state.concepts[state.clusters[row]]
         ok = all(isinstance(each, int | np.integer) and each >= 0 for each in found)
         require(ok, "concepts", given, "a map of each node to a whole number")
         return np.array(found, np.int64)
@@ -93,9 +99,14 @@ class PlainRounds(Rounds):
         terms = self.carrier.terms
         there = len(self.carrier.clients)
         drawn = max(int(there * terms.fraction_train), terms.min_train_nodes)
-        drawn = min(drawn, there)
-        config = self.context.config
-        self.context.config = replace(config, clients=there, participants=drawn)
+        # All is all, however a method divides it among clusters.
+        every = {"sampling": "all"} if drawn >= there else {}
+        self.context.config = replace(
+            self.config,
+            clients=there,
+            participants=min(drawn, there),
+            strategy=replace(self.config.strategy, **every),
+        )
 
     def aggregate_train(self, replies: Iterable[Message]) -> tuple[None, None]:
         """Take in the training results of those who were asked, which may be nobody."""

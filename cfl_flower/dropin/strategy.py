@@ -27,6 +27,7 @@ from cfl_flower.dropin.layout import Others
 from cfl_flower.dropin.rounds import PlainRounds
 from cfl_flower.dropin.terms import Terms
 from cfl_flower.engine.method import ClusteredStrategy
+from cfl_flower.engine.stages.robust_means import RobustMeans
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.mods import read_labels
@@ -42,7 +43,7 @@ EvaluateFunction: TypeAlias = Callable[..., MetricRecord | None]
 """A test on the server, of round, cluster and arrays, or of round and arrays."""
 
 
-@dataclass
+@dataclass(repr=False)
 class ClusteredResult(Result):
     """Flower's result, whose ``arrays`` are the mean over nodes, and the clusters."""
 
@@ -84,6 +85,9 @@ class DropIn(Terms):
 
     resumed: Path | None = None
     """The folder of what was saved, to go on from."""
+    running: Any = None
+    """The method, from `start` on."""
+    _open = False
 
     @classmethod
     @checked
@@ -96,7 +100,7 @@ class DropIn(Terms):
     @cached_property
     def _kept(self) -> Any:
         """The class of what is saved."""
-        members = [("state", self.method.State), ("counters", Others)]
+        members = [("state", self.method.State), ("counters", Others), ("width", int)]
         return make_dataclass("Kept", [*members, ("reporting", list[int])])
 
     def _checkpoint(self, path: Path) -> Checkpoint:
@@ -104,20 +108,33 @@ class DropIn(Terms):
         # As it comes back from a file.
         settings = json.loads(json.dumps(asdict(self.settings), default=str))
         arrays = self.carrier.layout.describe()
-        return Checkpoint(path, {"initial_arrays": arrays, "strategy": settings})
+        names = {"initial_arrays": arrays, "method": self.method.__name__}
+        return Checkpoint(path, {**names, "strategy": settings})
 
     def save(self, path: str | Path) -> None:
         """Save the state after the last round in a folder, without pickles."""
-        reporting = sorted(map(int, self.carrier.reporting))
-        kept = self._kept(self.running.state, self.carrier.others, reporting)
-        self._checkpoint(Path(path)).save(self.engine.context.number, kept)
+        number = self.engine.context.number
+        carrier = self.carrier
+        reporting = sorted(map(int, carrier.reporting))
+        kept = self._kept(self.running.state, carrier.others, carrier.width, reporting)
+        self._checkpoint(Path(path)).save(number, kept)
 
-    def _load(self, path: Path) -> None:
-        """Take in what was saved."""
-        self.engine.context.done, kept = self._checkpoint(path).load(self._kept)
-        self.running.state = kept.state
+    def _find_saved(self) -> tuple[int, Any]:
+        """Return the rounds that are done and what was saved, if it is to go on."""
+        target = self.checkpoint and Path(self.checkpoint)
+        if target and target != self.resumed:
+            allowed = "another folder, or go on with resume(): it holds a saved run"
+            ok = not self._checkpoint(target).exists()
+            require(ok, "checkpoint", self.checkpoint, allowed)
+        if self.resumed is None:
+            return 0, None
+        saved = self._checkpoint(self.resumed)
+        require(saved.exists(), "resume", self.resumed, "a folder with a saved run")
+        done, kept = saved.load(self._kept)
+        self.carrier.width = kept.width
         self.carrier.others = kept.counters
         self.carrier.reporting.update(kept.reporting)
+        return done, kept.state
 
     @checked
     def start(
@@ -142,12 +159,15 @@ class DropIn(Terms):
         self.carrier = Carrier(grid, self, initial_arrays, configs)
         self._handed = ArrayRecord({**initial_arrays})
         self._open = False
-        width = self.carrier.find_width(timeout) if self.reports else 2
-        config = self._config(width, num_rounds, timeout)
+        done, state = self._find_saved()
+        if self.reports and state is None:
+            self.carrier.find_width(timeout)
+        config = self._config(self.carrier.width, num_rounds, timeout)
         fleet = cast(Fleet, self.carrier)
         self.running = self.method(config, fleet, engine=PlainRounds)
-        if self.resumed is not None:
-            self._load(self.resumed)
+        if state is not None:
+            self.engine.context.done = done
+            self.running.state = state
         result = super().start(
             cast(Grid, self.carrier.grid),
             initial_arrays,
@@ -162,13 +182,16 @@ class DropIn(Terms):
     @property
     def engine(self) -> PlainRounds:
         """What carries out the method."""
+        allowed = "after start(), which is its own: Flower's wrappers do not go with it"
+        require(self.running is not None, type(self).__name__, "a method", allowed)
         return cast(PlainRounds, self.running.engine)
 
     def _config(self, width: int, rounds: int, timeout: float) -> RunConfig:
         """Return the configuration of a run without data, network and devices."""
         plain = compose_config(["strategy=fedavg", "drift=none", "dataset=digits"])
-        return replace(
+        config = replace(
             plain,
+            names={**plain.names, "strategy": self.method.__name__.lower()},
             strategy=self.settings,
             # What a method asks of data, which are the app's affair.
             dataset=cast(Any, SimpleNamespace(classes=width, shape=())),
@@ -176,6 +199,8 @@ class DropIn(Terms):
             seed=self.seed,
             rounds=rounds,
         )
+        RobustMeans.check(config, self.method)
+        return config
 
     # Flower's verbs ------------------------------------------------------------------
 
@@ -183,11 +208,12 @@ class DropIn(Terms):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages of a round's training, with a config of its own."""
+        engine = self.engine
         self._require_super(not self._open, "aggregate_evaluate")
         self._require_handed(arrays)
         self._open = True
         self.carrier.configs["train"] = config
-        return self.engine.configure_train(server_round)
+        return engine.configure_train(server_round)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -319,4 +345,5 @@ def of_clusters(evaluate_fn: EvaluateFunction) -> EvaluateFunction:
 def drop_in(name: str, method: type[ClusteredStrategy]) -> type[DropIn]:
     """Return the strategy of a method, under a name of its own."""
     doc = f"{name} for any ClientApp: FedAvg's arguments, and the method's settings."
-    return type(name, (DropIn,), {"method": method, "__doc__": doc})
+    own = {"method": method, "__doc__": doc, "__module__": "cfl_flower.strategies"}
+    return type(name, (DropIn,), own)

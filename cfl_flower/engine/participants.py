@@ -42,9 +42,7 @@ class Participants:
         if config.strategy.sampling == "all":
             strata = np.zeros_like(strata)
             sizes = np.array([len(strata)])
-        can_train = self.with_samples()
-        for allowed in self.eligible:
-            can_train &= allowed()
+        can_train = self.able()
         if not can_train.all():
             sizes = np.bincount(strata[can_train], minlength=len(sizes))
             strata = np.where(can_train, strata, -1)
@@ -72,6 +70,13 @@ class Participants:
         empty = set(state.empty)
         eligible = np.array([each not in empty for each in state.clients], bool)
         return eligible if eligible.any() else ~eligible
+
+    def able(self) -> BoolArray:
+        """Return which clients have samples and may take part, shape (n,)."""
+        able = self.with_samples()
+        for allowed in self.eligible:
+            able &= allowed()
+        return able
 
     def known(self, server_round: int) -> Known:
         """Return what a selection can choose by."""

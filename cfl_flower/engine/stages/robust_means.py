@@ -103,7 +103,9 @@ class RobustMeans(Stage):
         typical = self.context.state.typical_count
         if settings.weight_cap is None or not typical:
             return plan
-        most = max(1, int(settings.weight_cap * typical))
+        most = settings.weight_cap * typical
+        # Only an app of one's own has weights that are no whole numbers.
+        most = max(1, int(most)) if isinstance(typical, int) else most
         return replace(plan, sum_spec=replace(spec, most=most))
 
     def receive(self, plan: Plan, results: Results) -> Results:
@@ -111,9 +113,11 @@ class RobustMeans(Stage):
         context = self.context
         state = context.state
         counts = [result.num_examples for result in results if result.num_examples]
-        first = context.phase == "query" and not state.typical_count
+        # Nodes of such an app say 1 until they train.
+        first = context.phase == "query" and state.typical_count <= 1
         if counts and (first or context.phase == "train"):
-            state.typical_count = int(np.median(counts))
+            kind = np.asarray(counts).dtype.type
+            state.typical_count = kind(np.median(counts)).item()
         if context.phase != "train" or not results:
             return results
         spec = context.sent.sum_spec
@@ -145,7 +149,8 @@ class RobustMeans(Stage):
                 continue
             # A few cannot be outvoted: they are compared with all participants.
             among = counts[rows] if len(rows) >= FEWEST else counts
-            limit = max(1, int(cap * float(np.median(among))))
+            limit = cap * float(np.median(among))
+            limit = max(1, int(limit)) if counts.dtype.kind == "i" else limit
             most.update(dict.fromkeys(rows, limit))
         over = [row for row in most if counts[row] > most[row]]
         self._note("capped", [results[row].client for row in sorted(over)])

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from flwr.app import Array, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
-from cfl_flower.errors import CflError
+from cfl_flower.dropin.layout import Layout
+from cfl_flower.errors import CflError, InvalidResultError
 from cfl_flower.mods import ASK
 from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.dropin.apps import (
@@ -183,3 +184,19 @@ def test_a_choice_that_lies_is_nobody_elses(kind, choice):
         assert failures[0].reason == "representation"
         assert "\n" not in failures[0].detail
     assert np.isfinite(found.arrays[WEIGHT].numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("initial", "value"),
+    [
+        (np.zeros(1, np.float16), np.full(1, 7e4, np.float32)),
+        (np.zeros(1, np.int32), np.full(1, 2**31, np.int64)),
+        (np.array(["abc"]), np.array(["abcd"])),
+    ],
+)
+def test_what_the_initial_type_cannot_hold_is_refused(initial, value):
+    layout = Layout.of(record(odd=initial))
+    with pytest.raises(InvalidResultError, match=f"must be finite {initial.dtype}"):
+        layout.read(record(odd=value))
+    model, others = layout.read(record(odd=initial))
+    assert layout.write(model, others) == record(odd=initial)

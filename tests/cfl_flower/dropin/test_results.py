@@ -1,5 +1,6 @@
 """What a strategy for any ClientApp gives back, and what it sends."""
 
+import copy
 from typing import Any
 
 import cfl_flower.strategies as plain
@@ -13,6 +14,7 @@ from flwr.app import (
     MetricRecord,
     RecordDict,
 )
+from flwr.clientapp import ClientApp
 
 from cfl_flower.dropin.strategy import of_clusters
 from cfl_flower.errors import ConfigError
@@ -152,6 +154,111 @@ def test_newcomers_join_and_who_left_is_kept():
     found = strategy.start(grid=grid, initial_arrays=record(), num_rounds=3)
     assert found.clusters == {1000: 0, 1001: 1, 1002: 0, 1003: 1, 1004: 1}
     assert [each.client for each in found.failures[1]] == [1000]
+
+
+def leaving(grid: InProcessGrid, app: ClientApp) -> InProcessGrid:
+    """Return a grid that the first of four nodes leaves when the last one answers."""
+
+    def answer(message: Message, context: Context) -> Message:
+        if context.node_id == 1003 and 1000 in grid.node_configs:
+            grid.remove_node(1000)
+        return app(message, context)
+
+    grid.client_app = answer  # type: ignore[assignment]
+    return grid
+
+
+def test_clusters_split_without_those_who_left():
+    app = ClientApp()
+
+    def train(message: Message, context: Context) -> Message:
+        weight = message.content["arrays"][WEIGHT].numpy()
+        weight = weight + (-1) ** context.node_id * (2 + weight) * np.ones((2, 3))
+        content = RecordDict({"arrays": record(weight=weight)})
+        content["metrics"] = MetricRecord({"num-examples": 1})
+        return Message(content, reply_to=message)
+
+    app.train()(train)
+    grid = leaving(InProcessGrid([{}] * 6), app)
+    strategy = plain.CFL(first=1, eps1=100, fraction_evaluate=0)
+    found = strategy.start(grid, record(), 2)
+    odd, even = ([found.clusters[node + k] for k in (0, 2)] for node in (1001, 1002))
+    assert sorted([*odd, *even]) == [0, 0, 1, 1]
+    assert len({*odd}) == len({*even}) == 1
+
+
+def test_true_clusters_are_asked_of_who_is_there_in_rounds_that_are():
+    asked = []
+
+    def concepts(server_round: int) -> dict[int, int]:
+        asked.append(server_round)
+        return {node: 1 + node % 2 for node in grid.get_node_ids()}
+
+    grid = leaving(InProcessGrid([{"partition-id": n} for n in range(4)]), make_app())
+    found = plain.Oracle(concepts=concepts).start(grid, record(), 3)
+    assert found.clusters == {1000: 0, 1001: 1, 1002: 0, 1003: 1}
+    assert max(asked) == 3
+
+
+def test_all_train_whatever_a_method_does_with_shares():
+    trained = []
+    app = make_app(lambda context: [2 * (context.node_id == 1003)] * 20)
+
+    def answer(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == "train":
+            trained.append(context.node_id)
+        return app(message, context)
+
+    grid = InProcessGrid([{"partition-id": n} for n in range(4)], answer)
+    found = plain.Fielding(significance=0.0).start(grid, record(), 2)
+    assert [*found.clusters.values()] == [0, 0, 0, 1]
+    assert sorted(trained) == sorted([*range(1000, 1004)] * 2)
+
+
+def test_a_metric_that_few_nodes_send_costs_no_other():
+    def more(content: RecordDict) -> RecordDict:
+        found = {**content["metrics"], "acc": 3.0, "f1": 1.0}
+        return RecordDict({**content, "metrics": MetricRecord(found)})
+
+    def less(content: RecordDict) -> RecordDict:
+        found = {**content["metrics"], "acc": 1.0}
+        return RecordDict({**content, "metrics": MetricRecord(found)})
+
+    found = start(make_app(answers={0: less, 1: less, 2: more, 3: more}), rounds=1)
+    assert found.evaluate_metrics_clientapp[1] == {"acc": pytest.approx(2.4)}
+    assert {each.client for each in found.failures[1]} == {1002, 1003}
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts", "weights"),
+    [
+        (plain.StoCFL, [10, 20, 30, 40], [10, 20, 30, 40]),
+        (plain.FedAvg, [0.02, 0.9, 0.01, 0.03], [0.02, 0.125, 0.01, 0.03]),
+        (plain.FedAvg, [0.2, 0.8, 0.5, 1e6], [0.2, 0.8, 0.5, 3.25]),
+    ],
+)
+def test_weights_are_the_nodes_numbers_up_to_the_cap(kind, counts, weights):
+    def weighing(count: float) -> Any:
+        def answer(content: RecordDict) -> RecordDict:
+            found = MetricRecord({"num-examples": count})
+            return RecordDict({**content, "metrics": found})
+
+        return answer
+
+    app = make_app(answers=dict(enumerate(map(weighing, counts))))
+    options = {"weight_cap": 5.0, "weighting": "samples"}
+    found = start(app, kind, rounds=1, **options)
+    (cluster,) = set(found.clusters.values())
+    weight = found.cluster_arrays[cluster][WEIGHT].numpy()
+    np.testing.assert_allclose(weight, np.average([1, 2, 3, 4], weights=weights), 1e-6)
+
+
+def test_a_strategy_is_copied_and_a_result_is_shown_without_its_numbers():
+    strategy = plain.FlexCFL(clusters=2)
+    grid = InProcessGrid([{"partition-id": n} for n in range(4)], make_app())
+    found = strategy.start(grid, record(), 1)
+    assert copy.deepcopy(strategy).settings == strategy.settings
+    assert "\\x" not in repr(found)
 
 
 def test_nodes_choose_by_loss_and_metrics_are_of_what_they_chose():

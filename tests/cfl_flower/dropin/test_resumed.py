@@ -10,6 +10,7 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 from cfl_flower.errors import CflError
+from cfl_flower.runs.checkpoint import Checkpoint
 from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.dropin.apps import (
     INITIAL,
@@ -106,3 +107,22 @@ def test_other_settings_are_refused_before_training(kind, options, other, tmp_pa
     with pytest.raises(CflError, match=f"another run: strategy.{name} was") as found:
         run(resuming(kind, tmp_path), record(), 2, **{**options, **other})
     assert "\n" not in str(found.value)
+
+
+def test_what_is_saved_is_neither_lost_nor_taken_for_another_methods(tmp_path):
+    saved = tmp_path / "saved"
+    with pytest.raises(CflError, match=r"resume=.* is not allowed; use a folder with"):
+        run(resuming(plain.FedAvg, saved), record(), 1)
+    run(plain.Fielding, record(), 2, checkpoint=saved)
+    for checkpoint in (saved, str(saved)):
+        with pytest.raises(
+            CflError, match=r"go on with resume\(\): it holds a saved run"
+        ):
+            run(plain.Fielding, record(), 1, checkpoint=checkpoint)
+    with pytest.raises(CflError, match="another run: method was Fielding, is Static"):
+        run(resuming(plain.Static, saved), record(), 3)
+    # In the same folder, and with nodes of which none reports.
+    grid = InProcessGrid([{"partition-id": node} for node in range(4)], make_app())
+    strategy = plain.Fielding.resume(saved, checkpoint=saved)
+    assert strategy.start(grid, record(), 4).clusters.keys() == set(range(1000, 1004))
+    assert Checkpoint(saved, {}).read_header()["round"] == 4

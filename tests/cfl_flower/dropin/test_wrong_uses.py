@@ -1,6 +1,7 @@
 """What a strategy for any ClientApp says of wrong uses."""
 
 import logging
+import pickle
 import re
 from functools import partial
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import cfl_flower.strategies as plain
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from cfl_flower.errors import CflError, ConfigError
@@ -88,6 +89,14 @@ NODES = range(1000, 1004)
         (plain.IFCA, {"clusters": 2}, "reseeded=None"),
         (plain.IFCA, {"clusters": 2, "reseeded": lambda _: None}, "reseeded .*initial"),
         (plain.IFCA, {"clusters": 2, "reseeded": lambda _: ArrayRecord()}, "reseeded"),
+        (
+            plain.IFCA,
+            {"clusters": 2, "reseeded": lambda _: record()},
+            "equal models",
+        ),
+        (plain.CFL, {"robust": "median"}, "robust=median .* none or clip with .*=cfl"),
+        (plain.Auxo, {"robust": "krum"}, "robust=krum .* none or clip with .*=auxo"),
+        (plain.Oracle, {}, "give a strategy for an app of your own concepts="),
         (
             plain.Oracle,
             {"concepts": lambda _: None},
@@ -218,3 +227,12 @@ def test_arguments_out_of_type_or_bounds_are_one_line_before_any_message(call):
             said = rf"^{name}=[^\n]* is not allowed; use [^\n]+$"
             with pytest.raises(ConfigError, match=said):
                 call(**{name: value})
+
+
+def test_what_is_flowers_own_loop_is_told():
+    strategy = plain.FedAvg()
+    with pytest.raises(ConfigError, match="FedAvg=a method is not allowed; use after"):
+        strategy.configure_train(1, record(), ConfigRecord(), grid=None)
+    with pytest.raises(ConfigError, match="after start"):
+        strategy.save("folder")
+    assert type(pickle.loads(pickle.dumps(strategy))) is plain.FedAvg
