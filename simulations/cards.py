@@ -13,6 +13,7 @@ import numpy as np
 from jinja2 import Environment
 
 from cfl_flower.analysis.saved import SavedRun
+from cfl_flower.engine.method import Published
 from cfl_flower.errors import intact, one_line
 from cfl_flower.models import Adapted
 from cfl_flower.privacy.accounting import epsilon_of, require_accountant
@@ -74,6 +75,11 @@ def training(
     sizes = [row["num_examples"] for row in tests]
     scores = [row["accuracy"] for row in tests]
     accuracy = np.average(scores, weights=sizes).round(4).item() if tests else None
+    ended = [row for row in saved.rounds if row["round"] == last]
+    changed = any(row.get(key) for row in ended for key in ("moved", "reclustered"))
+    if changed or saved.method.published.models != Published().models:
+        # Other models were tested than these, or by other clients.
+        accuracy = None
     (privacy,) = saved.build("privacy")
     epsilon = None
     if delta := resolved["privacy"].get("delta"):

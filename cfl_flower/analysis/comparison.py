@@ -212,7 +212,7 @@ def make_tables(
         *lead_tables(scores, reference),
     ]
     every = [each for row in scores.values() for each in row]
-    if any(column.key in each for column in MEASURES for each in every):
+    if any(each.get(of.key) is not None for of in MEASURES for each in every):
         what = "measures in %, means over the last ten tested rounds"
         found.append(score_table(what, scores, MEASURES))
     aims = any(each["target"] is not None for each in every)

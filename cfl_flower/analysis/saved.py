@@ -208,9 +208,14 @@ class SavedRun:
 
     @property
     def changes(self) -> list[int]:
-        """The rounds at whose start anything changes, and the first after the last."""
+        """The rounds at whose start events begin, and the first after the last."""
         begins, _, later = self._known
-        return [*begins[1:], *later]
+        (drift,) = self.build("drift")
+        total = int(self.resolved["rounds"])
+        # A gradual event is one, in the round of its first step.
+        starts = {at: e.width for e in drift.events.values() for at in e.times(total)}
+        steps = {at + k for at, width in starts.items() for k in range(1, width)}
+        return [at for at in (*begins[1:], *later) if at not in steps - starts.keys()]
 
     @property
     def drifts(self) -> list[int]:

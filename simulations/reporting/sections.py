@@ -82,9 +82,13 @@ class Stream:
 
     @cached_property
     def begun(self) -> list[Line]:
-        """The methods with finished rounds, and their runs with some."""
-        kept = [(line, [run for run in line.runs if run.rounds]) for line in self.lines]
-        return [Line(line.label, runs, line.number) for line, runs in kept if runs]
+        """The methods with finished rounds, and their runs, whole ones if there are."""
+        found = []
+        for line in self.lines:
+            begun = [run for run in line.runs if run.rounds]
+            runs = [run for run in begun if run.complete] or begun
+            found += [Line(line.label, runs, line.number)] if runs else []
+        return found
 
     @property
     def runs(self) -> dict[str, Sequence[SavedRun]]:

@@ -13,6 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 from safetensors.torch import load_file
 
 import cfl_flower as cfl
+from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError
@@ -224,3 +225,19 @@ def test_a_notebook_shows_text_and_runs_none_of_it(run):
     assert "&lt;script&gt;" in shown
     assert "<script>" not in shown
     assert "<table" in shown
+
+
+def test_a_run_that_broke_off_is_no_score_beside_whole_ones(run_small, tmp_path):
+    runs = [run_small(f"seed={seed}", folder=f"runs/{seed}") for seed in (0, 1)]
+    first, *_ = (runs[1].folder / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (runs[1].folder / "rounds.jsonl").write_text(first)
+    found = cfl.load(tmp_path / "runs")
+    assert found.scores["seed"].tolist() == [0]
+    # Alone it is what there is.
+    assert cfl.load(runs[1].folder).rounds["round"].tolist() == [1]
+
+
+def test_a_gradual_drift_is_one_event(run_small):
+    options = ["drift=gradual", "drift.rounds=[3]", "drift.width=4", "rounds=8"]
+    run = load_run(run_small(*options).folder)
+    assert (run.changes, run.drifts) == ([3], [3])

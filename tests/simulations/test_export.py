@@ -239,3 +239,21 @@ def test_the_card_has_the_privacy_that_the_run_lost(run_small, tmp_path):
     tested = [row["epsilon"] for row in run.clients]
     assert trained["epsilon"] == round(run.summary["epsilon"], 4) >= max(tested) > 0
     assert f"epsilon {trained['epsilon']} at delta" in (folder / "card.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "known"),
+    [
+        (["strategy=fielding", "drift=none"], True),
+        (["strategy=fielding", "drift.rounds=[3]"], False),
+        (["strategy=ditto", "drift=none"], False),
+    ],
+)
+def test_a_card_has_the_accuracy_of_no_other_model(options, known, run_small, tmp_path):
+    run = run_small(*options, "rounds=2", "partition.purity=1")
+    assert bool(run.rounds[-1].get("moved")) == ("drift.rounds=[3]" in options)
+    export(run.folder, tmp_path / "served")
+    for path in (tmp_path / "served").glob("*/card.json"):
+        trained = json.loads(path.read_text())["trained"]
+        assert (trained["accuracy"] is not None) == known
+        assert ("| not known: " in path.with_suffix(".md").read_text()) != known

@@ -7,7 +7,8 @@ from cfl_flower.analysis.baselines import find_reference_runs
 
 def config(name: str, epochs: int = 1, **others: Any) -> dict[str, Any]:
     strategy = {"name": name, "local": {"epochs": epochs}, "own": name}
-    return {"strategy": strategy, "seed": 0, "rounds": 5, "engine": "ray", **others}
+    same = {"seed": 0, "rounds": 5, "engine": "ray", "system": {"evaluate_every": 1}}
+    return {"strategy": strategy, **same, **others}
 
 
 def test_a_reference_has_the_seed_and_the_settings_outside_of_the_method():
@@ -20,8 +21,9 @@ def test_a_reference_has_the_seed_and_the_settings_outside_of_the_method():
         config("ifca", seed=0, faults={"malicious": 0.5}),
         config("ifca", seed=1, faults={"malicious": 0.5}),
         config("ifca", seed=0, rounds=9),
+        config("ifca", seed=0, system={"evaluate_every": 2}),
     ]
-    assert find_reference_runs(configs) == [0, 1, 2, 0, 1, 2, None, None]
+    assert find_reference_runs(configs) == [0, 1, 2, 0, 1, 2, None, None, None]
 
 
 def test_local_training_decides_between_several_references():

@@ -210,6 +210,12 @@ def test_what_metrics_chose_has_a_table_and_columns_of_its_own(tmp_path):
         finish(config, [0.5, 0.6, 0.7])
     without = printed(plain)
     assert "measures in %" not in without
+    # A measure of concepts that come back, where none does.
+    path = Path(plain[1].output_dir) / "rounds.jsonl"
+    lines = path.read_text()
+    path.write_text(lines.replace('"round"', '"forgetting": null, "round"'))
+    assert "measures in %" not in printed(plain)
+    path.write_text(lines)
     path = Path(plain[1].output_dir) / "rounds.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for value, line in zip([None, 0.25, 0.75], lines, strict=True):
