@@ -24,6 +24,13 @@ def _warnings(config: RunConfig) -> Iterator[str]:
         named = getattr(getattr(config, group), key, [])
         if late := [each for each in named if each > config.rounds]:
             yield f"nothing happens in {place}={late}, after rounds={config.rounds}"
+    faults = config.faults
+    asked = any(line.startswith("faults.attack=") for line in config.overrides)
+    if asked and not (faults.malicious or faults.attackers):
+        yield (
+            f"nobody attacks with faults.attack={faults.attack}: name a share of the "
+            "clients in faults.malicious, or ids in faults.attackers"
+        )
     model = model_of(config)
     if getattr(config.strategy, "needs_extractor", False) and not model.split.start:
         yield (

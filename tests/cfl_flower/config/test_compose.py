@@ -190,3 +190,10 @@ IDLE = [
 def test_an_event_that_changes_nothing_is_told(drift, setting, first):
     (said,) = warned(f"drift={drift} drift.rounds=[{first}] drift.{setting}")
     assert said.startswith(f"nothing changes with drift={drift}: ")
+
+
+def test_an_attack_of_nobody_is_told():
+    (said,) = warned("drift=none faults.attack=flip")
+    assert said.startswith("nobody attacks with faults.attack=flip: name a share")
+    for attackers in ("faults.malicious=0.1", "faults.attackers=[1]"):
+        assert not warned(f"drift=none faults.attack=flip {attackers}")
