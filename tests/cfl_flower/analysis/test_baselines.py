@@ -7,8 +7,7 @@ from cfl_flower.analysis.baselines import find_reference_runs
 
 def config(name: str, epochs: int = 1, **others: Any) -> dict[str, Any]:
     strategy = {"name": name, "local": {"epochs": epochs}, "own": name}
-    same = {"seed": 0, "rounds": 5, "engine": "ray", "system": {"evaluate_every": 1}}
-    return {"strategy": strategy, **same, **others}
+    return {"strategy": strategy, "seed": 0, "rounds": 5, "engine": "ray", **others}
 
 
 def test_a_reference_has_the_seed_and_the_settings_outside_of_the_method():
