@@ -210,10 +210,15 @@ class SavedRun:
     def changes(self) -> list[int]:
         """The rounds at whose start events begin, and the first after the last."""
         begins, _, later = self._known
-        (drift,) = self.build("drift")
-        total = int(self.resolved["rounds"])
+        drift = self.resolved["drift"]
+        starts: dict[int, int] = {}
+        # Not built: a report imports no class of the user's own.
+        for event in (drift, *drift.get("steps", {}).values()):
+            first, every = event.get("first", 2), event.get("every")
+            regular = range(first, self.resolved["rounds"] + 1, every) if every else ()
+            times = [*event.get("rounds", []), *regular]
+            starts |= dict.fromkeys(times, event.get("width", 1))
         # A gradual event is one, in the round of its first step.
-        starts = {at: e.width for e in drift.events.values() for at in e.times(total)}
         steps = {at + k for at, width in starts.items() for k in range(1, width)}
         return [at for at in (*begins[1:], *later) if at not in steps - starts.keys()]
 
