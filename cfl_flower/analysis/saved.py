@@ -214,8 +214,8 @@ class SavedRun:
         starts: dict[int, int] = {}
         # Not built: a report imports no class of the user's own.
         for event in (drift, *drift.get("steps", {}).values()):
-            first, every = event.get("first", 2), event.get("every")
-            regular = range(first, self.resolved["rounds"] + 1, every) if every else ()
+            every = event.get("every") or self.resolved["rounds"]
+            regular = range(event.get("first", 2), self.resolved["rounds"] + 1, every)
             times = [*event.get("rounds", []), *regular]
             starts |= dict.fromkeys(times, event.get("width", 1))
         # A gradual event is one, in the round of its first step.
