@@ -19,7 +19,7 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_139,
-    "cfl_flower/analysis": 1_005,
+    "cfl_flower/analysis": 1_003,
     "cfl_flower/client": 1_087,
     "cfl_flower/clustering": 536,
     "cfl_flower/communication": 1_287,

@@ -91,5 +91,6 @@ def _are_alike(candidates: list[int], configs: Sequence[Mapping[str, Json]]) -> 
 def _settings_outside_the_method(config: Mapping[str, Json]) -> dict[str, Json]:
     # A run of fewer rounds ends at another accuracy.
     ignored = (MAY_DIFFER | {"strategy"}) - {"rounds"}
-    every = {"every": config.get("system", {}).get("evaluate_every")}
-    return every | {key: it for key, it in config.items() if key not in ignored}
+    found = {key: value for key, value in config.items() if key not in ignored}
+    # Means over tested rounds are of other rounds.
+    return found | {"tested": config.get("system", {}).get("evaluate_every")}

@@ -190,11 +190,7 @@ def _of_clients(run: SavedRun, alone: SavedRun | None) -> dict[str, float | None
 
 
 def make_tables(
-    heading: str,
-    runs: Runs,
-    scores: Scores,
-    reference: str,
-    failed: Sequence[str] = (),
+    heading: str, runs: Runs, scores: Scores, reference: str, failed: Sequence[str] = ()
 ) -> list[Table]:
     """Return the tables of methods on one stream of data, which the heading names.
 

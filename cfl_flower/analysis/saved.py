@@ -210,17 +210,19 @@ class SavedRun:
     def changes(self) -> list[int]:
         """The rounds at whose start events begin, and the first after the last."""
         begins, _, later = self._known
-        drift = self.resolved["drift"]
-        starts: dict[int, int] = {}
+        starts = set[int]()
+        steps = set[int]()
         # Not built: a report imports no class of the user's own.
-        for event in (drift, *drift.get("steps", {}).values()):
-            every = event.get("every") or self.resolved["rounds"]
-            regular = range(event.get("first", 2), self.resolved["rounds"] + 1, every)
-            times = [*event.get("rounds", []), *regular]
-            starts |= dict.fromkeys(times, event.get("width", 1))
+        events = [self.resolved["drift"]]
+        for event in events:
+            events += event.get("steps", {}).values()
+            times = set(event.get("rounds", []))
+            if every := event.get("every"):
+                times.update(range(event["first"], self.resolved["rounds"] + 1, every))
+            starts |= times
+            steps |= {at + k for at in times for k in range(1, event.get("width", 1))}
         # A gradual event is one, in the round of its first step.
-        steps = {at + k for at, width in starts.items() for k in range(1, width)}
-        return [at for at in (*begins[1:], *later) if at not in steps - starts.keys()]
+        return [at for at in (*begins[1:], *later) if at not in steps - starts]
 
     @property
     def drifts(self) -> list[int]:

@@ -244,18 +244,19 @@ def require_divided(model: FlatModel, shape: tuple[int, ...]) -> None:
 
 
 def _require_any_batch(model: FlatModel, x: Tensor, classes: int) -> None:
-    """Require that a network can be tested on one input, and on others than two."""
+    """Require that a network can be tested on three inputs, and on one."""
     test = model.module.eval()
     alone = (1, classes)
-    # BatchNorm without running statistics takes no single one.
-    with torch.no_grad(), suppress(ValueError):
-        alone = tuple(test(x[:1]).shape)
+    with torch.no_grad():
+        test(x[[0, 1, 1]])
+        # BatchNorm without running statistics takes no single one.
+        with suppress(ValueError):
+            alone = tuple(test(x[:1]).shape)
     _require(
         alone == (1, classes),
         f"{type(test).__name__} returns {alone} for 1 input in evaluation, not (1, "
         f"{classes}); squeeze no dimension of the batch",
     )
-    odd_outputs(model, x.shape[1:])
 
 
 def odd_outputs(model: FlatModel, shape: tuple[int, ...]) -> tuple[bool, bool]:
@@ -345,8 +346,7 @@ def _require_alike(one: nn.Module, other: nn.Module) -> None:
     places = [each.data_ptr() for each in other.parameters() if each.numel()]
     _require(
         len({*places}) == len(places),
-        f"{name} has two parameters in one memory, which would be trained apart; let "
-        "the layers share the parameter itself, not its data",
+        f"{name} has two parameters in one memory; share the parameter, not its data",
     )
 
 

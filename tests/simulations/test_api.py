@@ -237,7 +237,16 @@ def test_a_run_that_broke_off_is_no_score_beside_whole_ones(run_small, tmp_path)
     assert cfl.load(runs[1].folder).rounds["round"].tolist() == [1]
 
 
-def test_a_gradual_drift_is_one_event(run_small):
-    options = ["drift=gradual", "drift.rounds=[3]", "drift.width=4", "rounds=8"]
-    run = load_run(run_small(*options).folder)
-    assert (run.changes, run.drifts) == ([3], [3])
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        (["drift=gradual", "drift.rounds=[3]", "drift.width=4"], [3]),
+        (["drift=gradual", "drift.rounds=[3,7]", "drift.width=3"], [3, 7]),
+        (["drift=rotate", "drift.rounds=[]", "drift.every=4", "drift.width=2"], [2, 6]),
+        (["drift=regroup", "drift.rounds=[3,4]"], [3, 4]),
+        (["drift=none"], []),
+    ],
+)
+def test_a_gradual_drift_is_one_event(options, changes, run_small):
+    run = load_run(run_small(*options, "rounds=8").folder)
+    assert run.changes[: len(changes)] == run.drifts == changes

@@ -113,7 +113,7 @@ class RobustMeans(Stage):
         context = self.context
         state = context.state
         counts = [result.num_examples for result in results if result.num_examples]
-        # Nodes of such an app say 1 until they train.
+        # Nodes with an app of their own say 1 until they train.
         first = context.phase == "query" and state.typical_count <= 1
         if counts and (first or context.phase == "train"):
             kind = np.asarray(counts).dtype.type

@@ -89,11 +89,7 @@ NODES = range(1000, 1004)
         (plain.IFCA, {"clusters": 2}, "reseeded=None"),
         (plain.IFCA, {"clusters": 2, "reseeded": lambda _: None}, "reseeded .*initial"),
         (plain.IFCA, {"clusters": 2, "reseeded": lambda _: ArrayRecord()}, "reseeded"),
-        (
-            plain.IFCA,
-            {"clusters": 2, "reseeded": lambda _: record()},
-            "equal models",
-        ),
+        (plain.IFCA, {**SEEDED, "reseeded": lambda _: record()}, "equal models"),
         (plain.CFL, {"robust": "median"}, "robust=median .* none or clip with .*=cfl"),
         (plain.Auxo, {"robust": "krum"}, "robust=krum .* none or clip with .*=auxo"),
         (plain.Oracle, {}, "give a strategy for an app of your own concepts="),
