@@ -218,6 +218,7 @@ def check_network(
             f"{type(network).__name__} gives different outputs for the same inputs in "
             "evaluation mode; draw, remember or change the inputs in training alone",
         )
+        _require_apart(model, x)
     return model
 
 
@@ -256,6 +257,25 @@ def _require_any_batch(model: FlatModel, x: Tensor, classes: int) -> None:
         alone == (1, classes),
         f"{type(test).__name__} returns {alone} for 1 input in evaluation, not (1, "
         f"{classes}); squeeze no dimension of the batch",
+    )
+
+
+def _require_apart(model: FlatModel, x: Tensor) -> None:
+    """Require that a copy of a network uses no weights of the network itself."""
+    copied = model.clone().module
+    start = model.to_vector()
+    found = []
+    with torch.no_grad():
+        for filling in (start, np.full_like(start, np.nan)):
+            model.load(filling)
+            torch.manual_seed(0)
+            found.append(torch.cat([copied.train(mode)(x) for mode in (True, False)]))
+        model.load(start)
+    _require(
+        same(*found),
+        f"{type(copied).__name__} has a function that holds its own weights or layers, "
+        "as a lambda or a hook does, and copies of the network would use those of the "
+        "first; make it a method, or a layer",
     )
 
 

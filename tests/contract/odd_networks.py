@@ -73,6 +73,19 @@ class FrozenParameter(Warm):
         return float(self.steps)
 
 
+class FreeFunctions(Net):
+    """Its functions hold nothing of it, or are its own methods."""
+
+    def set_up(self) -> None:
+        factor = 2.0
+        self.scale = lambda x: x * factor
+        self.pass_on = super().hidden
+        self.body.register_forward_hook(lambda *call: call[2] * factor)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return self.scale(self.pass_on(x))
+
+
 class OwnGenerator(Net):
     """Dropout by a generator of the network's own."""
 

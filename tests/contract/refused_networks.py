@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,48 @@ class SharedMemory(Net):
     def set_up(self) -> None:
         self.again = nn.Linear(64, 8)
         self.again.weight.data = self.body.weight.data
+
+
+class BoundLambda(Net):
+    """Its function uses the first network's layer in every copy."""
+
+    refused = "BoundLambda has a function that holds its own weights"
+
+    def set_up(self) -> None:
+        self.pass_on = lambda x: torch.relu(self.body(x.flatten(1)))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return self.pass_on(x)
+
+
+class BoundDefault(BoundLambda):
+    """It does so by a default value."""
+
+    refused = "BoundDefault has a function that holds its own weights"
+
+    def set_up(self) -> None:
+        self.pass_on = lambda x, body=self.body: body(x.flatten(1))
+
+
+class BoundObject(BoundLambda):
+    """It does so by what an object's function holds, and in training alone."""
+
+    refused = "BoundObject has a function that holds its own weights"
+
+    def set_up(self) -> None:
+        weight = self.body.weight
+        self.kept = {"scaled": [partial(lambda x, by: x * weight.mean() * by, by=2)]}
+
+    def hidden(self, x: Tensor) -> Tensor:
+        kept = super(BoundLambda, self).hidden(x)
+        return self.kept["scaled"][0](kept) if self.training else kept
+
+
+class BoundHook(Net):
+    refused = "BoundHook has a function that holds its own weights"
+
+    def set_up(self) -> None:
+        self.body.register_forward_hook(lambda *call: call[2] + self.head.bias.sum())
 
 
 class Squeezed(Net):
