@@ -56,11 +56,12 @@ def robust_update(
 ) -> Vector:
     """Return what a rule makes of n updates of shape (d,); Flower's own functions.
 
-    ``share`` of them, at least one, may be malicious. Krum's kind use
-    ``weights``, (n,).
+    ``share`` of them, at least one and always a minority, may be malicious. Krum's
+    kind use ``weights``, (n,).
     """
     count = len(updates)
-    strategy = RULES[rule](count, max(1, round(share * count)))
+    liars = min(max(1, round(share * count)), (count - 1) // 2)
+    strategy = RULES[rule](count, liars)
     replies = []
     for place, (update, weight) in enumerate(zip(updates, weights, strict=True)):
         told = MetricRecord({"num-examples": weight})
