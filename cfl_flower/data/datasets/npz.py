@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,12 @@ from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
 from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
+
+
+READ = re.compile(
+    "(x|y|owner|time)(_train|_test)?|(train|test)_(images|labels|jpeg|offsets)"
+)
+"""Names of the arrays that are read."""
 
 
 @settings("dataset")
@@ -56,7 +63,7 @@ class Npz(InferredDataset):
                         f"{self.called} has x and y, and {', '.join(more)} as well; "
                         "keep x and y alone, or x_train, y_train, x_test and y_test"
                     )
-                return {"train": _part(stored, "x", "y", "")}
+                return self._noted({"train": _part(stored, "x", "y", "")}, stored)
             divided = any("test" in name for name in stored)
             found = {}
             for part in PARTS if divided else PARTS[:1]:
@@ -66,7 +73,15 @@ class Npz(InferredDataset):
                     x = f"{part}_images"
                     y = f"{part}_labels"
                 found[part] = _part(stored, x, y, f"_{part}")
-            return found
+            return self._noted(found, stored)
+
+    def _noted(self, parts: Parts, stored: Iterable[str]) -> Parts:
+        """Return the parts with a note of the arrays that are in none."""
+        left = [name for name in stored if not READ.fullmatch(name)]
+        if left:
+            note = f"{self.called}: {', '.join(left)} is not read"
+            return {**parts, "train": {**parts["train"], "notes": np.asarray([note])}}
+        return parts
 
 
 def _times(times: NDArray[Any]) -> NDArray[Any]:

@@ -50,6 +50,31 @@ def test_an_own_folder_of_images_is_divided_or_has_a_test_set(tmp_path):
     assert train.x.shape == (6, 3, 32, 32)
 
 
+@pytest.mark.parametrize(
+    ("more", "note"),
+    [
+        (["train/owl/readme.html"], "1 files are not read, such as train/owl/readme"),
+        (["0.png", "val/owl/1.png"], "2 files are not read, such as 0.png"),
+        (["test/owl/1.heic"], "1 files are not read, such as test/owl/1.heic"),
+        ([".cache", "__MACOSX/owl/1.png"], ""),
+    ],
+)
+def test_what_is_not_read_is_told(more, note, tmp_path):
+    for part in ("train", "test"):
+        for shade, name in enumerate(("bee", "owl")):
+            for number in (0, 1):
+                place = tmp_path / "images" / part / name / f"{number}.png"
+                picture(place, 99 * shade + 10 * number + (part == "test"))
+    assert ImageFolder().notes(str(tmp_path)) == []
+    for path in more:
+        place = tmp_path / "images" / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
+    found = ImageFolder().notes(str(tmp_path))
+    assert len(found) == bool(note)
+    assert note in "".join(found)
+
+
 def test_an_own_folder_without_images_is_one_line(tmp_path):
     picture(tmp_path / "images" / "owl" / "1.png", 10)
     (tmp_path / "images" / "new").mkdir()

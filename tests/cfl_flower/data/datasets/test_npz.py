@@ -41,6 +41,23 @@ def test_float_images_may_have_their_channels_at_either_end(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("more", "left"),
+    [
+        (["x_val", "y_val"], "x_val, y_val is not read"),
+        (["owners_train"], "owners_train is not read"),
+        (["owner_train", "time_test"], ""),
+    ],
+)
+def test_an_array_that_is_not_read_is_told(more, left, tmp_path):
+    named = {"train": np.arange(4), "test": np.arange(2)}
+    kept = {name: named.get(name.partition("_")[2], np.zeros(3)) for name in more}
+    notes = Npz(file="some.npz").notes(write(tmp_path, **kept))
+    assert [note for note in notes if "not read" in note] == (
+        [f"the .npz file some.npz: {left}"] if left else []
+    )
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"train_labels": None}, "has the arrays .*train_images.*; call them x and y"),
