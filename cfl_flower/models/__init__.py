@@ -15,11 +15,7 @@ from cfl_flower.models.network import ModelSettings as ModelSettings
 from cfl_flower.models.network import Network as Network
 from cfl_flower.models.network import build_model as build_model
 from cfl_flower.models.network import build_network as build_network
-from cfl_flower.models.network import check_network as check_network
-from cfl_flower.models.network import lacks_statistics as lacks_statistics
 from cfl_flower.models.network import model_of as model_of
-from cfl_flower.models.network import odd_outputs as odd_outputs
-from cfl_flower.models.network import require_divided as require_divided
 from cfl_flower.models.networks import CcflCnn as CcflCnn
 from cfl_flower.models.networks import FedCcfaCnn as FedCcfaCnn
 from cfl_flower.models.networks import FlexCflFashionCnn as FlexCflFashionCnn
@@ -33,3 +29,7 @@ from cfl_flower.models.networks import ResNet18 as ResNet18
 from cfl_flower.models.networks import ShuffleNetV2 as ShuffleNetV2
 from cfl_flower.models.networks import SoftmaxRegression as SoftmaxRegression
 from cfl_flower.models.networks import VisionTransformer as VisionTransformer
+from cfl_flower.models.requirements import check_network as check_network
+from cfl_flower.models.requirements import lacks_statistics as lacks_statistics
+from cfl_flower.models.requirements import odd_outputs as odd_outputs
+from cfl_flower.models.requirements import require_divided as require_divided

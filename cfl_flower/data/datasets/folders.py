@@ -90,14 +90,15 @@ class ImageFolder(InferredDataset):
             roots = {"train": root}
         files = {part: class_images(folder) for part, folder in roots.items()}
         parts: Parts = {part: self._read(of) for part, of in files.items()}
-        read = {path for of in files.values() for paths in of.values() for path in paths}
-        here = [path for path in sorted(root.rglob("*")) if path not in read]
-        left = [p for p in here if not any(map(is_left, p.relative_to(root).parts))]
-        if left := [str(path.relative_to(root)) for path in left if path.is_file()]:
-            note = f"{self.name}: {len(left)} files are not read, such as {left[0]}"
-            noted = {**parts["train"], "notes": np.asarray([note])}
-            return {**parts, "train": noted}
-        return parts
+        read = {path for of in files.values() for some in of.values() for path in some}
+        others = [p.relative_to(root) for p in root.rglob("*") if p not in read]
+        left = [
+            p for p in others if not any(map(is_left, p.parts)) and (root / p).is_file()
+        ]
+        if not left:
+            return parts
+        note = f"{self.name}: {len(left)} files are not read, such as {min(left)}"
+        return {**parts, "train": {**parts["train"], "notes": np.asarray([note])}}
 
     def _read(self, files: Mapping[str, list[Path]]) -> Arrays:
         crops = [Crop(path) for paths in files.values() for path in paths]

@@ -20,7 +20,6 @@ from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
 
-
 READ = re.compile(
     "(x|y|owner|time)(_train|_test)?|(train|test)_(images|labels|jpeg|offsets)"
 )

@@ -1,0 +1,304 @@
+"""What a network must be, checked before a run: two steps of training tell most."""
+
+from __future__ import annotations
+
+import random
+from contextlib import AbstractContextManager, suppress
+from operator import call
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cfl_flower.errors import ConfigError, refused
+from cfl_flower.models.flat import FlatModel, trainable
+from cfl_flower.models.network import (
+    ModelSettings,
+    Network,
+    build_model,
+    build_network,
+)
+from cfl_flower.models.outside import outside
+from cfl_flower.models.own_state import (
+    example_batch,
+    needs_observing,
+    same,
+    train_twice,
+    written,
+)
+from cfl_flower.seeding import one_torch_thread
+
+
+def check_network(
+    settings: ModelSettings, shape: tuple[int, ...], classes: int
+) -> FlatModel:
+    """Return a network, or raise `ConfigError` for one that cannot be trained.
+
+    It must give ``classes`` numbers for each input and have something to train. Every
+    task must find it as it was built: two steps of training tell of any network but
+    this project's own.
+
+    Parameters
+    ----------
+    settings, shape, classes
+        Those of `build_network`.
+
+    Returns
+    -------
+    FlatModel
+        A network of these settings, of use for its layers and lengths alone.
+
+    Raises
+    ------
+    ConfigError
+        With the one fault that was found first, and what to do about it.
+    """
+    x = example_batch(shape)
+    with (
+        _refusing(settings, shape),
+        torch.random.fork_rng(devices=[]),
+        one_torch_thread(),
+    ):
+        # Not a hollow one: what torch maps to other operations there imports its
+        # compiler.
+        network, other = (build_network(settings, shape, classes, 0) for _ in range(2))
+        _require_alike(network, other)
+        drawn = _pass(network, x, classes)
+        model = build_model(settings, shape, classes, 0)
+        _require_float32(network, model)
+        own = getattr(settings, "network", None) or settings
+        if type(own).__module__ == "cfl_flower.models.networks":
+            return model
+        _require(
+            torch.equal(drawn, _pass(other, x, classes)),
+            f"the first network {type(other).__name__} of a process draws something "
+            "that later ones find, so that each worker would have its own; draw it "
+            "with torch, in each network, into a buffer or parameter",
+        )
+        _require_equal_steps(model, x)
+        _require_any_batch(model, x, classes)
+        with torch.no_grad():
+            one, again = (model.module.eval()(x) for _ in range(2))
+        _require(
+            same(one, again),
+            f"{type(network).__name__} gives different outputs for the same inputs in "
+            "evaluation mode; draw, remember or change the inputs in training alone",
+        )
+        _require_apart(model, x)
+    return model
+
+
+def require_divided(model: FlatModel, shape: tuple[int, ...]) -> None:
+    """Require that a network is its classifier on top of its extractor, if it has any.
+
+    A method that trains these by themselves trains nothing else. Raises `ConfigError`.
+    """
+    network: Any = model.module
+    if not (hasattr(network, "extractor") and hasattr(network, "classifier")):
+        return
+    start = model.to_vector()
+    name = f"{type(network).__name__} is more than classifier(extractor(x)), which"
+    for training in (False, True):
+        found = []
+        # The network's own pass, with its hooks, and that of its two parts.
+        for forward in (call, Network.forward):
+            with _refusing(network, shape), torch.no_grad(), torch.random.fork_rng([]):
+                torch.manual_seed(0)
+                network = model.load(start).module.train(training)
+                found.append(forward(network, example_batch(shape)))
+        whole = torch.allclose(found[0], found[1])
+        _require(whole, f"{name} the strategy trains; put the rest into its extractor")
+
+
+def _require_any_batch(model: FlatModel, x: Tensor, classes: int) -> None:
+    """Require that a network can be tested on three inputs, and on one."""
+    test = model.module.eval()
+    alone = (1, classes)
+    with torch.no_grad():
+        test(x[[0, 1, 1]])
+        # BatchNorm without running statistics takes no single one.
+        with suppress(ValueError):
+            alone = tuple(test(x[:1]).shape)
+    _require(
+        alone == (1, classes),
+        f"{type(test).__name__} returns {alone} for 1 input in evaluation, not (1, "
+        f"{classes}); squeeze no dimension of the batch",
+    )
+
+
+def _require_apart(model: FlatModel, x: Tensor) -> None:
+    """Require that a copy of a network uses no weights of the network itself."""
+    copied = model.clone().module
+    start = model.to_vector()
+    found = []
+    with torch.no_grad():
+        for filling in (start, np.full_like(start, np.nan)):
+            model.load(filling)
+            torch.manual_seed(0)
+            found.append(torch.cat([copied.train(mode)(x) for mode in (True, False)]))
+        model.load(start)
+    _require(
+        same(*found),
+        f"{type(copied).__name__} has a function that holds its own weights or layers, "
+        "as a lambda or a hook does, and copies of the network would use those of the "
+        "first; make it a method, or a layer",
+    )
+
+
+def odd_outputs(model: FlatModel, shape: tuple[int, ...]) -> tuple[bool, bool]:
+    """Return whether outputs in tests depend on other samples, or are probabilities."""
+    x = example_batch(shape)
+    test = model.module.eval()
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), one_torch_thread():
+        both = test(x)
+        # Each beside one of its kind, and the two behind others.
+        apart = [test(x[[0, 0]])[:1], test(x[[1, 1]])[1:], test(x[[1, 1, 0, 1]])[2:]]
+    # Sums of other sizes round otherwise.
+    near = 0.001 * float(both.nan_to_num().abs().max())
+    mixed = not torch.allclose(torch.cat(apart), both.repeat(2, 1), 0, near, True)
+    sums = both.sum(1)
+    return mixed, bool((both >= 0).all()) and torch.allclose(sums, sums.new_ones(2))
+
+
+def lacks_statistics(model: FlatModel, shape: tuple[int, ...]) -> bool:
+    """Return whether tests lack something that training changes; change the network.
+
+    That is: its outputs in evaluation mode are others after two steps of training than
+    after a load of the same vector, as before a test.
+    """
+    if not needs_observing(model.module):
+        return False
+    x = example_batch(shape)
+    with torch.random.fork_rng(devices=[]), one_torch_thread():
+        train_twice(model.module, x)
+        with torch.no_grad():
+            trained = model.module.eval()(x)
+            model.load(model.to_vector())
+            tested = model.module.eval()(x)
+    return not same(trained, tested)
+
+
+def _refusing(
+    settings: ModelSettings, shape: tuple[int, ...]
+) -> AbstractContextManager[None]:
+    """Say in one line that a network fails, whatever it raises."""
+    own = type(getattr(settings, "network", None) or settings).__name__
+    return refused(
+        f"model: the network of {own} fails on inputs of shape {shape}",
+        "take a smaller one, or fix its build(shape, classes) or its forward",
+    )
+
+
+def _require(holds: bool, fault: str) -> None:
+    if not holds:
+        raise ConfigError(f"model: {fault}")
+
+
+def _pass(network: nn.Module, x: Tensor, classes: int) -> Tensor:
+    """Pass two inputs through a network, and return torch's generator after it."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        _require_outputs(network, network.eval()(x), classes, "")
+    why = "has no trainable parameters; leave requires_grad true for some of them"
+    _require(bool(trainable(network)), f"{type(network).__name__} {why}")
+    _require_outputs(network, network.train()(x), classes, " in training")
+    return torch.get_rng_state()
+
+
+def _require_outputs(network: nn.Module, found: Any, classes: int, when: str) -> None:
+    shape = tuple(getattr(found, "shape", ()))
+    given = shape if torch.is_tensor(found) else f"a {type(found).__name__}"
+    _require(
+        shape == (2, classes),
+        f"{type(network).__name__} returns {given} for 2 inputs{when}; it must return "
+        f"(2, {classes}), a number for each of the dataset's classes",
+    )
+
+
+def _require_alike(one: nn.Module, other: nn.Module) -> None:
+    """Require that two networks of a seed are equal, and have nothing in common."""
+    name = type(other).__name__
+    pairs = list(zip(one.parameters(), other.parameters(), strict=True))
+    _require(
+        all(a is not b for a, b in pairs),
+        f"two networks {name} share parameters; its build(shape, classes) must make "
+        "new ones at every call",
+    )
+    _require(
+        all(same(a, b) for a, b in pairs),
+        f"two networks {name} of the same seed begin with other weights; draw them "
+        "with torch",
+    )
+    places = [each.data_ptr() for each in other.parameters() if each.numel()]
+    _require(
+        len({*places}) == len(places),
+        f"{name} has two parameters in one memory; share the parameter, not its data",
+    )
+
+
+def _require_float32(network: nn.Module, model: FlatModel) -> None:
+    """Require finite float32 numbers of all that travels."""
+    before = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+    for name, tensor in model.travelling().items():
+        kind = before[name].dtype
+        _require(
+            torch.float32 in (kind, model.vector.dtype),
+            f"{name} holds {kind} numbers; make it float32, such as by .float(), as "
+            "models are averaged as float32",
+        )
+        _require(
+            bool(tensor.isfinite().all()),
+            f"{name} holds numbers that are not finite, and is averaged over clients; "
+            "start from finite ones, or, for a buffer that need not be averaged, "
+            "register it with persistent=False",
+        )
+
+
+def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
+    """Require the same gradient and statistics of two tasks with one model."""
+    start = model.to_vector()
+    found = []
+    drawn = []
+    beside = []
+    # Between the two, a task with other data.
+    for inputs in (x, 1 - x / 2, x):
+        before = written((random.getstate(), np.random.get_state()), {})
+        model.load(start)
+        model.gradient.zero_()
+        torch.manual_seed(0)
+        model.module.train()
+        train_twice(model.module, inputs)
+        trained = torch.from_numpy(model.to_vector())
+        found.append((model.gradient.clone(), trained, torch.get_rng_state()))
+        beside.append(outside(model.module))
+        drawn.append(before != written((random.getstate(), np.random.get_state()), {}))
+    name = type(model.module).__name__
+    # A thread beside this one, such as one of Ray's, may draw during one of them.
+    _require(
+        not all(drawn),
+        f"{name} draws from Python's or NumPy's own generator, which no run seeds; "
+        "draw with torch",
+    )
+    lost = model.lost_parameters()
+    _require(
+        not lost,
+        f"{name} puts another tensor in the place of {', '.join(lost[:3])} while it is "
+        "trained; change its numbers in place, such as by data.copy_()",
+    )
+    _require(
+        all(same(*pair) for pair in zip(found[0], found[2], strict=True)),
+        f"{name} trained differently from the same model and seed, so that a client's "
+        "result would depend on the client before it; keep what it remembers in "
+        "buffers or attributes of its layers, and draw with torch",
+    )
+    # State that the first task fills for good, such as a table, is no trace of a
+    # client.
+    first, _, last = beside
+    changed = [key for key in last if first.get(key) != last[key]]
+    _require(
+        not changed,
+        f"{name} changes {', '.join(changed)}, outside of the network, while it is "
+        "trained, which would pass from client to client; keep it in buffers or "
+        "attributes of its layers",
+    )
