@@ -21,7 +21,12 @@ import numpy as np
 from cfl_flower.clustering.algorithms import complete_linkage, number_by_appearance
 from cfl_flower.clustering.similarity import cosine_matrix
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import ClusteredStrategy, Disclosure, cluster_plan
+from cfl_flower.engine.method import (
+    ClusteredStrategy,
+    Disclosure,
+    Supports,
+    cluster_plan,
+)
 from cfl_flower.learning.aggregation import RunningMean
 from cfl_flower.settings import Count, Fraction, Natural, NonNegative, settings
 from cfl_flower.state import ClusteredState, StrategySettings, Weighting
@@ -106,6 +111,7 @@ class CFL(ClusteredStrategy):
 
     Settings = CFLSettings
     State = CFLState
+    supports = Supports(unused=frozenset({"participants", "strategy.sampling"}))
     discloses = Disclosure(singly="splits clusters by single clients' updates")
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:

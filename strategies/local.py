@@ -10,7 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import ClusteredStrategy, Disclosure, Published, Supports
+from cfl_flower.engine.method import (
+    UNAVERAGED,
+    ClusteredStrategy,
+    Disclosure,
+    Published,
+    Supports,
+)
 from cfl_flower.settings import settings
 from cfl_flower.state import StrategySettings
 from cfl_flower.types import Plan, Result, Task
@@ -29,7 +35,7 @@ class Local(ClusteredStrategy):
 
     Settings = LocalSettings
     published = Published(incomplete="each client's model is its own and never left it")
-    supports = Supports(server_optimizer=False)
+    supports = Supports(server_optimizer=False, unused=UNAVERAGED)
     discloses = Disclosure(models=0)
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cfl_flower.building import locate
 from cfl_flower.config.options import ROUNDS
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.models import lacks_statistics, model_of, odd_outputs
@@ -24,6 +25,7 @@ def _warnings(config: RunConfig) -> Iterator[str]:
         named = getattr(getattr(config, group), key, [])
         if late := [each for each in named if each > config.rounds]:
             yield f"nothing happens in {place}={late}, after rounds={config.rounds}"
+    yield from _unused(config)
     faults = config.faults
     asked = any(line.startswith("faults.attack=") for line in config.overrides)
     if asked and not (faults.malicious or faults.attackers):
@@ -58,6 +60,27 @@ def _warnings(config: RunConfig) -> Iterator[str]:
         )
     if isinstance(config.dataset, InferredDataset):
         yield from config.dataset.notes(config.data_dir)
+
+
+def _unused(config: RunConfig) -> Iterator[str]:
+    """Say which of the settings that are asked for the method does not use."""
+    method = locate(config.resolved["strategy"]["_target_"])
+    strategy = config.strategy
+    unused = dict.fromkeys(method.supports.unused, "this strategy")
+    if getattr(strategy, "clusters", None) != config.clusters:
+        unused["clusters"] = "this strategy"
+    if strategy.robust != "clip":
+        unused["strategy.robust_length"] = f"strategy.robust={strategy.robust}"
+    if strategy.robust in ("none", "clip", "median"):
+        unused["strategy.robust_share"] = f"strategy.robust={strategy.robust}"
+    if not strategy.fine_tuning:
+        unused["strategy.fine_tuning_rate"] = "strategy.fine_tuning=0"
+    if strategy.local.steps:
+        unused["strategy.local.epochs"] = "strategy.local.steps"
+    for key in [line.partition("=")[0] for line in config.overrides]:
+        if key in unused:
+            name = f"strategy={config.names['strategy']}"
+            yield f"{name}: {key} has no effect with {unused[key]}"
 
 
 def _why_nothing_changes(config: RunConfig) -> str:

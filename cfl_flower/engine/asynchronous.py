@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as StrategyResult
 
-from cfl_flower.engine.declarations import Supports
+from cfl_flower.engine.declarations import UNAVERAGED, Supports
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.engine.uploads import Uploads
 from cfl_flower.engine.uploads_state import (
@@ -36,7 +36,7 @@ class AsynchronousStrategy(ClusteredStrategy):
     Settings = AsynchronousSettings
     State = AsynchronousState
     exchange: ClassVar[Exchange] = Exchange()
-    supports = Supports(server_optimizer=False, selection=False)
+    supports = Supports(server_optimizer=False, selection=False, unused=UNAVERAGED)
     engine: Uploads
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -20,6 +20,7 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.results import Results
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.declarations import (
+    UNAVERAGED,
     Description,
     Disclosure,
     Published,
@@ -34,6 +35,7 @@ from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import ClientId, IntArray, Plan, Result, Task
 
 __all__ = [
+    "UNAVERAGED",
     "ClusteredState",
     "ClusteredStrategy",
     "Description",

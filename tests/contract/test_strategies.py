@@ -13,6 +13,7 @@ from cfl_flower.building import locate
 from cfl_flower.client.resources import WorkerResources
 from cfl_flower.client_app import app as client_app
 from cfl_flower.config.compose import compose_config
+from cfl_flower.config.warnings import find_warnings
 from cfl_flower.engine.simulated_devices import Devices
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError, NoValidResultError
@@ -168,6 +169,25 @@ def test_what_a_client_adapts_is_for_the_test_alone(
     for key in ("participants", "cluster_sizes", "bytes_up", "bytes_down"):
         assert [r[key] for r in tuned.rounds] == [r[key] for r in plain.rounds]
     assert kept_files(tuned) == kept_files(plain)
+
+
+@pytest.mark.parametrize("name", sample(NAMES, {"ccfl", "fielding", "local"}))
+def test_a_setting_that_changes_nothing_is_told(name, run_small):
+    if name == "oracle":
+        pytest.skip("these clients have no true concepts")
+    uneven = [f"strategy={name}", "partition=dirichlet", "strategy.weighting=samples"]
+    plain = run_small(*uneven)
+    for option in (
+        "strategy.weighting=plain",
+        "strategy.weight_cap=0.5",
+        "participants=9",
+        "clusters=2",
+    ):
+        key = option.partition("=")[0]
+        run = run_small(*uneven, option, folder=key)
+        told = f"strategy={name}: {key} has no effect with this strategy"
+        idle = run.numbers == plain.numbers
+        assert (told in find_warnings(run.config)) == idle, option
 
 
 def kept_files(run: Run) -> dict[str, bytes]:

@@ -157,6 +157,28 @@ def test_rounds_after_the_last_are_told(key):
     assert said == f"nothing happens in {key}=[15, 20], after rounds=14"
 
 
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    {
+        "strategy.robust_length=2": "strategy.robust=none",
+        "strategy.robust_share=0.3": "strategy.robust=none",
+        "strategy.robust=median strategy.robust_share=0.3": "strategy.robust=median",
+        "strategy.robust=krum strategy.robust_length=2": "strategy.robust=krum",
+        "strategy.fine_tuning_rate=1": "strategy.fine_tuning=0",
+        "strategy.local.steps=3 strategy.local.epochs=2": "strategy.local.steps",
+        "clusters=9": "this strategy",
+        "strategy.robust=krum strategy.robust_share=0.3": "",
+        "strategy.robust=clip strategy.robust_length=2": "",
+        "strategy.fine_tuning=1 strategy.fine_tuning_rate=1": "",
+        "strategy.weighting=plain strategy.weight_cap=3 participants=7": "",
+    }.items(),
+)
+def test_a_setting_that_another_one_idles_is_told(asked, why):
+    key = asked.split()[-1].partition("=")[0]
+    said = f"strategy=fedavg: {key} has no effect with {why}"
+    assert warned(f"strategy=fedavg {asked}") == [said] * bool(why)
+
+
 def compose(overrides: str) -> RunConfig:
     return compose_config(["rounds=14", *overrides.split()])
 
