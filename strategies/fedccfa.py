@@ -15,7 +15,7 @@ classifier; the anchors (L * D floats); which classes it has, or with
 
 from __future__ import annotations
 
-import warnings
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -37,6 +37,9 @@ from strategies.families.decoupled import (
     DecoupledSettings,
     DecoupledStrategy,
 )
+
+
+log = logging.getLogger(__name__)
 
 
 @settings("strategy")
@@ -158,11 +161,10 @@ class FedCCFA(DecoupledStrategy):
             )
         participants = self.run.config.participants
         if participants < 3 and self.settings.clustering != "oracle":
-            warnings.warn(
-                f"strategy=fedccfa with {participants} participants: two are compared "
-                "by their cosine distance, one is a cluster of its own; raise "
-                "participants to at least 3",
-                stacklevel=1,
+            log.warning(
+                "strategy=fedccfa with participants=%s: two are compared by their "
+                "cosine distance, one is a cluster of its own; take at least 3",
+                participants,
             )
         state = super().initial_state()
         state.class_clusters = np.zeros((0, self.split.classes), np.int64)
