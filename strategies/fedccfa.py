@@ -38,7 +38,6 @@ from strategies.families.decoupled import (
     DecoupledStrategy,
 )
 
-
 log = logging.getLogger(__name__)
 
 

@@ -26,13 +26,6 @@ def _warnings(config: RunConfig) -> Iterator[str]:
         if late := [each for each in named if each > config.rounds]:
             yield f"nothing happens in {place}={late}, after rounds={config.rounds}"
     yield from _unused(config)
-    faults = config.faults
-    asked = any(line.startswith("faults.attack=") for line in config.overrides)
-    if asked and not (faults.malicious or faults.attackers):
-        yield (
-            f"nobody attacks with faults.attack={faults.attack}: name a share of the "
-            "clients in faults.malicious, or ids in faults.attackers"
-        )
     model = model_of(config)
     if getattr(config.strategy, "needs_extractor", False) and not model.split.start:
         yield (
@@ -77,6 +70,8 @@ def _unused(config: RunConfig) -> Iterator[str]:
         unused["strategy.fine_tuning_rate"] = "strategy.fine_tuning=0"
     if strategy.local.steps:
         unused["strategy.local.epochs"] = "strategy.local.steps"
+    if not (config.faults.malicious or config.faults.attackers):
+        unused["faults.attack"] = "faults.malicious=0 and faults.attackers=[]"
     for key in [line.partition("=")[0] for line in config.overrides]:
         if key in unused:
             name = f"strategy={config.names['strategy']}"

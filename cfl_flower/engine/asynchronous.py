@@ -13,21 +13,11 @@ from flwr.serverapp.strategy import Result as StrategyResult
 from cfl_flower.engine.declarations import UNAVERAGED, Supports
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.engine.uploads import Uploads
-from cfl_flower.engine.uploads_state import (
-    AsynchronousSettings,
-    AsynchronousState,
-    Exchange,
-)
+from cfl_flower.engine.uploads_state import AsynchronousSettings as AsynchronousSettings
+from cfl_flower.engine.uploads_state import AsynchronousState as AsynchronousState
+from cfl_flower.engine.uploads_state import Exchange as Exchange
 from cfl_flower.runs.record import RunLines
 from cfl_flower.types import Json, Plan, Result, Task, Vector
-
-__all__ = [
-    "AsynchronousSettings",
-    "AsynchronousState",
-    "AsynchronousStrategy",
-    "Exchange",
-]
-"""Names that the file of an asynchronous method imports."""
 
 
 class AsynchronousStrategy(ClusteredStrategy):

@@ -19,36 +19,22 @@ from flwr.serverapp.strategy import Strategy
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.results import Results
 from cfl_flower.data.worlds.timeline import Timeline
-from cfl_flower.engine.declarations import (
-    UNAVERAGED,
-    Description,
-    Disclosure,
-    Published,
-    Supports,
-)
+
+# What the file of a method imports from here, beside the class itself.
+from cfl_flower.engine.declarations import UNAVERAGED as UNAVERAGED
+from cfl_flower.engine.declarations import Description as Description
+from cfl_flower.engine.declarations import Disclosure as Disclosure
+from cfl_flower.engine.declarations import Published as Published
+from cfl_flower.engine.declarations import Supports as Supports
 from cfl_flower.engine.rounds import Rounds
 from cfl_flower.engine.services import RunServices
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback
-from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
+from cfl_flower.state import ClusteredState as ClusteredState
+from cfl_flower.state import StrategySettings as StrategySettings
+from cfl_flower.state import no_clusters as no_clusters
 from cfl_flower.types import ClientId, IntArray, Plan, Result, Task
-
-__all__ = [
-    "UNAVERAGED",
-    "ClusteredState",
-    "ClusteredStrategy",
-    "Description",
-    "Disclosure",
-    "Published",
-    "StrategySettings",
-    "Supports",
-    "cluster_plan",
-    "no_clusters",
-    "read_number",
-    "with_all_models",
-]
-"""Names that the file of a method imports."""
 
 
 class ClusteredStrategy(Strategy):

@@ -167,6 +167,9 @@ def test_rounds_after_the_last_are_told(key):
         "strategy.fine_tuning_rate=1": "strategy.fine_tuning=0",
         "strategy.local.steps=3 strategy.local.epochs=2": "strategy.local.steps",
         "clusters=9": "this strategy",
+        "faults.attack=flip": "faults.malicious=0 and faults.attackers=[]",
+        "faults.malicious=0.1 faults.attack=flip": "",
+        "faults.attackers=[1] faults.attack=flip": "",
         "strategy.robust=krum strategy.robust_share=0.3": "",
         "strategy.robust=clip strategy.robust_length=2": "",
         "strategy.fine_tuning=1 strategy.fine_tuning_rate=1": "",
@@ -212,10 +215,3 @@ IDLE = [
 def test_an_event_that_changes_nothing_is_told(drift, setting, first):
     (said,) = warned(f"drift={drift} drift.rounds=[{first}] drift.{setting}")
     assert said.startswith(f"nothing changes with drift={drift}: ")
-
-
-def test_an_attack_of_nobody_is_told():
-    (said,) = warned("drift=none faults.attack=flip")
-    assert said.startswith("nobody attacks with faults.attack=flip: name a share")
-    for attackers in ("faults.malicious=0.1", "faults.attackers=[1]"):
-        assert not warned(f"drift=none faults.attack=flip {attackers}")
