@@ -208,7 +208,7 @@ def load_module(saved: SavedRun, cluster: int | None = None) -> nn.Module:
     known = f"one of {', '.join(map(str, members))}"
     require(cluster in members, "cluster", cluster, known)
     assert cluster is not None
-    return merged(network_of(saved).load(state.models[cluster]).module.eval())
+    return merged(network_of(saved).load(state.models[int(cluster)]).module.eval())
 
 
 @command
