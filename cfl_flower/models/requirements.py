@@ -129,20 +129,21 @@ def _require_any_batch(model: FlatModel, x: Tensor, classes: int) -> None:
 
 def _require_apart(model: FlatModel, x: Tensor) -> None:
     """Require that a copy of a network uses no weights of the network itself."""
-    copied = model.clone().module
     start = model.to_vector()
+    copies = [model.clone().module for _ in range(2)]
+    fillings = (start, np.full_like(start, np.nan))
     found = []
     with torch.no_grad():
-        for filling in (start, np.full_like(start, np.nan)):
+        for copied, filling in zip(copies, fillings, strict=True):
             model.load(filling)
             torch.manual_seed(0)
             found.append(torch.cat([copied.train(mode)(x) for mode in (True, False)]))
         model.load(start)
     _require(
         same(*found),
-        f"{type(copied).__name__} has a function that holds its own weights or layers, "
-        "as a lambda or a hook does, and copies of the network would use those of the "
-        "first; make it a method, or a layer",
+        f"{type(model.module).__name__} has a function that holds its own weights or "
+        "layers, as a lambda or a hook does, and copies of the network would use those "
+        "of the first; make it a method, or a layer",
     )
 
 

@@ -23,7 +23,7 @@ from cfl_flower.models import (
     build_model,
     build_network,
     check_network,
-    network,
+    requirements,
 )
 from cfl_flower.types import Vector
 from simulations.engines.inprocess import InProcessGrid
@@ -237,7 +237,7 @@ def test_a_check_leaves_torchs_generator_alone():
 
 def test_what_another_thread_draws_is_not_the_networks(monkeypatch):
     """Ray has threads that draw from Python's generator while a network is checked."""
-    plain = network.train_twice
+    plain = requirements.train_twice
     drawn: list[float] = []
 
     def train(module: nn.Module, x: torch.Tensor) -> None:
@@ -245,6 +245,6 @@ def test_what_another_thread_draws_is_not_the_networks(monkeypatch):
         if len(drawn) < 1:
             drawn.append(random.random())
 
-    monkeypatch.setattr(network, "train_twice", train)
+    monkeypatch.setattr(requirements, "train_twice", train)
     check_network(Own(odd_networks.Net), SHAPE, 10)
     assert drawn
