@@ -31,9 +31,11 @@ class FlashClient(ClusteredClient):
         kept = order[len(held) :]
         model = self.load(start)
         epoch_of = replace(self.local, epochs=1)
+        # FedProx's term is near the received model in every epoch.
+        anchor = model.weights.clone()
         last: float | None = None
         for epoch in range(1 if self.local.steps else self.local.epochs):
-            train(model, x[kept], y[kept], epoch_of, rng)
+            train(model, x[kept], y[kept], epoch_of, rng, anchor=anchor)
             if len(held):
                 loss, _ = evaluate(model, x[held], y[held])
                 # gamma / (e + 1): an epoch that lowers the loss by less is the last.

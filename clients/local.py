@@ -29,9 +29,11 @@ class LocalClient(ClusteredClient):
         before = context.state.load(context.round).get("data")
         if before is not None and np.array_equal(before, data):
             return [], len(self.data(context.round).labels), {}
-        epochs = self.local.epochs * budget
-        steps = self.local.steps and self.local.steps * budget
-        local = replace(self.local, epochs=epochs, steps=steps)
+        # Not this round's rate: the whole budget is spent at once.
+        local = self.settings.local
+        epochs = local.epochs * budget
+        steps = local.steps and local.steps * budget
+        local = replace(local, epochs=epochs, steps=steps)
         trained, count = self.train_from(context.initial(), local)
         context.state.save(context.round, {"model": trained, "data": data})
         return [], count, {}

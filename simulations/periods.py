@@ -151,7 +151,8 @@ def preview(stream: Stream, total: int) -> Preview:
 def notes(stream: Stream, total: int) -> list[str]:
     """Return what a user should know of a run's data, a line each."""
     lines = []
-    if late := [str(each) for each in stream.timeline.changes if each > total]:
+    # The round after the last is that of a prequential run's last test.
+    if late := [str(each) for each in stream.timeline.changes if each > total + 1]:
         more = ", …" if len(late) > MOST_LATE else ""
         rounds = ", ".join(late[:MOST_LATE]) + more
         lines.append(f"After the last round, so without effect: changes at {rounds}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfl_flower.engine.method import Disclosure, Published
+from cfl_flower.engine.method import Disclosure, Published, Supports
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Natural, settings
 from strategies.families.decoupled import DecoupledSettings, DecoupledStrategy
@@ -33,6 +33,9 @@ class FedBABU(DecoupledStrategy):
 
     Settings = FedBABUSettings
     discloses = Disclosure()
+    supports = Supports(
+        unused=frozenset({"strategy.classifier_epochs", "strategy.classifier_rate"})
+    )
     published = Published(
         incomplete="the common classifier never trained, and each client fine-tunes "
         "its own"

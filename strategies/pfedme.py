@@ -14,7 +14,7 @@ from typing import Literal
 
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Disclosure, Published, Supports
-from cfl_flower.settings import Count, Positive, settings
+from cfl_flower.settings import Count, Positive, require, settings
 from cfl_flower.state import StrategySettings, Weighting
 from cfl_flower.types import Plan, Task
 
@@ -38,7 +38,11 @@ class PFedMeSettings(StrategySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.local.require_sgd("theta takes K steps of plain SGD")
+        why = "theta takes K steps of plain SGD"
+        self.local.require_sgd(why)
+        for name in ("momentum", "weight_decay", "mu"):
+            value = getattr(self.local, name)
+            require(value == 0, f"strategy.local.{name}", value, f"0: {why}")
 
 
 class PFedMe(ClusteredStrategy):

@@ -13,13 +13,26 @@ from numpy.random import Generator
 
 from cfl_flower.clustering.algorithms import nearest_centre
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import ClusteredStrategy, Description
+from cfl_flower.engine.method import ClusteredStrategy, Description, Supports
 from cfl_flower.types import IntArray, Plan
 from strategies.fielding.method import Fielding
 
 
 class Static(Fielding):
     """Fielding without Algorithm 2."""
+
+    supports = Supports(
+        centres=True,
+        unused=frozenset(
+            {
+                "strategy.threshold",
+                "strategy.reporters",
+                "strategy.tolerance",
+                "strategy.trigger",
+                "strategy.threshold_learning",
+            }
+        ),
+    )
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Test the served models, without asking for representations."""

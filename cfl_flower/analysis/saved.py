@@ -218,7 +218,7 @@ class SavedRun:
             events += event.get("steps", {}).values()
             times = set(event.get("rounds", []))
             if every := event.get("every"):
-                times.update(range(event["first"], self.resolved["rounds"] + 1, every))
+                times.update(range(event["first"], self.resolved["rounds"] + 2, every))
             starts |= times
             steps |= {at + k for at in times for k in range(1, event.get("width", 1))}
         # A gradual event is one, in the round of its first step.

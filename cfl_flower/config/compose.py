@@ -178,6 +178,8 @@ def _in_rounds(drift: Any, total: int) -> Any:
     {'rounds': [2, 7], 'steps': {'first': {'rounds': [7]}}}
     >>> _in_rounds({"rounds": [0.29, 0.57], "every": 0.1, "window": 0.001}, 100)
     {'rounds': [30, 58], 'every': 10, 'window': 1}
+    >>> _in_rounds({"rounds": [1, 1.0], "width": 1.0}, 12)
+    {'rounds': [1, 13], 'width': 12}
     """
     if not isinstance(drift, Mapping):
         return drift
@@ -186,13 +188,13 @@ def _in_rounds(drift: Any, total: int) -> Any:
         found["rounds"] = [
             # 0.29 of 100 is 28.999…
             int(round(time * total, 9)) + 1
-            if isinstance(time, float) and 0 < time < 1
+            if isinstance(time, float) and 0 < time <= 1
             else time
             for time in found["rounds"]
         ]
     for key in ("every", "window", "width"):
         share = found.get(key)
-        if isinstance(share, float) and 0 < share < 1:
+        if isinstance(share, float) and 0 < share <= 1:
             found[key] = max(1, round(share * total))
     return found
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from cfl_flower.building import locate
 from cfl_flower.config.options import ROUNDS
 from cfl_flower.data.reading.inferred import InferredDataset
+from cfl_flower.data.worlds.drift import Schedule
+from cfl_flower.data.worlds.label_skew import LabelGroups
 from cfl_flower.models import lacks_statistics, model_of, odd_outputs
 from cfl_flower.run_config import RunConfig
 
@@ -17,6 +21,15 @@ def find_warnings(config: RunConfig) -> list[str]:
 
 
 def _warnings(config: RunConfig) -> Iterator[str]:
+    yield from _of_data(config)
+    yield from _unused(config)
+    yield from _of_network(config)
+    if isinstance(config.dataset, InferredDataset):
+        yield from config.dataset.notes(config.data_dir)
+
+
+def _of_data(config: RunConfig) -> Iterator[str]:
+    """Say what clients hold, or when it changes, that is not what was asked."""
     names = config.names
     if why := _why_nothing_changes(config):
         yield f"nothing changes with drift={names['drift']}: {why}"
@@ -25,7 +38,22 @@ def _warnings(config: RunConfig) -> Iterator[str]:
         named = getattr(getattr(config, group), key, [])
         if late := [each for each in named if each > config.rounds]:
             yield f"nothing happens in {place}={late}, after rounds={config.rounds}"
-    yield from _unused(config)
+    named = config.drift.rounds if isinstance(config.drift, Schedule) else []
+    if idle := sorted({*named} - {*config.timeline.rounds}):
+        yield f"nothing happens in drift.rounds={idle}, which no event refers to"
+    arrived = float(config.timeline.world(config.rounds).until.max())
+    if arrived < 1:
+        yield f"only {arrived:.0%} of the samples arrive in rounds={config.rounds}"
+    if labels := _nobodys_labels(config):
+        yield (
+            f"no client's group has the labels {labels}: without partition.samples, "
+            f"partition.purity={config.partition.purity} is not what clients hold"
+        )
+
+
+def _of_network(config: RunConfig) -> Iterator[str]:
+    """Say what a network does that makes figures mean less."""
+    names = config.names
     model = model_of(config)
     if getattr(config.strategy, "needs_extractor", False) and not model.split.start:
         yield (
@@ -51,8 +79,19 @@ def _warnings(config: RunConfig) -> Iterator[str]:
             "beside other samples, in tests too, as BatchNorm without running "
             "statistics does: accuracies depend on how many are tested at once"
         )
-    if isinstance(config.dataset, InferredDataset):
-        yield from config.dataset.notes(config.data_dir)
+
+
+def _nobodys_labels(config: RunConfig) -> list[int]:
+    """Return labels of no group that clients are in, which are dealt out all the same.
+
+    Where clients want them a little, all of their samples are dealt out; else none is.
+    """
+    partition = config.partition
+    if not isinstance(partition, LabelGroups) or partition.samples:
+        return []
+    layout = partition.layout(config.clients, config.dataset.classes, [], config.seed)
+    own = layout.demand > (1 - partition.purity) / config.dataset.classes
+    return np.flatnonzero(~own.any(axis=0)).tolist() if partition.alpha is None else []
 
 
 def _unused(config: RunConfig) -> Iterator[str]:
@@ -72,10 +111,12 @@ def _unused(config: RunConfig) -> Iterator[str]:
         unused["strategy.local.epochs"] = "strategy.local.steps"
     if not (config.faults.malicious or config.faults.attackers):
         unused["faults.attack"] = "faults.malicious=0 and faults.attackers=[]"
-    for key in [line.partition("=")[0] for line in config.overrides]:
-        if key in unused:
-            name = f"strategy={config.names['strategy']}"
-            yield f"{name}: {key} has no effect with {unused[key]}"
+    name = f"strategy={config.names['strategy']}"
+    for key in dict.fromkeys(line.partition("=")[0] for line in config.overrides):
+        path = key.replace("/", ".")
+        for idle, why in unused.items():
+            if path == idle or path.startswith(f"{idle}."):
+                yield f"{name}: {key} has no effect with {why}"
 
 
 def _why_nothing_changes(config: RunConfig) -> str:
@@ -89,7 +130,8 @@ def _why_nothing_changes(config: RunConfig) -> str:
     if events and not changes and (events[-1] > 1 or not config.timeline.acts):
         told = f"its events until round {events[-1]} leave all as it is"
         return f"{told}; see cfl-flower preview, or say drift=none"
-    if changes and changes[0] > last:
+    tested = last + (config.evaluation == "prequential")
+    if changes and changes[0] > tested:
         told = f"it starts in round {changes[0]}, after the last of rounds={last}"
         return f"{told}; name others in drift.rounds; 0.5 is the middle of the run"
     return ""

@@ -61,14 +61,17 @@ def note_clusters(context: RoundContext) -> None:
         return
     meanings = timeline.world(record.round).meanings
     clients, clusters = described.class_clusters or (state.clients, None)
+    numbers = np.array(clients, np.int64)
+    config = context.config
+    presence = config.devices.open_presence(config.clients, config.seed)
+    # Who has left keeps a cluster, whatever its data are by now.
+    there = presence.there(record.round)[numbers]
     if clusters is None:
         if timeline.has_concepts:
-            known = np.array(state.clients, np.int64)
-            truth = timeline.concepts(record.round)[known]
-            record.ari = adjusted_rand_index(truth, state.clusters)
+            truth = timeline.concepts(record.round)[numbers]
+            record.ari = adjusted_rand_index(truth[there], state.clusters[there])
         shape = (len(clients), meanings.shape[1])
         clusters = np.broadcast_to(state.clusters[:, None], shape)
     # Clusters of whole clients are compared where any class has several meanings.
     if described.class_clusters or meanings.any():
-        numbers = np.array(clients, np.int64)
-        note_class_agreement(record, meanings, numbers, clusters)
+        note_class_agreement(record, meanings, numbers[there], clusters[there])

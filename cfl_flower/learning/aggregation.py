@@ -182,7 +182,8 @@ class QFedAvg(Average):
     q: NonNegative = 1.0
     """Weight of large losses; 0 is the plain mean."""
     learning_rate: Positive = 0.1
-    """The clients' step size, 1 / L, which turns an update into a gradient."""
+    """The clients' step size, 1 / L, which turns an update into a gradient; the same in
+    all rounds, whatever their schedule."""
 
     by_loss: ClassVar[bool] = True
 
@@ -202,17 +203,20 @@ class QFedAvg(Average):
         array([2.], dtype=float32)
         """
         sharp = losses + 1e-10
+        # Both sums as multiples of F^q of the largest loss, which may be any number.
+        largest = float(sharp.max())
         total = np.zeros(weights)
         curvature = 0.0
         for result, loss in zip(results, sharp.tolist(), strict=True):
             moved = model[:weights] - result[:weights].astype(float)
             gradient = moved / self.learning_rate
+            power = (loss / largest) ** self.q
             # Delta_i = F_i^q (w - w_i) / eta.
-            total += loss**self.q * gradient
+            total += power * gradient
             norm = float(gradient @ gradient)
             # h_i = q F_i^(q - 1) |(w - w_i) / eta|^2 + F_i^q / eta.
-            curvature += self.q * loss ** (self.q - 1) * norm
-            curvature += loss**self.q / self.learning_rate
+            curvature += self.q * power / loss * norm
+            curvature += power / self.learning_rate
         # w <- w - sum_i Delta_i / sum_i h_i.
         stepped = model[:weights] - total / curvature
         rest = mean_model([result[weights:] for result in results])

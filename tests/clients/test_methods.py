@@ -50,6 +50,29 @@ def test_training_ends_where_an_epoch_gains_less_than_its_share(make_context):
     assert len(ends) > 1
 
 
+def test_every_epoch_stays_near_the_received_model(make_context):
+    context = make_context(1)
+    x, y = context.stream.view(2, 1).train()
+    # One batch an epoch: the same steps as those of one training with FedProx's term.
+    local = LocalTraining(epochs=EPOCHS, batch_size=len(y), learning_rate=0.1, mu=5.0)
+    context.settings = FlashSettings(local=local, validation=0.0)
+    (found,), _, _ = FlashClient(context).fit([context.initial()], {})
+    model = context.model.load(context.initial())
+    train(model, x, y, local, np.random.default_rng(0))
+    np.testing.assert_allclose(found, model.to_vector(), atol=1e-5)
+
+
+def test_a_whole_budget_is_not_at_the_rate_of_its_round(make_context):
+    found = []
+    for schedule in ({}, {"warmup": 9}, {"schedule": "cosine"}):
+        context = make_context(1)
+        local = LocalTraining(**schedule)
+        context.settings = replace(context.settings, local=local)
+        LocalClient(context).fit([], {BUDGET: 3})
+        found.append(own_model(context, 2).tobytes())
+    assert len({*found}) == 1
+
+
 def own_model(context: ClientContext, before: int) -> np.ndarray:
     return context.state.load(before)["model"]
 

@@ -25,6 +25,15 @@ def test_clients_that_never_took_part_are_served_the_global_model(run_small):
     assert sum(map(ne, *accuracies)) <= 1
 
 
+# The oracle
+
+
+def test_who_has_left_is_no_client_of_a_wrong_cluster(run_small):
+    run = run_small("strategy=oracle", "devices.leaves=[2]", "devices.leaving=0.5")
+    assert [row["present"] for row in run.rounds] == [12, 6, 6, 6]
+    assert [row["ari"] for row in run.rounds] == [1.0] * 4
+
+
 # Clients alone
 
 

@@ -15,7 +15,10 @@ from cfl_flower.types import BoolArray
 
 @settings("drift")
 class Arrival(Change):
-    """Something arrives with each event, part by part, and may be forgotten again."""
+    """Something arrives with each event, part by part, and may be forgotten again.
+
+    The first parts are there in round 1, whenever the others come.
+    """
 
     window: Count | None = None
     """Rounds for which a part is remembered, as the nearest number of parts; as much is
@@ -35,6 +38,10 @@ class Arrival(Change):
             return 1
         return max(1, int(self.window / self.every + 0.5))
 
+    def times(self, total: int) -> list[int]:
+        """Return the rounds at whose start it happens, the first of them included."""
+        return sorted({1, *super().times(total)})
+
     def present(self, occurrence: int) -> tuple[int, int]:
         """Return the number of the first part that is there, and the last one's + 1."""
         return (occurrence if self.window else 0), occurrence + self.kept
@@ -47,8 +54,7 @@ ORDERS = {"random": AT_RANDOM, "own": BY_RANK, "time": BY_TIME}
 class Release(Arrival):
     """Samples arrive in equal parts: FlexCFL's "incremental", Fielding's streams.
 
-    The first parts are there in round 1, whenever the others come. After the last part
-    nothing more arrives, and nothing is forgotten.
+    After the last part nothing more arrives, and nothing is forgotten.
     """
 
     first: Count = 1
@@ -63,10 +69,6 @@ class Release(Arrival):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.fraction == 1, "drift.fraction", self.fraction, "1, ids or modulo")
-
-    def times(self, total: int) -> list[int]:
-        """Return the rounds at whose start it happens, the first of them included."""
-        return sorted({1, *super().times(total)})
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""

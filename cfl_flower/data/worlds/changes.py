@@ -57,6 +57,9 @@ class Relabel(Change):
         for swap in self.swaps:
             ok = len(swap) == 2 and swap[0] != swap[1]
             require(ok, "drift.swaps", self.swaps, "pairs of two labels")
+        swapped = [label for swap in self.swaps for label in swap]
+        ok = len({*swapped}) == len(swapped)
+        require(ok, "drift.swaps", self.swaps, "each label once, or a permutation")
         drawn = self.random_swaps or self.random_labels
         ok = bool(self.swaps or self.permutation or drawn)
         allowed = "pairs of labels, or a permutation, random_swaps or random_labels"
@@ -70,6 +73,8 @@ class Relabel(Change):
             # Labels that a client holds come first.
             points = occasion.rng.random(names.shape) + ~occasion.held(world)
             pairs = points.argsort(axis=1)[:, : 2 * self.random_swaps]
+            # Their names by now.
+            pairs = np.take_along_axis(world.relabel, pairs, axis=1)
             swapped = pairs.reshape(world.clients, -1, 2)[:, :, ::-1]
             np.put_along_axis(names, pairs, swapped.reshape(pairs.shape), axis=1)
         if self.random_labels:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import field
+from typing import Annotated, TypeAlias
 
 import numpy as np
+from pydantic import Field
 
 from cfl_flower.data.worlds.partition import Known, Partition
 from cfl_flower.data.worlds.world import Layout
@@ -13,12 +15,14 @@ from cfl_flower.settings import (
     Count,
     Fraction,
     NonNegative,
-    Positive,
     require,
     settings,
 )
 from cfl_flower.settings import Natural as NaturalNumber
 from cfl_flower.types import FloatArray, IntArray
+
+Concentration: TypeAlias = Annotated[float, Field(ge=0.01, le=1e6)]
+"""Below, nearly all gamma variates are 0."""
 
 SMALLEST = 1e-300
 """Least share of a label's samples that a client that holds it wants."""
@@ -38,7 +42,7 @@ class LabelGroups(Partition):
     labels: Count | None = None
     """Labels of each group at random, which may share some: those that no group has
     come first (FedDAG). null for disjoint groups."""
-    alpha: Positive | None = None
+    alpha: Concentration | None = None
     """Concentration of the Dirichlet distribution by which each label's samples are
     spread over the clients that hold it (FedDAG). null for equal shares."""
 
@@ -124,13 +128,14 @@ class Dirichlet(Partition):
 
     minimum: NaturalNumber = 5
     test_minimum: NaturalNumber = 2
-    alpha: Positive = 0.5
+    alpha: Annotated[float, Field(gt=0, le=1e6)] = 0.5
     """Concentration: small is uneven."""
 
     def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Draw each label's shares."""
         rng = generator(seed, "layout", len(known))
         shares = rng.dirichlet(np.full(clients, self.alpha), classes).T
+        shares = np.maximum(shares, SMALLEST)
         return Layout(np.ascontiguousarray(shares), np.zeros(clients, np.int64))
 
 
@@ -163,4 +168,5 @@ class FewClasses(Partition):
         shares = rng.lognormal(0, self.sigma, (clients, classes))
         if self.size_sigma:
             shares *= rng.lognormal(0, self.size_sigma, (clients, 1))
+        shares = np.clip(shares, SMALLEST, 1 / SMALLEST)
         return Layout(np.where(distance < self.labels, shares, 0), first)

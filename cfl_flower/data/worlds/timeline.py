@@ -49,7 +49,8 @@ class Timeline:
         self._occasion = partial(Occasion, partition, seed, labels=labels)
         self._start = (clients, classes)
         self._events = events
-        self._times = {place: event.times(total) for place, event in events.items()}
+        # The last round's reports, and a prequential test, are of the round after it.
+        self._times = {place: event.times(total + 1) for place, event in events.items()}
         begun = {(time, events[at].width) for at in events for time in self._times[at]}
         self.rounds = sorted({time + step for time, n in begun for step in range(n)})
         self._numbers: dict[bytes, int] = {}

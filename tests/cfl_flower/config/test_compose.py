@@ -182,6 +182,29 @@ def test_a_setting_that_another_one_idles_is_told(asked, why):
     assert warned(f"strategy=fedavg {asked}") == [said] * bool(why)
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    {
+        "strategy=static strategy/trigger=pairwise": "strategy/trigger has no effect",
+        "strategy=static strategy.threshold=2 strategy.threshold=3": "strategy.thresh",
+        "strategy=fedbabu model=mlp strategy.classifier_rate=2": "classifier_rate has",
+        "clients=3 participants=2": "no client's group has the labels [",
+        "partition.groups=2 partition.labels=2": "no client's group has the labels [",
+        "drift=timestamps partition=iid rounds=15": "only 90% of the samples arrive",
+        "drift=regroup_and_back drift.rounds=[3,5,7]": "in drift.rounds=[7], which no",
+        "clients=3 participants=2 partition.samples=50": "",
+        "drift=timestamps partition=iid rounds=20": "",
+        "drift=regroup_and_back drift.rounds=[3,5]": "",
+        "drift.rounds=[15] evaluation=prequential": "",
+        "drift.rounds=[15]": "it starts in round 15, after the last of rounds=14",
+    }.items(),
+)
+def test_what_is_not_as_asked_is_told_once(asked, said):
+    found = warned(asked)
+    assert len(found) == bool(said)
+    assert said in "".join(found)
+
+
 def compose(overrides: str) -> RunConfig:
     return compose_config(["rounds=14", *overrides.split()])
 

@@ -40,9 +40,9 @@ REFUSED: dict[type, list[dict[str, Any]]] = {
     Partition: [{"minimum": -1}, {"rotations": []}, {"rotations": [math.nan]}],
     LabelGroups: [
         *({"groups": 0}, {"purity": 1.5}, {"samples": 0}, {"test_samples": -1}),
-        *({"labels": 0}, {"alpha": 0.0}),
+        *({"labels": 0}, {"alpha": 0.001}, {"alpha": 1e7}),
     ],
-    Dirichlet: [{"alpha": 0.0}],
+    Dirichlet: [{"alpha": 0.0}, {"alpha": 1e308}],
     FewClasses: [{"labels": 0}, {"sigma": -1.0}],
     Mixtures: [
         *({"clusters": 1}, {"sizes": [500]}, {"sizes": [9, 8]}, {"sizes": [0, 8]}),

@@ -89,3 +89,8 @@ def test_qfedavg_equals_the_value_computed_by_hand():
     optimiser = QFedAvg(q=2, learning_rate=0.5)
     fair = optimiser.combine(model, results, np.array([3.0, 1.0]), 1)
     assert fair == pytest.approx([22 / 76])
+    # Whatever q, the client of the largest loss decides: 18 / (q / 3 * 4 + 2).
+    fair = QFedAvg(q=900, learning_rate=0.5).combine(
+        model, results, np.array([3.0, 1.0]), 1
+    )
+    assert fair == pytest.approx([2 / 1202])

@@ -12,11 +12,11 @@ from cfl_flower.data.worlds.appearance import DrawPatterns
 from cfl_flower.data.worlds.arrivals import LabelBuckets, Release
 from cfl_flower.data.worlds.changes import Exchange, Regroup, Relabel, Restore, Rotate
 from cfl_flower.data.worlds.drift import Change, Occasion, Schedule
-from cfl_flower.data.worlds.label_skew import FewClasses, LabelGroups
+from cfl_flower.data.worlds.label_skew import Dirichlet, FewClasses, LabelGroups
 from cfl_flower.data.worlds.mixtures import Mixtures
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.timeline import Timeline
-from cfl_flower.data.worlds.world import Layout, World, first_world
+from cfl_flower.data.worlds.world import Layout, World, differs, first_world
 from cfl_flower.errors import ConfigError
 
 
@@ -47,7 +47,8 @@ def same(one: World, two: World, names: Sequence[str] = World.__annotations__) -
 def test_events_that_change_nothing_are_no_changes():
     # After the last part nothing more arrives.
     line = timeline(Release(every=50, first=1, periods=4), total=300)
-    assert line.rounds[-2:] == [201, 251]
+    # The round after the last included, whose data clients report.
+    assert line.rounds[-2:] == [251, 301]
     assert line.changes == [51, 101, 151]
     # Pairs that meet exchange in some rounds only.
     line = timeline(Exchange(every=1, probability=0.05), clients=10, total=100)
@@ -108,6 +109,43 @@ def test_random_swaps_are_each_clients_own(seed, pairs):
     # Twice the same name is the label itself: nothing but swaps.
     assert (np.take_along_axis(relabel, relabel, axis=1) == np.arange(10)).all()
     assert len(np.unique(relabel[changed > 0], axis=0)) > 1
+
+
+@pytest.mark.parametrize("before", [[1, 2, 0], [2, 0, 1]])
+def test_random_swaps_are_of_what_is_held_whatever_its_name_by_now(before):
+    own = LabelGroups(groups=2, purity=1, named=[[0, 1], [2]])
+    first = Relabel([2], permutation=before)
+    line = timeline(first, Relabel([3], random_swaps=1), partition=own, classes=3)
+    held = line.world(3).allocations[0].layout.demand > 0
+    changed = line.world(3).relabel != line.world(2).relabel
+    # Whoever holds two labels swaps these; the third is in nobody's group with one.
+    two = held.sum(axis=1) == 2
+    assert np.array_equal(changed[two], held[two])
+    assert (changed & held)[~two].any(axis=1).all()
+
+
+@pytest.mark.parametrize(
+    "event", ["swap_all", "label_buckets drift.window=2", "regroup"]
+)
+def test_the_round_after_the_last_is_that_of_a_longer_run(event):
+    asked = [
+        *f"drift={event}".split(),
+        "drift.every=2",
+        "drift.first=3",
+        "partition.purity=1",
+    ]
+    asked += ["drift.rounds=[]"] * (event == "regroup")
+    short, long = (compose_config([*asked, f"rounds={n}"]).timeline for n in (4, 7))
+    for round in range(1, 6):
+        assert not differs(short.world(round), long.world(round))
+    assert 5 in short.changes
+
+
+def test_dirichlet_clients_have_one_concept_however_uneven_the_shares():
+    for partition in (Dirichlet(alpha=0.001), FewClasses(labels=10, sigma=300.0)):
+        layout = partition.layout(40, 10, [], 0)
+        assert (layout.demand > 0).all()
+        assert np.isfinite(layout.demand).all()
 
 
 @given(st.integers(0, 99), st.integers(1, 10))
@@ -199,7 +237,7 @@ def test_swap_part_without_a_label_of_ones_own_swaps_nothing_or_any_two():
 
 def test_a_quarter_of_the_samples_arrives_every_50_rounds():
     line = timeline(Release(every=50, first=1, periods=4))
-    assert line.rounds == [1, 51, 101, 151]
+    assert line.rounds == [1, 51, 101, 151, 201]
     shares = [line.world(round).until[0] for round in (1, 50, 51, 101, 151, 200)]
     assert shares == [0.25, 0.25, 0.5, 0.75, 1, 1]
     # From round 1 on, whatever the times.

@@ -180,7 +180,7 @@ def test_each_labels_samples_are_spread_by_a_dirichlet_distribution():
         assert np.var(shares / shares.mean()) == pytest.approx(4, rel=0.3)
 
 
-@pytest.mark.parametrize("alpha", [1e-12, 1e-3, 0.1, 5.0])
+@pytest.mark.parametrize("alpha", [0.01, 0.1, 5.0])
 @pytest.mark.parametrize("purity", [1.0, 0.9])
 def test_who_holds_a_label_wants_some_of_it_however_uneven_the_shares(alpha, purity):
     plain = LabelGroups(groups=5, purity=purity)
