@@ -11,7 +11,9 @@ from simulations.engines.superlink import private_superlink
 from simulations.new import APPS, KINDS, main, write_skeleton
 from tests.conftest import WHOLE, run_command
 
-ALONE = [kind for kind in KINDS if kind not in APPS]
+TOGETHER = ("method", "model")
+"""What `test_own_parts` runs, from their skeletons."""
+ALONE = [kind for kind in KINDS if kind not in (*APPS, *TOGETHER)]
 FILES = {"project": 6, "dropin": 4}
 
 
@@ -19,6 +21,7 @@ FILES = {"project": 6, "dropin": 4}
     "kinds",
     [
         ALONE,
+        pytest.param([*TOGETHER], marks=WHOLE),
         pytest.param(["project"], marks=WHOLE),
         pytest.param(["dropin"], marks=[*WHOLE, pytest.mark.ray]),
     ],
