@@ -31,6 +31,7 @@ from cfl_flower.environment import plugins
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.server_app import execute
+from simulations import export
 from simulations.engines.inprocess import InProcessGrid
 
 # How long an example takes says something about the machine, not about the code.
@@ -124,6 +125,18 @@ def _no_state_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         folder = tmp_path_factory.mktemp("state-of-devices")
         patch.setattr(node_config, "DEFAULT_STATE_DIR", str(folder))
         patch.setattr(node_config, "RUNS_A_DAY", 10**6)
+        yield
+
+
+def _no_package(name: str) -> None:
+    """Find no package of a name."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_onnx() -> Iterator[None]:
+    """Let exports write no ONNX, which takes nine tenths of their time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export, "find_spec", _no_package)
         yield
 
 

@@ -120,7 +120,7 @@ def lines(folder: Path) -> int:
 
 @pytest.mark.slow
 def test_killed_in_the_middle_the_same_command_goes_on(tmp_path, capsys):
-    runs = [*SMALL, "strategy=static", "rounds=30", "drift=regroup,none"]
+    runs = [*SMALL, "strategy=static", "rounds=12", "drift=regroup,none"]
     runs += ["engine=processes"]
     asked = [*runs, "--bare", "--jobs=2", f"output_dir={tmp_path / 'killed'}"]
     command = [sys.executable, "-m", "simulations.compare", *asked]

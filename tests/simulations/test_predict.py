@@ -8,6 +8,7 @@ import subprocess
 import venv
 from dataclasses import replace
 from importlib.metadata import distribution
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -347,8 +348,11 @@ def bare_python(folder: Path, *packages: str) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["dataset.missing=drop"]])
-def test_onnxruntime_and_pandas_alone_give_the_same_answers(more, tmp_path, capsys):
+def test_onnxruntime_and_pandas_alone_give_the_same_answers(
+    more, tmp_path, capsys, monkeypatch
+):
     """Three sites train on tables of their own; rows are answered elsewhere."""
+    monkeypatch.setattr("simulations.export.find_spec", find_spec)
     for name in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(name, reason=f"{name} is not installed")
     options = ["strategy=ifca", "clusters=2", *more]
