@@ -19,7 +19,6 @@ from flwr.cli.utils import filter_paths_for_publish
 from simulations.engines.superlink import PROJECT
 from tests.conftest import run_command
 
-
 LOST = {
     *("cfl_flower/py.typed", "simulations/card.md.jinja"),
     *("simulations/deploy/Dockerfile", "simulations/deploy/device.txt"),
