@@ -7,7 +7,7 @@ import shlex
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from simulations.report import main, render
 from simulations.reporting.sections import divide
 from simulations.reporting.written import _escape
 from simulations.run import main as run_main
+from tests.conftest import sample
 from tests.simulations.conftest import changed
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -202,9 +203,12 @@ def test_where_nothing_can_be_written_is_one_line(folders, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("ending", [".html", ".csv", ".tex"])
-@pytest.mark.parametrize("own", ["a,b,label\n1,2,x\n", "<html></html>", "\\section{I}"])
-def test_no_file_is_lost_that_is_no_report_s(own, ending, folders, tmp_path, capsys):
+OWN = {".html": "<html></html>", ".csv": "a,b,label\n1,2,x\n", ".tex": "\\section{I}"}
+
+
+@pytest.mark.parametrize("pair", sample(product(OWN, OWN.values()), OWN.items()))
+def test_no_file_is_lost_that_is_no_report_s(pair, folders, tmp_path, capsys):
+    ending, own = pair
     asked = [str(folders[0]), "--output", str(tmp_path / "lab.html")]
     other = tmp_path / f"lab{ending}"
     other.write_text(own)
