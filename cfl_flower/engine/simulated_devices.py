@@ -90,11 +90,6 @@ class Devices:
     leaving: Fraction = 0.25
     """The share of all clients that leave, where there are such rounds."""
 
-    @property
-    def come_and_go(self) -> bool:
-        """Whether some clients are there in some rounds only."""
-        return bool(self.joins or self.leaves)
-
     def __post_init__(self) -> None:
         for name in ("joins", "leaves"):
             rounds = getattr(self, name)

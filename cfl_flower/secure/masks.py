@@ -130,10 +130,6 @@ class GroupMember:
         return self.groups.members[self.array]
 
     @cached_property
-    def _private(self) -> X25519PrivateKey:
-        return X25519PrivateKey.from_private_bytes(self.secret)
-
-    @cached_property
     def _group(self) -> bytes:
         """Stands for the array and its group, for keys that serve nothing else."""
         return self.groups.group(self.array)
@@ -153,7 +149,8 @@ class GroupMember:
 
     def _derive(self, other: int, purpose: bytes) -> bytes:
         peer = X25519PublicKey.from_public_bytes(self._keys[other][:KEY_BYTES])
-        shared = self._private.exchange(peer)
+        own = X25519PrivateKey.from_private_bytes(self.secret)
+        shared = own.exchange(peer)
         return HKDF(hashes.SHA256(), KEY_BYTES, self.groups.salt, purpose).derive(
             shared
         )

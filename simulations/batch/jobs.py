@@ -69,12 +69,6 @@ class Job:
         free = config.workers == AUTO and not config.gpus_per_worker and not ray
         return start(self.line, self.log, verbosity, cores if free else 0)
 
-    def last_line(self) -> str:
-        """Return what the process said last."""
-        words = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
-        lines = [line for line in words.splitlines() if line.strip()]
-        return lines[-1].removeprefix(ERROR_MARK) if lines else "no word"
-
     def rounds(self) -> list[bytes]:
         """Return the lines of the rounds that are on disk."""
         path = self.folder / "rounds.jsonl"
@@ -86,12 +80,20 @@ class Job:
         summary = finished(self.config)
         return clock(summary["seconds"]) if summary else "-"
 
-    def failure(self, last_line: str) -> str:
-        """Return why it failed, or nothing if it is complete."""
+    def failure(self, exit_code: int | None) -> str:
+        """Return why it failed, or nothing if it is complete.
+
+        That is what the process said last, if it has not written down more.
+        """
         if finished(self.config):
             return ""
         path = self.folder / FAILURE
-        return path.read_text(encoding="utf-8").strip() if path.exists() else last_line
+        if path.exists():
+            return path.read_text(encoding="utf-8").strip()
+        words = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
+        lines = [line for line in words.splitlines() if line.strip()]
+        last = lines[-1].removeprefix(ERROR_MARK) if lines else "no word"
+        return f"{last} (exit code {exit_code})"
 
 
 @dataclass
@@ -219,8 +221,7 @@ def carry_out(
                 watch.look(list(running.values()))
                 for process in [each for each in running if not each.is_alive()]:
                     job = running.pop(process)
-                    last = f"{job.last_line()} (exit code {process.exitcode})"
-                    if reason := job.failure(last):
+                    if reason := job.failure(process.exitcode):
                         reasons[job.config.output_dir] = reason
                     watch.tell(job, reason)
         finally:

@@ -128,24 +128,19 @@ def check_key(path: Path) -> str:
     return path.name
 
 
-def check_data(folder: Path, dataset: Folder) -> str:
-    """Read a device's samples as a run would."""
+def check_data(folder: Path, look: Folder | None, settings: Path) -> str:
+    """Read a device's samples as a run would: of a look, or as its owner's settings."""
     need(folder, "make it, and put samples there")
-    train, test = dataset.load(str(folder))
-    labels = len(set(train.labels.tolist()))
-    return f"{len(train.labels)} samples of {labels} labels, {len(test.labels)} to test"
-
-
-def check_table(folder: Path, settings: Path) -> str:
-    """Read a device's files with the dataset that its owner's settings name."""
-    need(folder, "make it, and put samples there")
-    dataset = build(json.loads(read_settings(settings)).get("dataset"))
-    allowed = "a file whose dataset names its class, as _target_"
-    require(isinstance(dataset, InferredDataset), "--settings", settings, allowed)
-    parts = dataset.stored(str(folder))
-    labels = len(set(parts["train"]["y"].tolist()))
-    train, test = (len(parts[part]["y"]) for part in PARTS)
-    return f"{train} samples of {labels} labels, {test} to test"
+    if look:
+        train, test = (pool.labels for pool in look.load(str(folder)))
+    else:
+        dataset = build(json.loads(read_settings(settings)).get("dataset"))
+        allowed = "a file whose dataset names its class, as _target_"
+        require(isinstance(dataset, InferredDataset), "--settings", settings, allowed)
+        parts = dataset.stored(str(folder))
+        train, test = (parts[part]["y"] for part in PARTS)
+    labels = len(set(train.tolist()))
+    return f"{len(train)} samples of {labels} labels, {len(test)} to test"
 
 
 def check_folder(folder: Path) -> str:
@@ -182,11 +177,10 @@ def plan(asked: argparse.Namespace) -> dict[str, Check]:
             f"{key} {value}"
             for key, value in node_config(client, home, data_dir=data).items()
         )
-    if data and asked.settings:
-        checks["data"] = lambda: check_table(data, asked.settings)
-    elif data:
-        look = Folder(tuple(asked.shape), asked.classes, tuple(asked.names))
-        checks["data"] = lambda: check_data(data, look)
+    if data:
+        known = (tuple(asked.shape), asked.classes, tuple(asked.names))
+        look = None if asked.settings else Folder(*known)
+        checks["data"] = lambda: check_data(data, look, asked.settings)
     return checks
 
 

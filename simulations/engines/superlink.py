@@ -55,7 +55,14 @@ def run_on_superlink(
             Path(home), **{CONSOLE: f"{home}/{CONSOLE_FILE}"}
         ) as environment,
     ):
-        federation = _federation(environment, workers, gpus_per_worker)
+        federation = (
+            f"num-supernodes={workers} client-resources-num-cpus=1 "
+            f"client-resources-num-gpus={gpus_per_worker} "
+            'init-args-logging-level="error" init-args-log-to-driver=false'
+        )
+        # A Ray cluster that exists has the CPUs that it has.
+        if "RAY_ADDRESS" not in environment:
+            federation += f" init-args-num-cpus={workers}"
         reason = _submit(environment, Path(home), overrides, federation)
         if reason is None:
             status = wait_for_end(variables=environment, patience=60, folder=home)
@@ -154,21 +161,6 @@ def app_folder(folder: Path) -> Path:
         hidden = shutil.ignore_patterns("__pycache__")
         shutil.copytree(PROJECT / package, app / package, ignore=hidden)
     return app
-
-
-def _federation(
-    environment: dict[str, str], workers: int, gpus_per_worker: float
-) -> str:
-    """Return Flower's configuration of the simulation."""
-    federation = (
-        f"num-supernodes={workers} client-resources-num-cpus=1 "
-        f"client-resources-num-gpus={gpus_per_worker} "
-        'init-args-logging-level="error" init-args-log-to-driver=false'
-    )
-    # A Ray cluster that exists has the CPUs that it has.
-    if "RAY_ADDRESS" not in environment:
-        federation += f" init-args-num-cpus={workers}"
-    return federation
 
 
 def _submit(

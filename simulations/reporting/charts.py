@@ -87,22 +87,6 @@ class Chart:
     @cached_property
     def spec(self) -> Spec:
         """All of it, in Vega-Lite."""
-        return self._with(self.layers)
-
-    @cached_property
-    def svg(self) -> str:
-        """The chart as it is before anything points at it."""
-        still = [layer for layer in self.layers if "params" not in layer]
-        drawn = vl_convert.vegalite_to_svg(self._with(still))
-        # It counts what has an id in a process: the same chart is the same text.
-        numbers: dict[str, int] = {}
-
-        def renumber(found: re.Match[str]) -> str:
-            return f"{found[1]}{numbers.setdefault(found[2], len(numbers))}"
-
-        return re.sub(r'((?:id="|url\(#)(?:clip))(\d+)', renumber, drawn)
-
-    def _with(self, layers: Sequence[Spec]) -> Spec:
         return {
             "width": self.width,
             "height": self.height,
@@ -111,8 +95,21 @@ class Chart:
             "config": CONFIG,
             "data": {"values": list(self.rows)},
             "params": list(self.params),
-            "layer": list(layers),
+            "layer": list(self.layers),
         }
+
+    @cached_property
+    def svg(self) -> str:
+        """The chart as it is before anything points at it."""
+        still = [layer for layer in self.layers if "params" not in layer]
+        drawn = vl_convert.vegalite_to_svg({**self.spec, "layer": still})
+        # It counts what has an id in a process: the same chart is the same text.
+        numbers: dict[str, int] = {}
+
+        def renumber(found: re.Match[str]) -> str:
+            return f"{found[1]}{numbers.setdefault(found[2], len(numbers))}"
+
+        return re.sub(r'((?:id="|url\(#)(?:clip))(\d+)', renumber, drawn)
 
 
 def slug(name: str) -> str:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 import numpy as np
 
@@ -177,21 +177,16 @@ class Holdings:
     ) -> None:
         self._partition = partition
         self._seed = seed
-        self._load = load
+        self._pools = cache(load)
         self._samples: dict[int, SamplePair] = {}
         self._labels: dict[int, BoolArray] = {}
-
-    @cached_property
-    def pools(self) -> Pools:
-        """All samples, for training and for testing."""
-        return self._load()
 
     def samples(self, world: World, number: int) -> SamplePair:
         """Return who got which samples in an allocation of a world."""
         if number not in self._samples:
             first = self.samples(world, 0) if number else None
             self._samples[number] = self._partition.allocate_samples(
-                self.pools, world.allocations[number], self._seed, first
+                self._pools(), world.allocations[number], self._seed, first
             )
         return self._samples[number]
 
@@ -201,7 +196,7 @@ class Holdings:
         By the original labels, shape (clients, L).
         """
         if number not in self._labels:
-            pool = self.pools[0]
+            pool = self._pools()[0]
             train = self.samples(world, number)[0]
             found = np.zeros((world.clients, world.classes), bool)
             for client in range(world.clients):

@@ -144,7 +144,7 @@ class AbsentClients(Stage):
     @classmethod
     def applies(cls, config: RunConfig, simulated: bool = True) -> bool:
         """Return whether simulated clients come and go."""
-        return config.devices.come_and_go and simulated
+        return bool(config.devices.joins or config.devices.leaves) and simulated
 
     @classmethod
     def check(cls, config: RunConfig, method: type[Any]) -> None:
