@@ -35,15 +35,12 @@ def portions(
     def order(task: Task) -> tuple[Any, ...]:
         return (task.models if by_model else ()), client_order(task.client)
 
-    parts: list[list[Task]] = [[]]
-    load = _Load(plan, adders, most)
+    loads = [_Load(plan, adders, most)]
     for task in sorted(plan.tasks, key=order):
-        if parts[-1] and load.is_full(task):
-            parts.append([])
-            load = _Load(plan, adders, most)
-        load.add(task)
-        parts[-1].append(task)
-    return [plan.part(tasks) for tasks in parts]
+        if not loads[-1].takes(task):
+            loads.append(_Load(plan, adders, most))
+            loads[-1].takes(task)
+    return [plan.part(load.tasks) for load in loads]
 
 
 def _single_floats(plan: Plan) -> int:
@@ -53,7 +50,7 @@ def _single_floats(plan: Plan) -> int:
 
 
 class _Load:
-    """The floats in the answers to some of a plan's tasks, and in their models."""
+    """Some of a plan's tasks, with the floats in their answers and in their models."""
 
     def __init__(self, plan: Plan, adders: int, most: int) -> None:
         self._plan = plan
@@ -65,29 +62,25 @@ class _Load:
         self._sent = set[int]()
         self._answers = 0
         self._models = 0
+        self.tasks: list[Task] = []
 
-    def _more(self, task: Task) -> tuple[int, int]:
-        """Return the floats, at most, that a task adds to answers, and to models."""
+    def takes(self, task: Task) -> bool:
+        """Take a task, unless it adds something that does not fit beside others."""
         plan = self._plan
         fresh = {id(m): len(m) for m in (plan.models[index] for index in task.models)}
         models = sum(n for name, n in fresh.items() if name not in self._sent)
-        if self._spec is None:
-            return _single_floats(plan), models
-        pairs = zip(versions(task, self._spec), plan.reply, strict=True)
-        added = [n for each, n in pairs if self._versions[each] < self._enough]
-        return sum(added), models
-
-    def is_full(self, task: Task) -> bool:
-        """Return whether a task that adds something does not fit."""
-        answers, models = self._more(task)
+        answers = _single_floats(plan)
+        made = [] if self._spec is None else versions(task, self._spec)
+        if made:
+            pairs = zip(made, plan.reply, strict=True)
+            answers = sum(n for each, n in pairs if self._versions[each] < self._enough)
         long = answers > 0 and self._answers + answers > self._most
-        return long or (models > 0 and self._models + models > self._most)
-
-    def add(self, task: Task) -> None:
-        """Add a task."""
-        answers, models = self._more(task)
+        large = models > 0 and self._models + models > self._most
+        if self.tasks and (long or large):
+            return False
+        self.tasks.append(task)
         self._answers += answers
         self._models += models
-        self._sent.update(id(self._plan.models[index]) for index in task.models)
-        if self._spec is not None:
-            self._versions.update(versions(task, self._spec))
+        self._sent |= fresh.keys()
+        self._versions.update(made)
+        return True
