@@ -11,7 +11,6 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -237,8 +236,7 @@ def read_answers(
             lengths = remaining_reply(task, plan, pending.summed)
             result = validate(answer, pending.phase, lengths, plan.config)
             if plan.sum_spec is not None:
-                add_result(results.sums, task, result, plan.sum_spec)
-                result = replace(result, arrays=[])
+                result = add_result(results.sums, task, result, plan.sum_spec)
             results.append(result)
         except InvalidResultError as error:
             # Of a device a traceback is a text like any other, and it sends none.

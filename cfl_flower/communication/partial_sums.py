@@ -115,8 +115,7 @@ def open_sums(
         return {}, {}
     check_single(sums, pending, answer)
     shares = unpack_shares(content) if sums else {}
-    if sums:
-        check_shares(shares, sums, plan)
+    check_shares(shares, sums, plan)
     return sums, shares
 
 
@@ -155,8 +154,8 @@ def check_shares(
 
 def add_result(
     sums: PartialSums, task: Task, result: Result, sum_spec: SumSpec
-) -> None:
-    """Add the arrays of a valid result to their sums.
+) -> Result:
+    """Add the arrays of a valid result to their sums, and return it without them.
 
     Raises `InvalidResultError` if one does not fit; then none is added.
     """
@@ -169,6 +168,7 @@ def add_result(
         if version not in sums:
             sums[version] = ExactSum.empty(len(array))
         sums[version].add(array, weight)
+    return replace(result, arrays=[])
 
 
 class PartialSumBuilder:

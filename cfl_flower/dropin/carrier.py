@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import chain
 from typing import Any, cast
 
@@ -233,8 +232,7 @@ class Carrier:
             try:
                 result = self._read(phase, plan, task, own)
                 if plan.sum_spec is not None:
-                    add_result(results.sums, task, result, plan.sum_spec)
-                    result = replace(result, arrays=[])
+                    result = add_result(results.sums, task, result, plan.sum_spec)
                 results.append(result)
             except InvalidResultError as error:
                 failure = self.fail(client, phase, error)

@@ -102,24 +102,22 @@ class Delivery:
 
         A query's answer is refused as a whole; a test counts without its report.
         """
-        context = self._context
-        state = context.state
+        state = self._context.state
         lengths = {result.client: reported_length(phase, result) for result in results}
         known = [length for length in lengths.values() if length is not None]
         # A minority that reports again does not change what is typical.
         if len(known) >= max(FEWEST, len(state.clients) // 2 + 1):
             state.typical_report = float(np.median(known))
-        kept = []
-        for result in results:
-            try:
-                check_length(lengths[result.client] or 0.0, state.typical_report)
-                kept.append(result)
-            except InvalidResultError as error:
-                failure = context.fleet.fail(result.client, phase, error)
-                context.record.failures.append(failure)
-                if phase == "evaluate":
-                    kept.append(without_report(result))
-        return kept
+
+        def check(result: Result) -> Result:
+            check_length(lengths[result.client] or 0.0, state.typical_report)
+            return result
+
+        near = self.read(phase, results, check)
+        if phase != "evaluate":
+            return near
+        told = {result.client for result in near}
+        return [r if r.client in told else without_report(r) for r in results]
 
     def exchange(self, messages: list[Message]) -> Iterable[Message]:
         """Send messages and return the replies to them."""
@@ -153,8 +151,7 @@ class Delivery:
         assert spec is not None
 
         def add(result: Result) -> Result:
-            add_result(results.sums, tasks[result.client], result, spec)
-            return replace(result, arrays=[])
+            return add_result(results.sums, tasks[result.client], result, spec)
 
         # Stages above find sums, as they planned.
         self._context.sent = replace(self._context.sent, sum_spec=spec)
