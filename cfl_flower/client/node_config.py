@@ -160,18 +160,12 @@ class NodeConfig(NamedTuple):
 
     def secret(self, run: str) -> bytes:
         """Return 256 bits that nobody else knows, made once for a run."""
-        return self._made_once(self.remembered(run), "key")
+        # Devices on one machine may have one folder.
+        return made_once(self.remembered(run) / f"key-{self.client}")
 
     def noise_secret(self) -> bytes:
         """Return 256 bits that nobody else knows, made once for all runs."""
-        return self._made_once(Path(self.state_dir), "noise")
-
-    def _made_once(self, folder: Path, name: str) -> bytes:
-        # Devices on one machine may have one folder.
-        path = folder / f"{name}-{self.client}"
-        if not path.exists():
-            write_atomically(path, os.urandom(32), mode=0o600)
-        return path.read_bytes()
+        return made_once(Path(self.state_dir) / f"noise-{self.client}")
 
     def remembered(self, run: str) -> Path:
         """Return the folder of the client's state in a run.
@@ -196,6 +190,13 @@ class NodeConfig(NamedTuple):
         (folder / SIGN).touch()
         remove_leftovers(folder)
         return folder
+
+
+def made_once(path: Path) -> bytes:
+    """Return 256 bits that nobody else knows, in a file, from the first call on."""
+    if not path.exists():
+        write_atomically(path, os.urandom(32), mode=0o600)
+    return path.read_bytes()
 
 
 def read_settings(path: Path) -> str:

@@ -7,7 +7,6 @@ with ``privacy=central``, shows the method noisy means alone.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.client.model_privacy import BASES
+from cfl_flower.client.node_config import made_once
 from cfl_flower.communication.partial_sums import bases_of
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.stages.privacy_rules import Costs, check_guarantee
 from cfl_flower.engine.stages.private_means import release_means
 from cfl_flower.engine.stages.stage import Stage
-from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import BudgetSpentError
 from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of
 from cfl_flower.privacy.settings import LocalPrivacy
@@ -216,7 +215,10 @@ class PrivacyBudget(Stage):
             return results
         number = self.context.number
         simulated = self.context.fleet.simulated
-        secret = [] if simulated else self._secret()
+        # Made once before all noise.
+        path = Path(self.config.output_dir) / NOISE_SECRET
+        known = b"" if simulated else made_once(path)
+        secret = np.frombuffer(known, np.uint32).tolist()
         drawn: list[str] = []
 
         def draw(purpose: str) -> np.random.Generator:
@@ -236,13 +238,6 @@ class PrivacyBudget(Stage):
             who = {result.client for result in results}
             self._asked.note(MEANS, number, who, released)
         return means
-
-    def _secret(self) -> list[int]:
-        """Return 256 bits that nobody else knows, made once before all noise."""
-        path = Path(self.config.output_dir) / NOISE_SECRET
-        if not path.exists():
-            write_atomically(path, os.urandom(32), mode=0o600)
-        return np.frombuffer(path.read_bytes(), np.uint32).tolist()
 
     def close(self, rows: Sequence[ClientRow]) -> None:
         """Note every tested client's epsilon so far, the largest, and who is left."""
