@@ -12,8 +12,9 @@ from __future__ import annotations
 import ipaddress
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from cryptography import x509
@@ -46,13 +47,8 @@ CURVE = ec.SECP384R1()
 """Flower asks for a NIST curve of nodes' keys."""
 
 
-def make_authority(folder: Path) -> bool:
-    """Make `ca.pem`, which devices and operators receive, and `ca.key`, which nobody.
-
-    Returns False if it was there.
-    """
-    if (folder / f"{AUTHORITY}.pem").exists():
-        return False
+def make_authority(folder: Path) -> None:
+    """Make `ca.pem`, which devices and operators receive; `ca.key` nobody does."""
     usage = x509.KeyUsage(
         digital_signature=False,
         content_commitment=False,
@@ -66,17 +62,14 @@ def make_authority(folder: Path) -> bool:
     )
     extensions = {x509.BasicConstraints(ca=True, path_length=0): True, usage: True}
     _issue(folder / AUTHORITY, "cfl-flower authority", AUTHORITY_DAYS, extensions)
-    return True
 
 
-def make_server(folder: Path, hosts: Sequence[str]) -> bool:
+def make_server(folder: Path, hosts: Sequence[str]) -> None:
     """Make `server.pem` and `server.key` for the names by which devices call.
 
-    The loopback addresses are always among them: the SuperLink calls itself. Returns
-    False if it was there; a `ConfigError` says that the authority's key is not.
+    The loopback addresses are always among them: the SuperLink calls itself. A
+    `ConfigError` says that the authority's key is not there.
     """
-    if (folder / f"{SERVER}.pem").exists():
-        return False
     remedy = f"the authority that made {AUTHORITY}.pem must sign"
     need(folder / f"{AUTHORITY}.key", remedy)
     called = [read_host(host, wildcard=True) for host in hosts]
@@ -90,23 +83,15 @@ def make_server(folder: Path, hosts: Sequence[str]) -> bool:
     }
     authority = load(folder / AUTHORITY)
     _issue(folder / SERVER, short, SERVER_DAYS, extensions, authority)
-    return True
 
 
-def make_device(folder: Path, name: str) -> bool:
-    """Make a device's private key, `<name>`, and its public one, `<name>.pub`.
-
-    Returns False if it was there; a `ConfigError` says that the name is no client id.
-    """
-    check_device(name)
+def make_device(folder: Path, name: str) -> None:
+    """Make a device's private key, `<name>`, and its public one, `<name>.pub`."""
     path = folder / name
-    if path.exists():
-        return False
     key = ec.generate_private_key(CURVE)
     _write_key(path, key, PrivateFormat.OpenSSH)
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     path.with_name(f"{name}.pub").write_bytes(public + f" {name}\n".encode())
-    return True
 
 
 def check_device(name: str) -> None:
@@ -197,13 +182,17 @@ def main(arguments: Sequence[str]) -> None:
     for name in asked.device:
         check_device(name)
     folder.mkdir(parents=True, exist_ok=True)
-    made = {}
+    wanted: dict[Path, Callable[[], None]] = {}
     if asked.host:
-        made[f"{AUTHORITY}.pem"] = make_authority(folder)
-        made[f"{SERVER}.pem"] = make_server(folder, asked.host)
-    made |= {name: make_device(folder, name) for name in asked.device}
-    for name, fresh in made.items():
-        print(f"{folder / name}: {'made' if fresh else 'was there, kept'}")
+        wanted[folder / f"{AUTHORITY}.pem"] = partial(make_authority, folder)
+        wanted[folder / f"{SERVER}.pem"] = partial(make_server, folder, asked.host)
+    for name in asked.device:
+        wanted[folder / name] = partial(make_device, folder, name)
+    fresh = [path for path in wanted if not path.exists()]
+    for path in fresh:
+        wanted[path]()
+    for path in wanted:
+        print(f"{path}: {'made' if path in fresh else 'was there, kept'}")
 
 
 if __name__ == "__main__":
