@@ -150,8 +150,8 @@ class Track(Study):
         for choice in choices:
             entry.tuning[choice] = self.job(entry, choice, self.protocol.tuning_seed)
 
-    def compose(self, entry: Entry) -> None:
-        """Compose the runs that tune the learning rate, or note why it has none."""
+    def compose(self, entry: Entry) -> list[Job]:
+        """Return the runs that tune the learning rate, or note why it has none."""
         protocol = self.protocol
         try:
             plain = self.job(entry, (protocol.rates[0], ""), protocol.tuning_seed)
@@ -160,21 +160,24 @@ class Track(Study):
             self.tune(entry, product(protocol.rates, entry.ways[:1]))
         except ConfigError as error:
             entry.reason = one_line(str(error))
+        return [*entry.tuning.values()]
 
-    def compose_ways(self, entry: Entry) -> None:
-        """Choose the learning rate, and compose the runs that tune fine-tuning."""
+    def compose_ways(self, entry: Entry) -> list[Job]:
+        """Choose the learning rate; return these runs and those of fine-tuning."""
         if best := best_of(entry.tuning):
             self.tune(entry, product(best[:1], entry.ways))
         elif not entry.reason:
             entry.reason = "no run finished with any of the learning rates"
+        return [*entry.tuning.values()]
 
-    def compose_seeds(self, entry: Entry) -> None:
-        """Choose, and compose the runs of the track's seeds."""
+    def compose_seeds(self, entry: Entry) -> list[Job]:
+        """Choose, and return the runs of the track's seeds."""
         if choice := best_of(entry.tuning):
             entry.choice = choice
             first = self.options.first_seed
             seeds = range(first, first + self.protocol.seeds)
             entry.jobs = [self.job(entry, choice, seed) for seed in seeds]
+        return entry.jobs
 
     def result(self, entry: Entry) -> StreamResult | None:
         """Return what a method reached; None, and the reason, if a seed has no run."""
@@ -305,16 +308,9 @@ def run_track(track: Track) -> list[Entry]:
         track.require_same(row)
     pairs = product(options.methods, options.streams)
     entries = [Entry(*pair) for pair in pairs if track.has(*pair)]
-    for entry in entries:
-        track.compose(entry)
-    track.carry_out([job for e in entries for job in e.tuning.values()], "tune")
-    for entry in entries:
-        track.compose_ways(entry)
-    fine = [job for e in entries for job in e.tuning.values()]
-    track.carry_out(fine, "tune fine-tuning")
-    for entry in entries:
-        track.compose_seeds(entry)
-    track.carry_out([job for e in entries for job in e.jobs], "track")
+    track.carry_out([*chain(*map(track.compose, entries))], "tune")
+    track.carry_out([*chain(*map(track.compose_ways, entries))], "tune fine-tuning")
+    track.carry_out([*chain(*map(track.compose_seeds, entries))], "track")
     return entries
 
 
