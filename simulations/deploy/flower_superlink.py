@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import lru_cache, partial
 from importlib.metadata import entry_points
@@ -65,15 +65,6 @@ def wipe(database: Path, rewrite: bool) -> None:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except sqlite3.Error as error:
         print(f"{database} could not be wiped: {error}", file=sys.stderr, flush=True)
-
-
-def keep_wiping(
-    database: Path, end: threading.Event, again: Callable[[], None]
-) -> None:
-    """Empty the journal, and do something else, again and again."""
-    while not end.wait(SECONDS):
-        wipe(database, rewrite=False)
-        again()
 
 
 def kept_contexts() -> list[ssl.SSLContext]:
@@ -160,9 +151,14 @@ def main() -> None:
     wipe(database, rewrite=True)
     event.listen(Engine, "connect", overwrite_deleted)
     files = option("--ssl-certfile"), option("--ssl-keyfile")
-    again = partial(renew, kept_contexts(), *files)
-    looks = database, end, again
-    threading.Thread(target=keep_wiping, args=looks, daemon=True).start()
+    contexts = kept_contexts()
+
+    def look_after() -> None:
+        while not end.wait(SECONDS):
+            wipe(database, rewrite=False)
+            renew(contexts, *files)
+
+    threading.Thread(target=look_after, daemon=True).start()
     if address := os.environ.get(health.HEALTH):
         own = write_address(option("--host"), int(option("--port")))
         numbers = partial(samples, database, watched)

@@ -101,30 +101,26 @@ class PublicModels:
     def pretrain(self, initial: Vector) -> list[Vector]:
         """Train the initial model on the union of the sets, then on each of them."""
         settings = self._config.strategy
-        common = initial
+        local = settings.pretraining
         if settings.common_epochs:
             union = Samples(
                 torch.cat([each.x for each in self.sets]),
                 torch.cat([each.y for each in self.sets]),
             )
-            training = replace(settings.pretraining, epochs=settings.common_epochs)
-            common = self._train(initial, union, training, "common-pretraining", 0)
-        return [
-            self._train(common, samples, settings.pretraining, "pretraining", number)
-            for number, samples in enumerate(self.sets)
-        ]
+            common = replace(local, epochs=settings.common_epochs)
+            (initial,) = self._train(initial, [union], common, "common-pretraining")
+        return self._train(initial, self.sets, local, "pretraining")
 
     def _train(
-        self,
-        start: Vector,
-        samples: Samples,
-        settings: LocalTraining,
-        purpose: str,
-        number: int,
-    ) -> Vector:
+        self, start: Vector, sets: list[Samples], local: LocalTraining, purpose: str
+    ) -> list[Vector]:
+        """Return a model after training on each of some sets."""
         seed = self._config.seed
-        seed_torch(torch_seed(seed, purpose, 0, number))
-        model = model_of(self._config)
-        rng = generator(seed, purpose, 0, number)
         key = "strategy.pretraining"
-        return pretrain(model, start, samples.x, samples.y, settings, rng, key)
+        found = []
+        for number, each in enumerate(sets):
+            seed_torch(torch_seed(seed, purpose, 0, number))
+            model = model_of(self._config)
+            rng = generator(seed, purpose, 0, number)
+            found.append(pretrain(model, start, each.x, each.y, local, rng, key))
+        return found
