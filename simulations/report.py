@@ -17,9 +17,9 @@ from __future__ import annotations
 import argparse
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import vl_convert
@@ -33,7 +33,6 @@ from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
-from cfl_flower.types import Json
 from simulations.reporting.charts import DARK, INK, slug
 from simulations.reporting.figures import (
     COLUMNS,
@@ -52,10 +51,6 @@ PARTS = Path(__file__).parent / "reporting"
 
 BEGINNINGS = (b"\n<!doctype html>", b"stream,method,", rb"\begin{table}")
 """How the page begins, its .csv and its .tex."""
-
-
-def _to_yaml(config: Mapping[str, Json]) -> str:
-    return yaml.safe_dump(dict(config), sort_keys=False)
 
 
 @dataclass(frozen=True)
@@ -115,7 +110,8 @@ def render(
     """
     streams = divide(runs, reference)
     environment = Environment(autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {"slug": slug, "yaml": _to_yaml}
+    to_yaml = partial(yaml.safe_dump, sort_keys=False)
+    environment.filters |= {"slug": slug, "yaml": to_yaml}
     lines = [line for stream in streams for line in stream.lines]
     swept = sweep_tables([run for line in lines for run in line.runs])
     tables = [table for stream in streams for table in stream.tables]

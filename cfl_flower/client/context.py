@@ -144,10 +144,8 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         raise SavedStateError(remedy) from error
 
 
-@lru_cache(maxsize=1)
-def _load_common(path: Path) -> dict[str, np.ndarray]:
-    # Once for all clients of a worker: the content of a name never changes.
-    return _read(path)
+_load_common = lru_cache(maxsize=1)(_read)
+"""Reads once for all clients of a worker: the content of a name never changes."""
 
 
 @dataclass

@@ -135,8 +135,3 @@ def rounds_axis(first: float, last: float) -> Spec:
     domain = (first, last) if first < last else (first - 0.5, last + 0.5)
     axis = {"title": "round", "tickMinStep": 1, "format": "d", "grid": False}
     return number("round", domain, **axis)
-
-
-def tooltip_of(**titles: str) -> list[Spec]:
-    """Return what a mark shows when it is pointed at: fields, and their titles."""
-    return [{"field": field, "title": title} for field, title in titles.items()]

@@ -22,7 +22,6 @@ from simulations.reporting.charts import (
     Spec,
     layer,
     number,
-    tooltip_of,
 )
 
 MOST_COLUMNS = 10
@@ -168,7 +167,7 @@ def river(run: SavedRun, groups: IntArray) -> Chart:
     area = {**shared, "color": colours, "detail": {"field": "way"}}
     area["opacity"] = {"field": "opacity", "type": "quantitative", "scale": None}
     rect = {**shared, "x2": {"field": "end"}, "color": colours}
-    rect["tooltip"] = tooltip_of(clients="clients", round="round")
+    rect["tooltip"] = [{"field": k, "title": k} for k in ("clients", "round")]
     top = {"x": x, "y": {"value": 0}}
     layers = [
         layer("area", area, ways),

@@ -166,12 +166,6 @@ class View:
         before = self.earlier._of_labels(trait, pool, indices)
         return np.where(late, before, found)
 
-    @property
-    def is_uniform(self) -> bool:
-        """Whether all samples are shown in one form."""
-        changed = self.looks is not None or self.test_looks is not None
-        return not changed and len(self.turns) == 1 and self.earlier is None
-
     def by_form(self, part: str) -> Iterator[tuple[Form, IntArray, IntArray]]:
         """Yield each form of a part, the rows of its pool that have it, and places.
 
@@ -182,7 +176,8 @@ class View:
         indices = self.test_indices if tests else self.train_indices
         # Samples for validation are tested, and lie in the pool for training.
         part = "train" if pool is self.train_pool else "test"
-        if self.is_uniform:
+        changed = self.looks is not None or self.test_looks is not None
+        if not changed and len(self.turns) == 1 and self.earlier is None:
             # As nearly always: with many clients the search below would show.
             if len(indices):
                 degrees = (self.degrees + self.turns[0]) % 360
