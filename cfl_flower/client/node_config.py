@@ -159,8 +159,7 @@ class NodeConfig(NamedTuple):
         return self.secure_sums or getattr(privacy, "on", False)
 
     def secret(self, run: str) -> bytes:
-        """Return 256 bits that nobody else knows, made once for a run."""
-        # Devices on one machine may have one folder.
+        """Return 256 bits that no device beside it knows, made once for a run."""
         return made_once(self.remembered(run) / f"key-{self.client}")
 
     def noise_secret(self) -> bytes:
