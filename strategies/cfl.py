@@ -111,7 +111,7 @@ class CFL(ClusteredStrategy):
 
     Settings = CFLSettings
     State = CFLState
-    supports = Supports(unused=frozenset({"participants", "strategy.sampling"}))
+    supports = Supports(unused=("participants", "strategy.sampling"))
     discloses = Disclosure(singly="splits clusters by single clients' updates")
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:

@@ -34,7 +34,7 @@ class FedBABU(DecoupledStrategy):
     Settings = FedBABUSettings
     discloses = Disclosure()
     supports = Supports(
-        unused=frozenset({"strategy.classifier_epochs", "strategy.classifier_rate"})
+        unused=("strategy.classifier_epochs", "strategy.classifier_rate")
     )
     published = Published(
         incomplete="the common classifier never trained, and each client fine-tunes "

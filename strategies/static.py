@@ -17,22 +17,17 @@ from cfl_flower.engine.method import ClusteredStrategy, Description, Supports
 from cfl_flower.types import IntArray, Plan
 from strategies.fielding.method import Fielding
 
+OF_DRIFT = tuple(
+    f"strategy.{name}"
+    for name in ["threshold", "reporters", "tolerance", "trigger", "threshold_learning"]
+)
+"""The settings of drift handling."""
+
 
 class Static(Fielding):
     """Fielding without Algorithm 2."""
 
-    supports = Supports(
-        centres=True,
-        unused=frozenset(
-            {
-                "strategy.threshold",
-                "strategy.reporters",
-                "strategy.tolerance",
-                "strategy.trigger",
-                "strategy.threshold_learning",
-            }
-        ),
-    )
+    supports = Supports(centres=True, unused=OF_DRIFT)
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Test the served models, without asking for representations."""

@@ -44,11 +44,7 @@ def _of_data(config: RunConfig) -> Iterator[str]:
     arrived = float(config.timeline.world(config.rounds).until.max())
     if arrived < 1:
         yield f"only {arrived:.0%} of the samples arrive in rounds={config.rounds}"
-    if labels := _nobodys_labels(config):
-        yield (
-            f"no client's group has the labels {labels}: without partition.samples, "
-            f"partition.purity={config.partition.purity} is not what clients hold"
-        )
+    yield from _nobodys_labels(config)
 
 
 def _of_network(config: RunConfig) -> Iterator[str]:
@@ -81,17 +77,19 @@ def _of_network(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _nobodys_labels(config: RunConfig) -> list[int]:
-    """Return labels of no group that clients are in, which are dealt out all the same.
+def _nobodys_labels(config: RunConfig) -> Iterator[str]:
+    """Say which labels are of no group that clients are in, but are dealt out.
 
     Where clients want them a little, all of their samples are dealt out; else none is.
     """
     partition = config.partition
-    if not isinstance(partition, LabelGroups) or partition.samples:
-        return []
+    if not isinstance(partition, LabelGroups) or partition.samples or partition.alpha:
+        return
     layout = partition.layout(config.clients, config.dataset.classes, [], config.seed)
     own = layout.demand > (1 - partition.purity) / config.dataset.classes
-    return np.flatnonzero(~own.any(axis=0)).tolist() if partition.alpha is None else []
+    if labels := np.flatnonzero(~own.any(axis=0)).tolist():
+        held = f"partition.purity={partition.purity} is not what clients hold"
+        yield f"no client has the labels {labels} in its group: {held}"
 
 
 def _unused(config: RunConfig) -> Iterator[str]:

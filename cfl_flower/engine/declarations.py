@@ -38,13 +38,11 @@ class Supports:
     """Whether clients have a distance to their cluster's centre."""
     one_concept: bool = True
     """False if it is another method where all clients have the same concept."""
-    unused: frozenset[str] = frozenset()
+    unused: tuple[str, ...] = ()
     """Settings of every run that change nothing in it."""
 
 
-UNAVERAGED = frozenset(
-    {"strategy.weighting", "strategy.weight_cap", "strategy.sampling"}
-)
+UNAVERAGED = ("strategy.weighting", "strategy.weight_cap", "strategy.sampling")
 """Settings of means of participants' models, which some methods do not take."""
 
 
