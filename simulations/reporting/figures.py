@@ -66,30 +66,6 @@ def printed(chart: Chart) -> list[Spec]:
     return [{**e, "encoding": own} for e, own in zip(kept, channels, strict=True)]
 
 
-def save(chart: Chart, folder: str | Path, name: str, width: str | float) -> None:
-    """Write a chart as PDF, SVG and PNG into a folder, made if it is not there.
-
-    All of it is as much smaller or larger than in a page as its letters are.
-    """
-    points = 72 * inches_of(width)
-    scale = LETTERS / CONFIG["axis"]["titleFontSize"]
-    pixels = points / scale
-    height = chart.height * sqrt(pixels / WIDTH)
-    spec = {**chart.spec, "layer": printed(chart), "width": pixels, "height": height}
-    svg = vl_convert.vegalite_to_svg(spec)
-
-    def sized(unit: str) -> str:
-        size = f'width="{points:g}{unit}" height="{scale * height:g}{unit}"'
-        return re.sub(r'width="[\d.]+" height="[\d.]+"', size, svg, count=1)
-
-    path = Path(folder, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".svg").write_text(sized("pt"), encoding="utf-8")
-    # The converter to other formats takes a pixel for a point.
-    path.with_suffix(".pdf").write_bytes(vl_convert.svg_to_pdf(sized("")))
-    path.with_suffix(".png").write_bytes(vl_convert.svg_to_png(sized(""), ppi=300))
-
-
 @dataclass(frozen=True)
 class Picture:
     """A figure of the page, and the name of its file."""
@@ -114,9 +90,27 @@ class Picture:
     def save(self, folder: str | Path, width: str | float = "double") -> None:
         """Write it as PDF, SVG and PNG (300 dpi) into a folder, made if need be.
 
-        ``width`` is one of `COLUMNS`, or inches.
+        ``width`` is one of `COLUMNS`, or inches. All of it is as much smaller or larger
+        than in a page as its letters are.
         """
-        save(self.chart, folder, self.name, width)
+        points = 72 * inches_of(width)
+        scale = LETTERS / CONFIG["axis"]["titleFontSize"]
+        pixels = points / scale
+        height = self.chart.height * sqrt(pixels / WIDTH)
+        own = {"layer": printed(self.chart), "width": pixels, "height": height}
+        svg = vl_convert.vegalite_to_svg({**self.chart.spec, **own})
+
+        def sized(unit: str) -> str:
+            size = f'width="{points:g}{unit}" height="{scale * height:g}{unit}"'
+            return re.sub(r'width="[\d.]+" height="[\d.]+"', size, svg, count=1)
+
+        path = Path(folder, self.name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_suffix(".svg").write_text(sized("pt"), encoding="utf-8")
+        # The converter to other formats takes a pixel for a point.
+        path.with_suffix(".pdf").write_bytes(vl_convert.svg_to_pdf(sized("")))
+        png = vl_convert.svg_to_png(sized(""), ppi=300)
+        path.with_suffix(".png").write_bytes(png)
 
     def _repr_svg_(self) -> str:
         """Show it in a notebook."""

@@ -12,9 +12,9 @@ from simulations.reporting.figures import (
     LINES,
     Line,
     Lines,
+    Picture,
     printed,
     read_names,
-    save,
 )
 from tests.simulations.conftest import changed
 
@@ -65,7 +65,7 @@ def test_a_printed_chart_has_the_width_the_fonts_and_the_dots_of_paper(
     width, points, run, tmp_path
 ):
     chart = accuracy([Line("one", [run], 0), Line("two", [run], 1)])
-    save(chart, tmp_path / "new", "accuracy", width)
+    Picture("accuracy", "", chart).save(tmp_path / "new", width)
     pdf = (tmp_path / "new" / "accuracy.pdf").read_bytes()
     assert f"/MediaBox [0 0 {points} ".encode() in pdf
     assert b"/FontFile" in pdf  # its fonts are in it
@@ -101,8 +101,9 @@ def test_many_methods_have_no_bands_on_paper(count, run):
 
 @pytest.mark.parametrize("width", ["triple", 1])
 def test_what_is_not_printed_is_one_line(width, run, tmp_path):
+    picture = Picture("x", "", accuracy([Line("one", [run], 0)]))
     with pytest.raises(ConfigError, match=f"width={width} is not allowed; use single"):
-        save(accuracy([Line("one", [run], 0)]), tmp_path, "x", width)
+        picture.save(tmp_path, width)
     assert not any(tmp_path.iterdir())
 
 
