@@ -26,7 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cfl_flower.analysis.leads import TESTED
-from cfl_flower.analysis.method_tables import Table, markdown
+from cfl_flower.analysis.method_tables import Table
 from cfl_flower.config.options import ROUNDS
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import make_console
@@ -228,13 +228,12 @@ def main(arguments: Sequence[str]) -> int:
     reasons = [reason for _, outcome in outcomes for reason in outcome.reasons]
     tested = any(row[HEADER.index("lead")] != "-" for row in rows)
     notes = [TESTED, *reasons] if tested else reasons
+    part = "" if options.scale == 1 else f", after {options.scale:g} of the rounds"
+    title = f"{table.title}; {table.unit}{part}"
+    shown = Table(title, HEADER, rows, "\n".join(notes))
     if options.markdown:
-        text = markdown(HEADER, rows, TEXTS)
-        print(text, *(f"\n{note}" for note in notes), sep="\n")
+        print(shown.markdown(TEXTS), *(f"\n{note}" for note in notes), sep="\n")
     else:
-        part = "" if options.scale == 1 else f", after {options.scale:g} of the rounds"
-        title = f"{table.title}; {table.unit}{part}"
-        shown = Table(title, HEADER, rows, "\n".join(notes))
         console.print(shown.draw(left=TEXTS), markup=False)
     return int(bool(reasons))
 

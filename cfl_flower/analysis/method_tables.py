@@ -28,8 +28,11 @@ class Table:
     """The values that a column has means of, by its heading and by method."""
 
     def markdown(self, left: Sequence[str] = ()) -> str:
-        """Write it for a document; the first column is left, and those that are."""
-        return markdown(self.headings, self.lines, (self.headings[0], *left))
+        """Write it for a document, with columns as `draw` lays them out."""
+        known = (self.headings[0], *left)
+        rule = ["---" if heading in known else "---:" for heading in self.headings]
+        lines = [self.headings, rule, *self.lines]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
     def draw(self, left: Sequence[str] = ()) -> DrawnTable:
         """Lay it out for the terminal.
@@ -67,12 +70,3 @@ def new_table(
         line = [name, *(row or [FAILED])]
         lines.append(line + [""] * (len(names) - len(line)))
     return Table(title, names, lines, caption)
-
-
-def markdown(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[str]
-) -> str:
-    """Write a table for a document; numbers are right, other columns are ``left``."""
-    rule = ["---" if name in left else "---:" for name in headings]
-    lines = [headings, rule, *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

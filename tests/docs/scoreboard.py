@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cfl_flower.analysis.leads import TESTED
-from cfl_flower.analysis.method_tables import markdown
+from cfl_flower.analysis.method_tables import Table
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.types import Json
@@ -119,7 +119,7 @@ def overview(found: Sequence[Line]) -> str:
     ]
     every = Counter(line.state for line in found)
     rows.append(["all", *(str(every[each]) for each in RESULTS)])
-    return markdown(["paper", *RESULTS], rows, ["paper"])
+    return Table("", ["paper", *RESULTS], rows).markdown()
 
 
 def in_short(prefix: str) -> str:
@@ -147,7 +147,7 @@ def page() -> str:
         text += f"\n## {paper} ([figures]({prefix}.md))\n\n"
         own = [line for line in found if line.name.startswith(f"{prefix}_")]
         rows = [[f"`{name}`", *others] for name, *others in own]
-        text += markdown(Line._fields, rows, Line._fields) + "\n"
+        text += Table("", Line._fields, rows).markdown(Line._fields) + "\n"
     return text
 
 
@@ -188,7 +188,7 @@ def of_table(table: PublishedTable, figures: Mapping[str, Json]) -> Iterator[str
         ]
         kept = [column for column in columns if set(column[1:]) - EMPTY]
         header, *rows = zip(*kept, strict=True)
-        yield markdown(header, rows, TEXTS) + "\n\n"
+        yield Table("", header, rows).markdown(TEXTS) + "\n\n"
 
 
 def read_outcome(figure: Json) -> Outcome:
