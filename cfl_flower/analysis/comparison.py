@@ -16,7 +16,6 @@ from cfl_flower.analysis.drift_metrics import (
     Scores,
     forgetting,
     last_accuracies,
-    make_reference,
     mean_of_known,
     score,
 )
@@ -159,7 +158,7 @@ def score_runs(runs: Runs, reference: str = REFERENCE_METHOD) -> Scores:
     alone = find_reference_runs(settings, OWN_MODEL)
     found: list[Score] = []
     for run, single, local in zip(every, singles, alone, strict=True):
-        goal = None if single is None else make_reference(every[single].rounds)
+        goal = () if single is None else every[single].rounds
         own = score(run.rounds, run.tested_drifts, goal, run.tests)
         if "forgetting" in run.resolved["metrics"] and not run.on_own_data:
             own["forgetting"] = forgetting(run.tests, run.tested_concepts())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 from math import inf
 from operator import itemgetter
@@ -32,18 +31,6 @@ RECOVERED_WITHIN = 0.02
 """Recovered: within 2 points of the accuracy before the drift."""
 
 
-@dataclass(frozen=True)
-class Reference:
-    """The accuracy to reach and the time to beat: a single global model, same seed."""
-
-    target: float
-    """The accuracy of its last round."""
-    reached: int
-    """The round from which it stays at or above that."""
-    seconds: float | None
-    """Simulated device time up to the end of that round."""
-
-
 Score: TypeAlias = dict[str, Any]
 """One run in numbers, by their names; accuracies are shares.
 
@@ -58,18 +45,21 @@ Scores: TypeAlias = Mapping[str, Sequence[Score]]
 def score(
     rounds: RunLines,
     drifts: Sequence[int],
-    reference: Reference | None = None,
+    reference: RunLines = (),
     tests: RunLines = (),
 ) -> Score:
     """Score one run by the lines of its `rounds.jsonl`.
 
-    ``drifts`` are the rounds at whose start the data changed; ``tests``, the lines of
-    `clients.jsonl`, hold the clusters.
+    ``drifts`` are the rounds at whose start the data changed; ``reference`` are the
+    lines of the run whose last accuracy is the target, and its time the one to beat: a
+    single global model, same seed. ``tests``, the lines of `clients.jsonl`, hold the
+    clusters.
     """
     curve = _accuracies(rounds)
     last = max((row["round"] for row in rounds), default=0)
-    reached = None if reference is None else stays_above(curve, reference.target)
-    seconds = device_seconds(rounds, reached)
+    goal = _accuracies(reference)
+    target = goal[max(goal)] if goal else None
+    reached, seconds = _time_to(target, rounds)
     return {
         **_after_drifts(rounds, drifts),
         "final": curve.get(last),
@@ -81,8 +71,8 @@ def score(
         # From this round on it stays at or above the target: time-to-accuracy.
         "reached": reached,
         "seconds_to_reach": seconds,
-        "speedup": _speedup(reference, reached, seconds),
-        "target": None if reference is None else reference.target,
+        "speedup": _speedup(target, rounds, reference),
+        "target": target,
         "clusters": mean_of_known(row.get("num_clusters") for row in rounds),
         "ari": mean_of_known(row.get("ari") for row in rounds),
         # Over the classes whose meaning differs between clients.
@@ -185,32 +175,26 @@ def _class_ari(row: Mapping[str, Json]) -> float | None:
     return mean_of_known(score for score, count in pairs if count > 1)
 
 
-def make_reference(rounds: RunLines) -> Reference | None:
-    """Return the reference that a run is; None if it was never tested.
-
-    Examples
-    --------
-    >>> lines = [{"round": r + 1, "accuracy": a} for r, a in enumerate([0.8, 0.5, 0.7])]
-    >>> make_reference(lines)
-    Reference(target=0.7, reached=3, seconds=None)
-    """
-    curve = _accuracies(rounds)
-    if not curve:
-        return None
-    target = curve[max(curve)]
-    reached = stays_above(curve, target)
-    assert reached is not None
-    return Reference(target, reached, device_seconds(rounds, reached))
+def _time_to(target: float | None, rounds: RunLines) -> tuple[int | None, float | None]:
+    """Return the round from which a target is met, and device time up to its end."""
+    reached = None if target is None else stays_above(_accuracies(rounds), target)
+    return reached, device_seconds(rounds, reached)
 
 
 def _speedup(
-    reference: Reference | None, reached: int | None, seconds: float | None
+    target: float | None, rounds: RunLines, reference: RunLines
 ) -> float | None:
-    if reference is None or reached is None:
+    """Return how many times as fast as the reference a target is met: by device time.
+
+    By rounds where one of the two has no times; None if it is never met.
+    """
+    reached, seconds = _time_to(target, rounds)
+    theirs, their_seconds = _time_to(target, reference)
+    if reached is None or theirs is None:
         return None
-    if reference.seconds is None or not seconds:
-        return reference.reached / reached
-    return reference.seconds / seconds
+    if their_seconds is None or not seconds:
+        return theirs / reached
+    return their_seconds / seconds
 
 
 def _accuracies(rounds: RunLines) -> dict[int, float]:

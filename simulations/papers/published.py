@@ -20,7 +20,7 @@ import yaml
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from cfl_flower.analysis.drift_metrics import make_reference, score
+from cfl_flower.analysis.drift_metrics import score
 from cfl_flower.settings import require
 from cfl_flower.types import Json
 
@@ -187,8 +187,7 @@ class PublishedTable:
             return fmean(map(self._figure, runs))
         run, reference = runs
         if self.kind == SPEEDUP:
-            goal = make_reference(self._curve(reference))
-            return score(self._curve(run), (), goal)["speedup"]
+            return score(self._curve(run), (), self._curve(reference))["speedup"]
         return self._figure(run) - self._figure(reference)
 
     def _figure(self, run: SavedRun) -> float:

@@ -4,12 +4,10 @@ from typing import Any
 import pytest
 
 from cfl_flower.analysis.drift_metrics import (
-    Reference,
     Score,
     churn,
     count_moved,
     forgetting,
-    make_reference,
     score,
 )
 from cfl_flower.analysis.scorecards import ACCURACIES, COSTS, Column, cell, score_table
@@ -75,14 +73,14 @@ def test_a_mean_over_drifts_needs_all_of_them():
 
 
 def test_a_target_is_reached_where_the_accuracy_stays_above_it():
-    reference = make_reference(rounds(0.9, 0.7, 0.95, 0.7, 0.8))
-    assert reference == Reference(target=0.8, reached=5, seconds=None)
+    reference = rounds(0.9, 0.7, 0.95, 0.7, 0.8)
     found = score(rounds(0.5, 0.9, 0.7, 0.8, 0.9), [], reference)
-    assert (found["reached"], found["speedup"]) == (4, pytest.approx(5 / 4))
+    assert (found["target"], found["reached"]) == (0.8, 4)
+    assert found["speedup"] == pytest.approx(5 / 4)
     never = score(rounds(0.5, 0.9, 0.7), [], reference)
     assert (never["reached"], never["speedup"]) == (None, None)
     assert score(rounds(0.5, 0.9), [])["reached"] is None
-    assert make_reference(rounds(None)) is None
+    assert score(rounds(0.5), [], rounds(None))["target"] is None
 
 
 def test_costs_and_clusters_equal_the_values_computed_by_hand():
@@ -147,15 +145,14 @@ def test_seeds_share_a_row_with_mean_and_deviation():
 
 
 def test_time_to_accuracy_ends_with_the_round_from_which_it_stays():
-    timed = [
-        {**row, "virtual_seconds": 10.0 * row["round"]}
-        for row in rounds(0.5, 0.8, 0.7, 0.8, 0.9)
-    ]
-    reference = Reference(target=0.75, reached=5, seconds=150.0)
+    timed, reference, better = (
+        [{**row, "virtual_seconds": 10.0 * row["round"]} for row in rounds(*accuracies)]
+        for accuracies in ([0.5, 0.8, 0.7, 0.8, 0.9], [0.5] * 4 + [0.75], [0.95])
+    )
     found = score(timed, [], reference)
     assert (found["reached"], found["seconds_to_reach"]) == (4, 10 + 20 + 30 + 40)
     assert found["speedup"] == pytest.approx(1.5)
-    assert score(timed, [], Reference(0.95, 5, 150.0))["seconds_to_reach"] is None
+    assert score(timed, [], better)["seconds_to_reach"] is None
     # From the drift up to the round that is as good as the one before.
     assert score(timed, [3])["seconds_to_recover"] == 30 + 40
     # Real devices have no virtual time: rounds are compared.
@@ -164,7 +161,7 @@ def test_time_to_accuracy_ends_with_the_round_from_which_it_stays():
 
 
 def test_missed_targets_are_never_and_untimed_ones_a_dash():
-    reference = Reference(target=0.9, reached=1, seconds=None)
+    reference = rounds(0.9)
     slow = score(rounds(0.9, 0.5, 0.6), [2], reference)
     fast = score(rounds(0.9, 0.5, 0.9), [2], reference)
     for column in COSTS[:5]:
