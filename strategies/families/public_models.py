@@ -103,10 +103,7 @@ class PublicModels:
         settings = self._config.strategy
         local = settings.pretraining
         if settings.common_epochs:
-            union = Samples(
-                torch.cat([each.x for each in self.sets]),
-                torch.cat([each.y for each in self.sets]),
-            )
+            union = Samples(*map(torch.cat, zip(*self.sets, strict=True)))
             common = replace(local, epochs=settings.common_epochs)
             (initial,) = self._train(initial, [union], common, "common-pretraining")
         return self._train(initial, self.sets, local, "pretraining")

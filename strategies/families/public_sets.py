@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,8 +33,7 @@ from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, IntArray, Vector
 
 
-@dataclass(frozen=True)
-class Samples:
+class Samples(NamedTuple):
     """Samples of one distribution: inputs (n, *shape) and labels (n,)."""
 
     x: Tensor
