@@ -42,14 +42,9 @@ class Exchanges:
         self.noted: list[tuple[ClientId, dict[str, Json]]] = []
         """Remarks of the method on each upload."""
 
-    @property
-    def state(self) -> AsynchronousState:
-        """The method's state."""
-        return self._method.state
-
     def plan(self, clients: Sequence[ClientId]) -> Plan:
         """Return the tasks of some clients: each trains what it was sent."""
-        state = self.state
+        state: AsynchronousState = self._method.state
         models: list[Vector] = []
         tasks = []
         for client, row in zip(clients, state.rows(clients).tolist(), strict=True):
@@ -72,7 +67,7 @@ class Exchanges:
 
     def resend(self, row: int) -> list[Vector]:
         """Return what a client is sent whose task was lost with the server."""
-        state = self.state
+        state: AsynchronousState = self._method.state
         if not self._method.exchange.mixtures:
             return [state.served[row]]
         # The models of now, and so their stamp.
@@ -83,8 +78,8 @@ class Exchanges:
         """Refuse an upload of a model that was never sent, or with senseless tests."""
         stamp = result.metrics.get("stamp")
         # Of the client's last download: an older answer must not count once more.
-        row = self.state.clients.index(result.client)
-        sent = int(self.state.stamps[row])
+        row = self._method.state.clients.index(result.client)
+        sent = int(self._method.state.stamps[row])
         if not isinstance(stamp, int) or stamp != sent:
             raise InvalidResultError("stamp", f"stamp={stamp!r}, not {sent}")
         for name in ("before", "after"):
@@ -93,7 +88,7 @@ class Exchanges:
 
     def take(self, answer: Result | Failure) -> bool:
         """Take in an upload and reply to it; return whether it was valid."""
-        row = self.state.clients.index(answer.client)
+        row = self._method.state.clients.index(answer.client)
         if isinstance(answer, Failure):
             self._context.record.failures.append(answer)
             valid = False
@@ -106,7 +101,7 @@ class Exchanges:
 
     def _admit(self, row: int, upload: Result) -> bool:
         """Let the method take an upload in; return whether it did."""
-        state = self.state
+        state: AsynchronousState = self._method.state
         sent = list[Vector]()
         upload = self._bound(row, upload)
         state.epoch += 1
@@ -132,7 +127,7 @@ class Exchanges:
 
         Before these are enough to outvote one, the model stays as it was received.
         """
-        state = self.state
+        state: AsynchronousState = self._method.state
         others = np.delete(state.lengths, row)
         if self._settings.robust == "none" or not len(others):
             return upload
@@ -165,8 +160,8 @@ class Exchanges:
 
     def hand_out(self, row: int, sent: list[Vector]) -> None:
         """Give a client its next task, and say when the upload will arrive."""
-        state = self.state
-        client = self.state.clients[row]
+        state: AsynchronousState = self._method.state
+        client = state.clients[row]
         self.sent[client] = sent
         cost = self._costs.bytes(map(len, sent))
         self._context.record.bytes_down += cost

@@ -30,7 +30,7 @@ from cfl_flower.engine.uploads_state import (
     AsynchronousState,
 )
 from cfl_flower.errors import NoValidResultError
-from cfl_flower.runs.record import ClientRow, RoundRecord
+from cfl_flower.runs.record import ClientRow
 from cfl_flower.types import (
     ClientId,
     Failure,
@@ -45,8 +45,6 @@ LOOK_AROUND = 10.0
 class Uploads(Rounds):
     """Carries out an asynchronous method: an event loop over uploads."""
 
-    method: Any
-
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.settings: AsynchronousSettings = self.config.strategy
@@ -56,16 +54,6 @@ class Uploads(Rounds):
         self._looked = self._since
         self._left = 0
 
-    @property
-    def state(self) -> AsynchronousState:
-        """The method's state."""
-        return self.method.state
-
-    @property
-    def record(self) -> RoundRecord:
-        """The record of the round that is under way."""
-        return self.context.record
-
     # Flower's hook: the loop ---------------------------------------------------------
 
     def start(self, num_rounds: int, timeout: float) -> None:
@@ -74,11 +62,11 @@ class Uploads(Rounds):
         done = self.context.done
         for server_round in range(done + 1, done + num_rounds + 1):
             self._open_round(server_round)
-            began = self.state.now
+            began = self.method.state.now
             self._take_all(timeout)
             if self.settings.arrival == "devices" or not self.fleet.simulated:
-                passed = self.state.now - began
-                self.record.virtual_seconds = float(np.round(passed, 4))
+                passed = self.method.state.now - began
+                self.context.record.virtual_seconds = float(np.round(passed, 4))
             noted = [each for _, each in self.exchanges.noted]
             self.method.describe_round(noted)
             self._test_all(timeout)
@@ -95,7 +83,7 @@ class Uploads(Rounds):
             # Every client that is there fails again and again.
             if self._turns.hopeless():
                 self.delivery.require_any([], "train")
-        self.record.participants = self._turns.taken.total()
+        self.context.record.participants = self._turns.taken.total()
 
     def _test_all(self, timeout: float) -> None:
         """Close a round: test, when nobody trains, and run the callbacks."""
@@ -104,15 +92,15 @@ class Uploads(Rounds):
                 self._pump(timeout)
             if not self._left:
                 # A longer run draws more changes of the data than this shorter one.
-                self.state.answers.clear()
+                self.method.state.answers.clear()
         messages = self.configure_evaluate()
         replies = self.delivery.exchange(messages) if messages else []
         self.aggregate_evaluate(replies)
 
     def _open_round(self, server_round: int) -> None:
         self.context.begin(server_round)
-        self.record.virtual_seconds = None
-        self.record.participants = self.config.participants
+        self.context.record.virtual_seconds = None
+        self.context.record.participants = self.config.participants
         self.exchanges.begin()
         self._turns.taken.clear()
         # The files of the last round, before the state changes.
@@ -122,16 +110,16 @@ class Uploads(Rounds):
 
     def _next(self, timeout: float) -> Result | Failure:
         """Wait for the next upload."""
-        answers = self.state.answers
-        clients = self.state.clients
+        state: AsynchronousState = self.method.state
+        answers = state.answers
         self._pump(None)
         if self.fleet.simulated:
-            row = self._turns.first(self.state)
-            while clients[row] not in answers:
+            row = self._turns.first(state)
+            while state.clients[row] not in answers:
                 self._pump(timeout)
             # Whoever waited for the turns of others was due before.
-            self.state.now = max(self.state.now, float(self.state.due[row]))
-            return answers.pop(clients[row])
+            state.now = max(state.now, float(state.due[row]))
+            return answers.pop(state.clients[row])
         # A device that holds its upload is not late, as long as its policy allows it.
         patience = timeout + self.settings.policy.longest if timeout else math.inf
         began = time.monotonic()
@@ -144,11 +132,11 @@ class Uploads(Rounds):
             self._look_around(patience)
             if time.monotonic() - began > patience:
                 raise NoValidResultError(
-                    f"round {self.record.round}: no client uploaded in {patience:g} s; "
-                    "look at the devices and add resume=true"
+                    f"round {self.context.number}: no client uploaded in "
+                    f"{patience:g} s; look at the devices and add resume=true"
                 )
         now = time.monotonic()
-        self.state.now = self.state.now + now - self._since
+        state.now = state.now + now - self._since
         self._since = now
         return answers.pop(next(iter(answers)))
 
@@ -160,31 +148,32 @@ class Uploads(Rounds):
 
     def _pump(self, timeout: float | None) -> None:
         """Send what waits to free nodes and take what came; None does not wait."""
-        now = self.record.round
+        now = self.context.number
         send(self.fleet, "train", now, self._waiting(), self.exchanges.plan)
         found = look(self.fleet) if timeout is None else wait(self.fleet, timeout)
         self._receive_all(found)
 
     def _receive_all(self, found: Sequence[Result | Failure]) -> None:
-        known = set(self.state.clients)
+        state: AsynchronousState = self.method.state
+        known = set(state.clients)
         for answer in found:
             if answer.client in known:
-                self.state.answers[answer.client] = answer
+                state.answers[answer.client] = answer
                 self.exchanges.sent.pop(answer.client, None)
             elif isinstance(answer, Failure):
-                self.record.failures.append(answer)
+                self.context.record.failures.append(answer)
             else:
-                self.record.bytes_up += payload_bytes([], answer.metrics)
+                self.context.record.bytes_up += payload_bytes([], answer.metrics)
                 self.welcome([answer])
 
     def meet_newcomers(self) -> None:
         """Greet who is new; among real devices, go on while they answer."""
-        if self.fleet.simulated or not self.state.clients:
+        if self.fleet.simulated or not self.method.state.clients:
             super().meet_newcomers()
             return
         away = self.fleet.outstanding.clients
         newcomers = [each for each in self.find_newcomers() if each not in away]
-        now = self.record.round
+        now = self.context.number
         send(self.fleet, "query", now, newcomers, self.method.hello)
 
     def admissible(self, answers: list[Result]) -> list[Result]:
@@ -193,11 +182,11 @@ class Uploads(Rounds):
 
     def _waiting(self) -> list[ClientId]:
         busy = self.fleet.outstanding.clients
-        return self._turns.waiting(self.state, busy, self._left)
+        return self._turns.waiting(self.method.state, busy, self._left)
 
     def welcome(self, answers: list[Result]) -> None:
         """Welcome newcomers; they begin with the mean model, or with all models."""
-        state = self.state
+        state: AsynchronousState = self.method.state
         first = len(state.clients)
         super().welcome(answers)
         sent: list[Vector] = list(state.models)

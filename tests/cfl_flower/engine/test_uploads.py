@@ -278,7 +278,7 @@ def test_an_upload_that_is_not_taken_in_changes_nothing(spoilt, tmp_path):
     before = known(method.state.snapshot())
     model = method.state.models[0] + 1
     assert not exchanges.take(SPOILT[spoilt](model))
-    assert len(method.engine.record.failures) == 1
+    assert len(method.engine.context.record.failures) == 1
     np.testing.assert_equal(known(method.state), before)
     assert method.state.cycles.tolist() == [2, 1, 1]
     assert not exchanges.noted
@@ -307,7 +307,7 @@ def test_a_client_that_is_done_at_once_has_a_few_turns_in_a_round(
 
     def watched(engine: Uploads, timeout: float) -> None:
         turns.append(engine._turns.taken.copy())
-        now.append(engine.state.now)
+        now.append(engine.method.state.now)
         close(engine, timeout)
 
     monkeypatch.setattr(Uploads, "_test_all", watched)
