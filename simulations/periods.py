@@ -22,21 +22,6 @@ MOST_LATE = 5
 """Rounds of changes without effect that are named."""
 
 
-class Columns(NamedTuple):
-    """What a client's samples are counted by: labels, or what a mixture is of."""
-
-    names: list[str]
-    what: str
-    """Noun for one of them."""
-
-    @classmethod
-    def of(cls, view: View) -> Columns:
-        """Return the distributions of a mixture by their rotation, or the labels."""
-        if len(view.turns) > 1:
-            return cls([f"{turn:.4g}°" for turn in view.turns], "rotation")
-        return cls([str(label) for label in range(len(view.relabel))], "label")
-
-
 class Period(NamedTuple):
     """Some rounds in which nothing changes."""
 
@@ -80,8 +65,10 @@ class Preview(NamedTuple):
     """Periods of the run."""
     periods: list[Period]
     """Periods, at most `ROWS`, the last one included."""
-    columns: Columns
-    """Columns by which the samples are counted."""
+    kind: str
+    """What samples are counted by: ``label``, or the ``rotation`` of mixed ones."""
+    names: list[str]
+    """The labels or rotations, a column of the counts each."""
     notes: list[str]
     """Notes for the user, a line each."""
 
@@ -108,10 +95,10 @@ def fingerprint(view: View) -> bytes:
 
 
 def tally(view: View) -> IntArray:
-    """Count training samples by the `Columns` of a view."""
-    mixed = len(view.turns) > 1
-    kinds = view.train_parts if mixed else view.labels
-    return np.bincount(kinds, minlength=len(Columns.of(view).names))
+    """Count training samples by the distributions of a mixture, or by labels."""
+    if len(view.turns) > 1:
+        return np.bincount(view.train_parts, minlength=len(view.turns))
+    return np.bincount(view.labels, minlength=len(view.relabel))
 
 
 def look(stream: Stream, start: int, end: int, before: Period | None) -> Period:
@@ -144,8 +131,13 @@ def preview(stream: Stream, total: int) -> Preview:
         before = seen.get(number - 1)
         seen[number] = look(stream, starts[number], ends[number], before)
     periods = [seen[number] for number in shown]
-    columns = Columns.of(stream.view(0, 1))
-    return Preview(len(starts), periods, columns, notes(stream, total))
+    view = stream.view(0, 1)
+    kind = "label"
+    names = [str(label) for label in range(len(view.relabel))]
+    if len(view.turns) > 1:
+        kind = "rotation"
+        names = [f"{turn:.4g}°" for turn in view.turns]
+    return Preview(len(starts), periods, kind, names, notes(stream, total))
 
 
 def notes(stream: Stream, total: int) -> list[str]:

@@ -95,13 +95,12 @@ def show(
     console.print(period_table(found))
     parts = [shares(each.counts[:FIRST_CLIENTS]) for each in found.ends]
     largest = max(float(part.max()) for part in parts)
-    names = found.columns.names
     console.print(
-        f"The first {len(parts[0])} clients' training samples by {found.columns.what}; "
+        f"The first {len(parts[0])} clients' training samples by {found.kind}; "
         f"█ is {largest:.0%} of a client's samples, · none",
         highlight=False,
     )
-    heading = f"{names[0]} to {names[-1]}"
+    heading = f"{found.names[0]} to {found.names[-1]}"
     tables = [share_table(period, heading, largest) for period in found.ends]
     console.print(SideBySide(tables, padding=(0, 4)))
 

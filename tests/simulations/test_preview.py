@@ -62,7 +62,7 @@ def test_mixtures_are_counted_by_distribution():
     partition = Mixtures(clusters=3, sizes=[50, 90])
     stream = Stream(Digits(), partition, Regroup([3]), 8, seed=0, rounds=9)
     found = preview(stream, 9)
-    assert found.columns.names == ["0°", "120°", "240°"]
+    assert found.names == ["0°", "120°", "240°"]
     for period in found.periods:
         mixture = stream.timeline.world(period.start).mixture
         assert np.allclose(shares(period.counts), mixture)
