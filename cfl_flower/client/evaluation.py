@@ -115,17 +115,15 @@ class Evaluator:
             model = self._model.load(split.join(extractor, classifier))
             return evaluate(model, *view.test(), note=note, shift=shift)
         parts = []
-        order = []
         for form, rows, places in view.by_form("test"):
             key = (id(extractor), id(pool), form)
             if key not in self._represented:
                 model = self._model.load(split.join(extractor, classifier))
                 self._represented[key] = represent_pool(model, pool, form)
             found = self._represented[key]
-            parts.append(found[torch.from_numpy(rows).to(found.device)])
-            order.append(places)
+            parts.append((found[torch.from_numpy(rows).to(found.device)], places))
         rows_of = torch.from_numpy(split.rows(classifier)).to(found.device)
-        points = in_place(parts, order)
+        points = in_place(parts)
         logits = linear(points, rows_of[:, :-1], rows_of[:, -1])
         if shift is not None:
             logits = logits + torch.from_numpy(shift).to(logits.device)

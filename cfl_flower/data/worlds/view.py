@@ -198,18 +198,17 @@ class View:
 
     def _take(self, pool: Pool, part: str, labels: IntArray) -> tuple[Tensor, Tensor]:
         found = []
-        order = []
         for form, rows, places in self.by_form(part):
-            found.append(form.show(pool, rows))
-            order.append(places)
-        x = in_place(found, order) if found else pool.inputs(slice(0))
+            found.append((form.show(pool, rows), places))
+        x = in_place(found) if found else pool.inputs(slice(0))
         return x, torch.from_numpy(labels).to(pool.x.device)
 
 
-def in_place(parts: Sequence[Tensor], places: Sequence[IntArray]) -> Tensor:
-    """Return the rows of several tensors, each row in its place."""
-    if len(parts) == 1:
-        return parts[0]
+def in_place(parts: Sequence[tuple[Tensor, IntArray]]) -> Tensor:
+    """Return the rows of several tensors, each row in the place that is beside it."""
+    tensors, places = zip(*parts, strict=True)
+    if len(tensors) == 1:
+        return tensors[0]
     order = np.concatenate(places).argsort()
-    together = torch.cat(list(parts))
+    together = torch.cat(tensors)
     return together[torch.from_numpy(order).to(together.device)]
