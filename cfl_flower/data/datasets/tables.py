@@ -31,7 +31,7 @@ from cfl_flower.data.reading.files import find, inside
 from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
 from cfl_flower.data.reading.pictures import Crop, images
 from cfl_flower.data.reading.pool import PARTS, Parts
-from cfl_flower.data.reading.scaling import Input, filled, standardised_by_training
+from cfl_flower.data.reading.scaling import Input, filled
 from cfl_flower.errors import ConfigError, intact
 from cfl_flower.settings import Count, require, require_package, settings
 
@@ -182,8 +182,6 @@ class TableDataset(InferredDataset):
         """Return the parts with means for what they lack, shifted and scaled."""
         if self.missing == "mean" and self.standardise != "clients":
             parts = filled(parts, self.called, self.periods)
-        if self.standardise == "pooled":
-            return standardised_by_training(parts, self.periods)
         return super().scaled(parts)
 
     def input_columns(self, frame: pd.DataFrame) -> list[str]:

@@ -78,6 +78,8 @@ class InferredDataset(FileDataset):
     agreed: tuple[Input, ...] = ()
     """What each input is, and how it is filled and scaled; [] for what the clients
     agree on before the first round."""
+    periods = 1
+    """Equal parts of the time, of which the first tells means and deviations."""
 
     def __post_init__(self) -> None:
         check_scaling(self.normalise, bool(self.standardise), self.shape)
@@ -198,7 +200,7 @@ class InferredDataset(FileDataset):
         columns = described(parts)
         told = no_inputs(train, columns)
         if self.standardise:
-            told += far_off(first_inputs(parts, getattr(self, "periods", 1)), columns)
+            told += far_off(first_inputs(parts, self.periods), columns)
         told += seen_before(train["x"], parts["test"]["x"]) if "test" in read else []
         told = [*train.get("notes", ()), *(f"{self.called}: {each}" for each in told)]
         train = {**train, "notes": np.asarray(told, str)}
@@ -220,7 +222,7 @@ class InferredDataset(FileDataset):
             check_scaling(self.normalise, bool(self.standardise), shape)
             parts = normalised(parts, self.normalise)
         pooled = self.standardise == "pooled"
-        return standardised_by_training(parts) if pooled else parts
+        return standardised_by_training(parts, self.periods) if pooled else parts
 
     def unscaled(self, data_dir: str) -> list[Input]:
         """Return what each input is, of what is agreed or else of the files."""

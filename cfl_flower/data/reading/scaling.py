@@ -136,7 +136,7 @@ def first_inputs(parts: Parts, periods: int) -> NDArray[Any]:
     return x[parts["train"]["time"] <= start + (end - start) // periods]
 
 
-def filled(parts: Parts, name: str, periods: int = 1) -> Parts:
+def filled(parts: Parts, name: str, periods: int) -> Parts:
     """Put an input's mean over `first_inputs` wherever it is no finite number.
 
     Raises `ConfigError` if none of these samples of the dataset ``name`` has the input.
@@ -167,7 +167,7 @@ def standardised(parts: Parts) -> Parts:
     return {part: {**parts[part], "x": own} for part, own in both}
 
 
-def standardised_by_training(parts: Parts, periods: int = 1) -> Parts:
+def standardised_by_training(parts: Parts, periods: int) -> Parts:
     """Shift and scale every input to mean 0 and deviation 1 of the training set.
 
     Its `first_inputs` count alone. A constant input is shifted, and not scaled.
