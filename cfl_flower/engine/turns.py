@@ -105,10 +105,6 @@ class Turns:
         failed = [self._failures[client] >= TRIES for client in there]
         return bool(failed) and all(failed)
 
-    def first(self, state: AsynchronousState) -> int:
-        """Return the row of the simulated client whose upload is taken in next."""
-        return self._by_urgency(state)[0]
-
     def waiting(
         self, state: AsynchronousState, busy: set[ClientId], left: int
     ) -> list[ClientId]:
@@ -117,7 +113,7 @@ class Turns:
         ``busy`` clients have a task under way. In a simulation only those are sent that
         can still be taken in before the run ends, with ``left`` uploads.
         """
-        order = [state.clients[row] for row in self._by_urgency(state)]
+        order = [state.clients[row] for row in self.by_urgency(state)]
         away = busy | state.answers.keys()
         if self._context.fleet.simulated:
             order = order[:left]
@@ -129,7 +125,7 @@ class Turns:
             away |= {each for each in able if self._full_turns(each) > least}
         return [client for client in order if client not in away]
 
-    def _by_urgency(self, state: AsynchronousState) -> list[int]:
+    def by_urgency(self, state: AsynchronousState) -> list[int]:
         """Return the rows of clients: who had fewer turns, and is due first."""
 
         def urgency(row: int) -> tuple[int, float, Any]:

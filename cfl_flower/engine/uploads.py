@@ -114,7 +114,7 @@ class Uploads(Rounds):
         answers = state.answers
         self._pump(None)
         if self.fleet.simulated:
-            row = self._turns.first(state)
+            row = self._turns.by_urgency(state)[0]
             while state.clients[row] not in answers:
                 self._pump(timeout)
             # Whoever waited for the turns of others was due before.
