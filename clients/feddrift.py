@@ -179,11 +179,10 @@ class FedDriftClient(ClusteredClient):
         forms: dict[Form, View] = {}
         for view in views:
             form = form_of(view)
+            rows = view.train_indices
             if form in forms:
-                rows = np.union1d(forms[form].train_indices, view.train_indices)
-                forms[form] = replace(view, train_indices=rows)
-            else:
-                forms[form] = view
+                rows = np.union1d(forms[form].train_indices, rows)
+            forms[form] = replace(view, train_indices=rows)
         parts = [self.samples_of(view) for view in forms.values()]
         return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
 
