@@ -28,7 +28,8 @@ from cfl_flower.data.worlds.timeline import Holdings, Timeline
 from cfl_flower.engine.checks import check_method
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import least_batch
-from cfl_flower.models import FlatModel, check_network, require_divided
+from cfl_flower.models import FlatModel
+from cfl_flower.models.requirements import check_network, require_divided
 from cfl_flower.run_config import Basics, RunConfig
 from cfl_flower.runs.reading import read_settings
 from cfl_flower.settings import (

@@ -11,7 +11,8 @@ from cfl_flower.config.options import ROUNDS
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.drift import Schedule
 from cfl_flower.data.worlds.label_skew import LabelGroups
-from cfl_flower.models import lacks_statistics, model_of, odd_outputs
+from cfl_flower.models import model_of
+from cfl_flower.models.requirements import lacks_statistics, odd_outputs
 from cfl_flower.run_config import RunConfig
 
 
@@ -128,7 +129,7 @@ def _why_nothing_changes(config: RunConfig) -> str:
     if events and not changes and (events[-1] > 1 or not config.timeline.acts):
         told = f"its events until round {events[-1]} leave all as it is"
         return f"{told}; see cfl-flower preview, or say drift=none"
-    tested = last + (config.evaluation == "prequential")
+    tested = last + 1 if config.evaluation == "prequential" else last
     if changes and changes[0] > tested:
         told = f"it starts in round {changes[0]}, after the last of rounds={last}"
         return f"{told}; name others in drift.rounds; 0.5 is the middle of the run"

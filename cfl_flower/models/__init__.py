@@ -29,7 +29,3 @@ from cfl_flower.models.networks import ResNet18 as ResNet18
 from cfl_flower.models.networks import ShuffleNetV2 as ShuffleNetV2
 from cfl_flower.models.networks import SoftmaxRegression as SoftmaxRegression
 from cfl_flower.models.networks import VisionTransformer as VisionTransformer
-from cfl_flower.models.requirements import check_network as check_network
-from cfl_flower.models.requirements import lacks_statistics as lacks_statistics
-from cfl_flower.models.requirements import odd_outputs as odd_outputs
-from cfl_flower.models.requirements import require_divided as require_divided

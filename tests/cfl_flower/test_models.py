@@ -24,8 +24,8 @@ from cfl_flower.models import (
     ShuffleNetV2,
     VisionTransformer,
     build_model,
-    check_network,
 )
+from cfl_flower.models.requirements import check_network
 
 MNIST, CIFAR, IMAGENET, TWEET = (1, 28, 28), (3, 32, 32), (3, 224, 224), (25, 300)
 MINI_IMAGENET = (3, 84, 84)

@@ -22,9 +22,9 @@ from cfl_flower.models import (
     FlatModel,
     build_model,
     build_network,
-    check_network,
     requirements,
 )
+from cfl_flower.models.requirements import check_network
 from cfl_flower.types import Vector
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import WHOLE
