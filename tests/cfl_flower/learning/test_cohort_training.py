@@ -1,6 +1,5 @@
 """Clients that train at once end where each would have alone."""
 
-import copy
 from dataclasses import replace
 
 import numpy as np
@@ -11,10 +10,9 @@ from torch import Tensor, nn
 from cfl_flower.learning import cohort_training
 from cfl_flower.learning.anchors import AlignedLoss, Anchors, contrast, distance
 from cfl_flower.learning.by_name import OPTIMIZERS
-from cfl_flower.learning.cohort_step import PADDING
 from cfl_flower.learning.cohort_training import cohort_batches, train_together
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.learning.training import TrainingJob, batches
+from cfl_flower.learning.training import TrainingJob
 from cfl_flower.models import FedCcfaCnn, FlatModel, Mclr, Mlp
 from tests.cfl_flower.learning.cohorts import (
     CLASSES,
@@ -87,24 +85,6 @@ def test_precision_is_the_settings():
         moved = (ours - start).norm()
         assert (job.model.vector - ours).norm() < 0.01 * moved
         assert not torch.equal(job.model.vector, other)
-
-
-@pytest.mark.parametrize(
-    "options", [{"epochs": 3}, {"steps": 7}, {"last_batch": "drop"}]
-)
-def test_a_cohort_draws_the_batches_that_each_would(options):
-    local = LocalTraining(**options, batch_size=7)
-    jobs = make_jobs(network(Mclr()), [23, 40, 1, 7], local)
-    others = [copy.deepcopy(job.rng) for job in jobs]
-    rows = cohort_batches(jobs)
-    start = 0
-    for place, (job, rng) in enumerate(zip(jobs, others, strict=True)):
-        own = torch.arange(start, start + len(job.y))
-        drawn = [some.tolist() for some, _ in batches(own, own, local, rng)]
-        found = [row[row != PADDING].tolist() for row in rows[place]]
-        assert found == drawn + [[]] * (rows.shape[1] - len(drawn))
-        assert rng.random() == job.rng.random()
-        start += len(job.y)
 
 
 def test_parts_anchors_and_corrections_are_each_clients_own():

@@ -85,20 +85,6 @@ def test_steps_of_a_rate_are_those_of_torchs_sgd(widths, sizes, rate, seed):
     torch.testing.assert_close(model.weights, theirs.weights, rtol=1e-10, atol=1e-12)
 
 
-def test_gradient_by_hand():
-    """One input, one hidden unit: z = (2h, 0) with h = relu(x), and the label is 1."""
-    network = Network(
-        nn.Sequential(nn.Flatten(), nn.Linear(1, 1), nn.ReLU()), nn.Linear(1, 2)
-    )
-    model = FlatModel(network)
-    model.weights.copy_(torch.tensor([1.0, 0.0, 2.0, 0.0, 0.0, 0.0]))
-    x, y = torch.tensor([[3.0]]), torch.tensor([1])
-    p = float(torch.sigmoid(torch.tensor(6.0)))
-    through = 2 * p  # (p, -p) times the classifier's (2, 0)
-    expected = [3 * through, through, 3 * p, -3 * p, p, -p]
-    assert closed_form(model, x, y).tolist() == pytest.approx(expected, abs=1e-6)
-
-
 class Doubled(Network):
     """A network that does more than its layers say."""
 

@@ -18,25 +18,12 @@ from cfl_flower.learning.outcomes import (
 )
 from cfl_flower.types import FloatArray
 
-TRUTH = torch.tensor([0, 0, 0, 1, 1, 2])
-ANSWERS = [0, 0, 1, 1, 2, 2]
-
 
 def certain(answers: list[int], classes: int, share: float = 0.999999) -> torch.Tensor:
     """Return logits that give an answer a share, and all others an equal one."""
     shares = torch.full((len(answers), classes), (1 - share) / (classes - 1))
     shares[range(len(answers)), answers] = share
     return shares.double().log()
-
-
-def test_counts_by_label_are_those_of_the_confusion_matrix():
-    counts = count_outcomes(certain(ANSWERS, 4), TRUTH)
-    matrix = np.zeros((4, 4), int)
-    np.add.at(matrix, (TRUTH.numpy(), ANSWERS), 1)
-    assert len(counts) == count_length(4) == 12 + 2 * BINS
-    assert counts[:4].tolist() == matrix.sum(axis=1).tolist() == [3, 2, 1, 0]
-    assert counts[4:8].tolist() == matrix.sum(axis=0).tolist() == [2, 2, 2, 0]
-    assert counts[8:12].tolist() == matrix.diagonal().tolist() == [2, 1, 1, 0]
 
 
 def test_calibration_error_equals_that_by_hand():

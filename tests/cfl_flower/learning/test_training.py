@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cfl_flower.errors import ConfigError
-from cfl_flower.learning.gradients import gradient_writer, mean_cross_entropy
+from cfl_flower.learning.gradients import mean_cross_entropy
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.testing import evaluate
 from cfl_flower.learning.training import WHOLE, batches, least_batch, pretrain, train
@@ -30,11 +30,6 @@ def fresh(settings: Mclr | Mlp = Mclr()) -> FlatModel:  # noqa: B008
 
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
-
-
-@torch.no_grad()
-def compute_gradient(model: FlatModel, x: Tensor, y: Tensor) -> None:
-    gradient_writer(model)(x, y)
 
 
 OPTIONS = [
@@ -119,22 +114,6 @@ def test_no_bit_depends_on_what_a_model_did_before(of, data):
     train(other, *data, settings, rng(), loss=mean_cross_entropy)
     train(one, *data, settings, rng())
     torch.testing.assert_close(one.vector, other.vector)
-
-
-def test_the_proximal_term_pulls_towards_the_received_model(data):
-    # Second step by hand: gradient + mu (w - w_received), where w - w_received is
-    # the first step, -eta g0.
-    model = fresh()
-    received = model.vector.clone()
-    compute_gradient(model, *data)
-    first = received - 0.3 * model.gradient
-    model.vector.copy_(first)
-    compute_gradient(model, *data)
-    expected = first - 0.3 * (model.gradient + 2.0 * (first - received))
-    model.vector.copy_(received)
-    settings = LocalTraining(epochs=2, batch_size=100, learning_rate=0.3, mu=2.0)
-    train(model, *data, settings, rng())
-    torch.testing.assert_close(model.vector, expected)
 
 
 def test_every_pass_shuffles_all_samples_again():

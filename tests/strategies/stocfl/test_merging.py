@@ -9,20 +9,6 @@ from cfl_flower.clustering.similarity import cosine_matrix, normalise
 from strategies.stocfl.merging import find_merges, merge_models, purity
 
 
-def products_of(angles: list[float]) -> np.ndarray:
-    """Return the cosines of directions in the plane."""
-    turns = np.radians(angles)
-    return np.cos(turns[:, None] - turns)
-
-
-def test_the_best_pair_goes_first_and_its_mean_is_compared_next():
-    # 0, 40 and 70: the last two merge to 55, which is as near to 100 as to 10.
-    limit = float(np.cos(np.radians(50)))
-    assert find_merges(products_of([0, 40, 70, 100]), limit) == [(1, 2), (1, 3)]
-    assert find_merges(products_of([0, 40, 70]), limit) == [(1, 2)]
-    assert find_merges(products_of([15, 40, 70]), limit) == [(0, 1), (0, 2)]
-
-
 def test_a_cosine_equal_to_the_threshold_is_not_merged():
     same = np.ones((3, 3))
     assert find_merges(same, 1.0) == []
