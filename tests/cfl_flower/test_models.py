@@ -180,32 +180,6 @@ def test_a_text_is_represented_by_the_last_state_of_both_directions(cell):
     torch.testing.assert_close(extractor(x), expected)
 
 
-def normalised() -> FlatModel:
-    """Two features: 2 + 2 weights, then 2 means and 2 variances."""
-    return FlatModel(nn.BatchNorm1d(2))
-
-
-def test_running_statistics_travel_behind_the_parameters():
-    model = normalised()
-    assert model.to_vector().tolist() == [1, 1, 0, 0, 0, 0, 1, 1]
-    model.load(np.arange(8, dtype=np.float32))
-    norm = model.module
-    assert norm.running_mean.tolist() == [4, 5]
-    assert norm.running_var.tolist() == [6, 7]
-    x = torch.tensor([[8.0, 9.0]])
-    expected = (x - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
-    expected = expected * torch.tensor([0, 1]) + torch.tensor([2, 3])
-    torch.testing.assert_close(norm.eval()(x), expected)
-
-
-def test_running_statistics_of_a_batch_reach_the_vector():
-    model = normalised()
-    for _ in range(2):
-        model.module(torch.tensor([[0.0, 10.0], [2.0, 30.0]]))
-    expected = [1, 1, 0, 0, 0.19, 3.8, 0.81 + 0.19 * 2, 0.81 + 0.19 * 200]
-    np.testing.assert_allclose(model.to_vector(), expected, rtol=1e-6)
-
-
 @pytest.mark.parametrize("settings", [ResNet18(), ShuffleNetV2()])
 def test_all_of_a_normalised_network_is_in_its_vector(settings):
     shape = (1, 16, 16)

@@ -28,15 +28,6 @@ def histogram(stream: Stream, round: int) -> np.ndarray:
     return label_histogram(stream.view(2, round).labels, 10)
 
 
-def test_training_leaves_the_received_model_alone(stream, make_context):
-    received = INITIAL.copy()
-    (trained,), count, metrics = ClusteredClient(make_context(1)).fit([received], {})
-    assert np.array_equal(received, INITIAL)
-    assert not np.array_equal(trained, received)
-    assert count == len(stream.view(2, 1).labels)
-    assert metrics == {}
-
-
 def test_losses_at_the_start_are_two_kinds_of_means(stream, make_context):
     client = ClusteredClient(make_context(1))
     assert client.start_loss(INITIAL, {"start_loss": False}) == {}
@@ -47,16 +38,6 @@ def test_losses_at_the_start_are_two_kinds_of_means(stream, make_context):
     found = client.start_loss(INITIAL, {"start_loss": True})
     assert found == pytest.approx(expected, rel=1e-5)
     assert expected["start_rms"] > 1.001 * expected["start_loss"]
-
-
-@pytest.mark.parametrize(("round", "reports"), [(1, False), (2, True), (3, False)])
-def test_client_reports_when_the_next_data_are_others(
-    round, reports, stream, make_context
-):
-    held = digest(histogram(stream, round))
-    config = {**ASK, "held": held}
-    _, _, metrics = ClusteredClient(make_context(round)).evaluate([INITIAL], config)
-    assert ("representation" in metrics) is reports
 
 
 def test_client_that_is_not_tested_still_reports(stream, make_context):

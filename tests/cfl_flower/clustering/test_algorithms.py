@@ -32,13 +32,6 @@ def histograms(groups: int, each: int, seed: int = 0) -> tuple[np.ndarray, np.nd
     return np.array(rows, np.float32), truth
 
 
-def test_a_centre_is_the_mean_of_its_members_and_unknown_without_any():
-    points = np.float32([[0, 1], [1, 0], [4, 4]])
-    centres = cluster_centres(points, np.array([0, 0, 2]), 3)
-    assert centres[[0, 2]].tolist() == [[0.5, 0.5], [4, 4]]
-    assert np.isnan(centres[1]).all()
-
-
 def test_the_nearest_centre_is_the_first_on_a_tie_and_never_an_unknown_one():
     centres = np.array([[np.nan, np.nan], [0, 0], [2, 2], [0, 0]])
     points = np.array([[1.0, 1.0], [0.1, 0], [2, 1.5]])

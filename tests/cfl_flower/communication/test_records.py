@@ -1,6 +1,5 @@
 import json
 import re
-from dataclasses import replace
 from math import inf, nan
 from typing import Any
 
@@ -62,24 +61,6 @@ def test_the_page_on_security_lists_the_words_of_failures():
     assert set(re.findall(r"`([a-z-]+)`", listed)) == {*SAID} - {"node"}
 
 
-def test_tasks_arrive_as_they_were_sent():
-    tasks = [Task(1, (2,)), Task("site-a", (0, 2), {"held": "ab"}), Task(5)]
-    plan = Plan(tasks, MODELS, {"test": True})
-    content = pack_tasks("train", 7, "{}", plan, tasks, encode_models(plan))
-    batch = unpack_tasks(content)
-    assert (batch.phase, batch.round, batch.settings) == ("train", 7, "{}")
-    assert batch.plan.config == {"test": True}
-    received = [
-        (task.client, [batch.models[i].tolist() for i in task.models], task.config)
-        for task in batch.plan.tasks
-    ]
-    assert received == [
-        (1, [[5, 6]], {}),
-        ("site-a", [[1, 2], [5, 6]], {"held": "ab"}),
-        (5, [], {}),
-    ]
-
-
 def test_arrays_are_encoded_as_flower_does():
     grid = np.arange(6, dtype=np.float32).reshape(2, 3)
     vectors = [MODELS[0], np.zeros(0, np.float32), grid[:, 1], MODELS[2]]
@@ -103,18 +84,6 @@ def test_clusters_with_one_model_have_it_sent_once():
     # Of the eight clients of the phase, not of the four of this message.
     assert batch.sharers == {0: 8, 1: 2, 2: 2, 3: 2, 4: 2}
     assert len({id(model) for model in batch.models.values()}) == 5
-
-
-def test_answers_arrive_as_they_were_sent():
-    sent = [
-        answer(),
-        answer(client="site-a", arrays=[], loss=None, metrics={"r": b"\0\1", "x": 1.5}),
-        answer(arrays=[np.float32([]), np.float32([7, 8, 9])]),
-        Answer(8, error=("raised", "ValueError: no")),
-    ]
-    for one, two in zip(sent, unpack_answers(pack_answers(sent)), strict=True):
-        assert [a.tolist() for a in one.arrays] == [a.tolist() for a in two.arrays]
-        assert replace(one, arrays=()) == replace(two, arrays=())
 
 
 @pytest.mark.parametrize(

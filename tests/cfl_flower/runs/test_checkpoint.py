@@ -1,5 +1,5 @@
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -190,29 +190,8 @@ class Seen:
 
 
 @dataclass
-class Refused:
-    client: str
-    reason: str
-
-
-@dataclass
 class Nested:
     latest: Seen | None
-    answers: dict[int | str, Seen | Refused] = field(default_factory=dict)
-    order: list[Seen] = field(default_factory=list)
-
-
-def test_nested_dataclasses_are_restored_by_their_types(saved):
-    seen, refused = Seen("a", np.array([1.5])), Refused("b", "non-finite")
-    saved.save(5, Nested(seen, {1: refused, "site": seen}, [seen]))
-    _, loaded = saved.load(Nested)
-    assert isinstance(loaded.latest, Seen)
-    assert loaded.latest.utility.tolist() == [1.5]
-    assert loaded.answers[1] == refused
-    assert isinstance(loaded.answers["site"], Seen)
-    assert [type(each) for each in loaded.order] == [Seen]
-    saved.save(6, Nested(None))
-    assert saved.load(Nested)[1] == Nested(None)
 
 
 def header_of(checkpoint: Checkpoint) -> dict:
