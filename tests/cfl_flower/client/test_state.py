@@ -14,14 +14,6 @@ def value(state: ClientState, before: int) -> float | None:
     return None if found is None else float(found[0])
 
 
-def test_a_client_reads_the_newest_version_from_before_its_round(tmp_path):
-    state = ClientState(tmp_path, 3)
-    assert state.load(before=99) == {}
-    for round in (1, 4):
-        state.save(round, {"x": np.float32([round])})
-    assert [value(state, before) for before in (1, 2, 4, 5, 99)] == [None, 1, 1, 4, 4]
-
-
 @pytest.mark.parametrize("alone", [False, True])
 def test_file_names_are_synced_on_devices_only(alone, tmp_path, monkeypatch):
     synced: list[Path] = []
@@ -31,15 +23,6 @@ def test_file_names_are_synced_on_devices_only(alone, tmp_path, monkeypatch):
     state.part("classifier").save(1, {"x": np.float32([1])})
     own = tmp_path / "site-a"
     assert synced == ([own, own / "classifier"] if alone else [])
-
-
-def test_the_checkpointed_version_is_kept(tmp_path):
-    for round, keep_from in ((1, 0), (3, 0), (5, 4), (6, 4), (8, 7)):
-        ClientState(tmp_path, 3, keep_from).save(round, {"x": np.float32([round])})
-    # The checkpoint of round 7 may be resumed: round 8 then reads version 6.
-    kept = sorted(int(path.stem) for path in (tmp_path / "3").iterdir())
-    assert kept == [6, 8]
-    assert value(ClientState(tmp_path, 3), before=8) == 6
 
 
 def test_old_versions_are_deleted_between_checkpoints(tmp_path):
@@ -52,18 +35,6 @@ def test_old_versions_are_deleted_between_checkpoints(tmp_path):
         assert len(list((tmp_path / "3").iterdir())) <= 3
     # The checkpoint of round 10 is the last one.
     assert value(state, 11) == 10
-
-
-def test_a_resumed_run_ignores_later_versions_of_a_killed_one(tmp_path):
-    killed = ClientState(tmp_path, 3, keep_from=10)
-    for round in (4, 9, 12, 14, 17):
-        killed.save(round, {"x": np.float32([round])})
-    resumed = ClientState(tmp_path, 3, keep_from=10)
-    assert value(resumed, 11) == 9
-    for round, before in ((12, 9), (14, 12), (17, 14)):
-        assert value(resumed, round) == before
-        resumed.save(round, {"x": np.float32([round])})
-        assert value(resumed, round + 1) == round
 
 
 def test_an_unfinished_file_is_no_version(tmp_path):
