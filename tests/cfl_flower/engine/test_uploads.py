@@ -163,22 +163,6 @@ def test_broken_device_neither_ends_the_run_nor_is_asked_all_the_time(run_small)
     assert sum(row["participants"] for row in run.rounds) == 4 * 6 + 1
 
 
-def test_failed_upload_is_asked_for_again(run_small):
-    faults = ["faults.raises=0.3", "faults.nan=0.2", "participants=12", "rounds=5"]
-    shuffled = ["strategy.arrival=shuffled", "strategy.stream=cycles"]
-    run = run_small(*SMALL, *faults, *shuffled, "drift.rounds=[]")
-    failed = [
-        (row["round"], failure["client"])
-        for row in run.rounds
-        for failure in row["failures"]
-        if failure["phase"] == "train"
-    ]
-    assert failed
-    # Whoever failed once is not given up.
-    uploads = {(r["round"], r["client"]) for r in run.clients if "shares" in r}
-    assert any((round + 1, client) in uploads for round, client in failed)
-
-
 def broken(*honest: Any) -> Reply:
     raise ValueError("broken")
 
