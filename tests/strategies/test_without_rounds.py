@@ -10,7 +10,6 @@ import pytest
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result, Vector
 from clients.fedsoft import count_shares
-from strategies.fedasync import weight_of
 from tests.conftest import open_method
 
 
@@ -27,12 +26,6 @@ def fedasync(tmp_path: Path) -> Any:
     made = open_method(tmp_path, "strategy=fedasync", *options)
     made.state.models = [np.float32([10])]
     return made
-
-
-def test_an_upload_counts_less_the_staler_it_is():
-    weights = [weight_of(staleness, 0.8, 1.0) for staleness in (0, 1, 3)]
-    assert weights == pytest.approx([0.8, 0.4, 0.2])
-    assert weight_of(9, 0.8, 0) == 0.8
 
 
 def test_a_fresh_upload_moves_the_model_by_alpha(fedasync):

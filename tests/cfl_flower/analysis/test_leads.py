@@ -10,7 +10,6 @@ from scipy import stats
 
 from cfl_flower.analysis.leads import (
     Lead,
-    average_ranks,
     correct,
     critical_difference,
     find_lead,
@@ -98,11 +97,6 @@ def test_lead_changes_its_sign_with_the_order(pairs):
     lead, reversed_ = find_lead(pairs), find_lead([(b, a) for a, b in pairs])
     assert lead.mean == -reversed_.mean
     assert lead.holds == reversed_.holds
-
-
-def test_the_best_on_each_stream_has_rank_one():
-    scores = {"a": [0.5, 0.5, 0.5], "b": [0.9, 0.6, 0.4], "c": [0.1, 0.2, 0.6]}
-    assert average_ranks(scores) == pytest.approx({"b": 5 / 3, "a": 2, "c": 7 / 3})
 
 
 def test_the_critical_difference_is_that_of_demsars_example():

@@ -102,16 +102,6 @@ def test_slow_drift_adds_up_only_from_the_last_reclustering(tmp_path):
     assert reclustered["recluster"][-1] or reclustered["recluster"][-2]
 
 
-def test_a_late_client_joins_its_nearest_cluster(tmp_path):
-    fielding = two_groups(tmp_path)
-    fielding.welcome(2, [report(8, 2, 2, 3, 3)])
-    state = fielding.state
-    assert state.clients[-1] == 8
-    assert state.clusters[-1] == state.clusters[4]
-    assert len(state.representations) == 9
-    assert len(state.models) == 2
-
-
 def test_newcomers_can_trigger_a_reclustering_of_their_own(tmp_path):
     fielding = two_groups(tmp_path)
     fielding.welcome(2, [report(c, 8, 8, 8, 9) for c in range(8, 12)])
