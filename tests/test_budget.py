@@ -19,23 +19,23 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_139,
-    "cfl_flower/analysis": 1_003,
-    "cfl_flower/client": 1_087,
+    "cfl_flower/analysis": 993,
+    "cfl_flower/client": 1_082,
     "cfl_flower/clustering": 536,
-    "cfl_flower/communication": 1_287,
-    "cfl_flower/config": 626,
-    "cfl_flower/data": 3_471,
-    "cfl_flower/dropin": 714,
-    "cfl_flower/engine": 2_050,
+    "cfl_flower/communication": 1_283,
+    "cfl_flower/config": 664,
+    "cfl_flower/data": 3_488,
+    "cfl_flower/dropin": 713,
+    "cfl_flower/engine": 2_014,
     "cfl_flower/environment": 201,
-    "cfl_flower/learning": 1_292,
-    "cfl_flower/models": 885,
+    "cfl_flower/learning": 1_294,
+    "cfl_flower/models": 903,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_183,
-    "cfl_flower/secure": 639,
-    "clients": 1_323,
-    "simulations": 4_654,
-    "strategies": 3_015,
+    "cfl_flower/secure": 637,
+    "clients": 1_324,
+    "simulations": 4_622,
+    "strategies": 3_019,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -47,7 +47,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 41_273
+TESTS = 41_234
 """Lines of all tests."""
 
 
