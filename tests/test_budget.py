@@ -20,14 +20,14 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_139,
     "cfl_flower/analysis": 993,
-    "cfl_flower/client": 1_082,
+    "cfl_flower/client": 1_078,
     "cfl_flower/clustering": 536,
     "cfl_flower/communication": 1_283,
     "cfl_flower/config": 664,
     "cfl_flower/data": 3_488,
     "cfl_flower/dropin": 713,
     "cfl_flower/engine": 2_014,
-    "cfl_flower/environment": 201,
+    "cfl_flower/environment": 205,
     "cfl_flower/learning": 1_294,
     "cfl_flower/models": 903,
     "cfl_flower/privacy": 65,
@@ -47,7 +47,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 41_229
+TESTS = 41_228
 """Lines of all tests."""
 
 

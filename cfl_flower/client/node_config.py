@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cfl_flower.building import build, with_defaults
-from cfl_flower.environment.files import remove_leftovers, write_atomically
+from cfl_flower.environment.files import made_once, remove_leftovers
 from cfl_flower.settings import require
 from cfl_flower.types import ClientId, is_client_id
 
@@ -189,13 +189,6 @@ class NodeConfig(NamedTuple):
         (folder / SIGN).touch()
         remove_leftovers(folder)
         return folder
-
-
-def made_once(path: Path) -> bytes:
-    """Return 256 bits that nobody else knows, in a file, from the first call on."""
-    if not path.exists():
-        write_atomically(path, os.urandom(32), mode=0o600)
-    return path.read_bytes()
 
 
 def read_settings(path: Path) -> str:

@@ -29,6 +29,13 @@ def write_atomically(
         sync_folder(path.parent)
 
 
+def made_once(path: Path) -> bytes:
+    """Return 256 bits that nobody else knows, in a file, from the first call on."""
+    if not path.exists():
+        write_atomically(path, os.urandom(32), mode=0o600)
+    return path.read_bytes()
+
+
 def remove_leftovers(folder: Path) -> None:
     """Remove, here and below, what processes left that were killed as they wrote.
 

@@ -88,8 +88,6 @@ class SharedMemory(Net):
 
 
 class BoundLambda(Net):
-    """Its function uses the first network's layer in every copy."""
-
     refused = "BoundLambda has a function that holds its own weights"
 
     def set_up(self) -> None:
@@ -100,8 +98,6 @@ class BoundLambda(Net):
 
 
 class BoundDefault(BoundLambda):
-    """It does so by a default value."""
-
     refused = "BoundDefault has a function that holds its own weights"
 
     def set_up(self) -> None:

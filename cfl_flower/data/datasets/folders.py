@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from cfl_flower.data.reading.inferred import InferredDataset
+from cfl_flower.data.reading.inferred import InferredDataset, noted
 from cfl_flower.data.reading.pictures import Crop, images
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts
 from cfl_flower.errors import ConfigError
@@ -97,8 +97,8 @@ class ImageFolder(InferredDataset):
         ]
         if not left:
             return parts
-        note = f"{self.name}: {len(left)} files are not read, such as {min(left)}"
-        return {**parts, "train": {**parts["train"], "notes": np.asarray([note])}}
+        found = f"{len(left)} files are not read, such as {min(left)}"
+        return noted(parts, f"{self.name}: {found}")
 
     def _read(self, files: Mapping[str, list[Path]]) -> Arrays:
         crops = [Crop(path) for paths in files.values() for path in paths]

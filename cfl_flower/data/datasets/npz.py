@@ -15,7 +15,7 @@ from PIL import Image
 
 from cfl_flower.data.datasets.missing import NA_VALUES
 from cfl_flower.data.reading.files import as_float32, channels_first, open_npz
-from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
+from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset, noted
 from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
@@ -77,10 +77,8 @@ class Npz(InferredDataset):
     def _noted(self, parts: Parts, stored: Iterable[str]) -> Parts:
         """Return the parts with a note of the arrays that are in none."""
         left = [name for name in stored if not READ.fullmatch(name)]
-        if left:
-            note = f"{self.called}: {', '.join(left)} is not read"
-            return {**parts, "train": {**parts["train"], "notes": np.asarray([note])}}
-        return parts
+        told = f"{self.called}: {', '.join(left)} is not read"
+        return noted(parts, told) if left else parts
 
 
 def _times(times: NDArray[Any]) -> NDArray[Any]:

@@ -280,6 +280,11 @@ class InferredDataset(FileDataset):
         return {part: {**of, **beside} for part, of in divided.items()}
 
 
+def noted(parts: Parts, note: str) -> Parts:
+    """Return parts with a note of what is not read as it is, beside the samples."""
+    return {**parts, "train": {**parts["train"], "notes": np.asarray([note])}}
+
+
 def coded(parts: Mapping[str, Arrays], name: str) -> Parts:
     """Give labels and owners, which have names, their numbers over all parts.
 

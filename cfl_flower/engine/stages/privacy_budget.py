@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.client.model_privacy import BASES
-from cfl_flower.client.node_config import made_once
 from cfl_flower.communication.partial_sums import bases_of
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.stages.privacy_rules import Costs, check_guarantee
 from cfl_flower.engine.stages.private_means import release_means
 from cfl_flower.engine.stages.stage import Stage
+from cfl_flower.environment.files import made_once
 from cfl_flower.errors import BudgetSpentError
 from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of
 from cfl_flower.privacy.settings import LocalPrivacy
