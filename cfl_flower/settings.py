@@ -54,6 +54,9 @@ Natural: TypeAlias = Annotated[int, Field(ge=0)]
 Positive: TypeAlias = Annotated[float, Field(gt=0)]
 """A finite number above 0."""
 
+Magnitude: TypeAlias = Annotated[float, Field(ge=1e-9, le=1e9)]
+"""A positive number whose square and inverse are far from the ends of floats."""
+
 NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
 """A finite number of at least 0."""
 

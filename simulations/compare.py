@@ -45,7 +45,7 @@ from cfl_flower.config.overrides import (
 )
 from cfl_flower.errors import ConfigError, InterruptedRunError, NoConceptsError
 from cfl_flower.run_config import RunConfig
-from cfl_flower.runs.console import Verbosity, clock, make_table_console
+from cfl_flower.runs.console import Verbosity, make_table_console
 from cfl_flower.runs.reading import (
     effective_differences,
     finished,
@@ -212,9 +212,8 @@ def root_of(jobs: Sequence[Job]) -> Path:
 
 
 def announce(jobs: Sequence[Job], arguments: Sequence[str], most: int = 1) -> None:
-    """Say which runs there are, where, how long they take, and how they go on."""
+    """Say which runs there are, where, and how they go on."""
     from cfl_flower.config.warnings import find_warnings
-    from simulations.batch.duration import seconds_of
 
     console = make_error_console()
     warnings = dict.fromkeys(line for job in jobs for line in find_warnings(job.config))
@@ -223,11 +222,9 @@ def announce(jobs: Sequence[Job], arguments: Sequence[str], most: int = 1) -> No
     methods = dict.fromkeys(job.config.names["strategy"] for job in jobs)
     seeds = {job.config.seed for job in jobs}
     waiting = [job for job in jobs if not finished(job.config)]
-    took = clock(seconds_of(waiting, most))
     lines = [
         f"methods: {', '.join(methods)}; seeds: {len(seeds)}; runs: {len(jobs)}, of "
-        f"which {len(waiting)} are to be carried out, {most} at a time, in about "
-        f"{took} here",
+        f"which {len(waiting)} are to be carried out, {most} at a time",
         f"in {root_of(jobs)}; after an interruption they go on by",
         f"  {again(jobs, arguments)}",
     ]

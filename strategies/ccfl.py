@@ -223,8 +223,3 @@ class CCFL(SoftStrategy):
         distances = [float(np.linalg.norm(model[weights] - w[weights])) for w in models]
         # Algorithm 1: l_k, d_1k = |F(w_k; D_k) - l_k| and d_2k = |w_m - w_k|.
         return np.column_stack([losses, np.abs(own - losses), distances])
-
-    def server_passes(self, ratios: FloatArray) -> int:
-        """Return the passes over all sets, and over those of the models that moved."""
-        sizes = self.public.validation.sizes
-        return int(sizes.sum() + sizes[ratios > 0].sum())

@@ -131,29 +131,25 @@ class CFL(ClusteredStrategy):
         rows = self.state.rows(result.client for result in results)
         found = dict(zip(rows.tolist(), results, strict=True))
         before = state.clusters.copy()
-        norms = [
-            self.split_if_due(server_round, cluster, found) for cluster in range(count)
-        ]
+        for cluster in range(count):
+            self.split_if_due(server_round, cluster, found)
         self.run.record.moved = int(np.count_nonzero(state.clusters != before))
-        self.run.record.measures["mean_norm"] = [norm[0] for norm in norms]
-        self.run.record.measures["largest_norm"] = [norm[1] for norm in norms]
         self.run.record.measures["split"] = len(state.models) - count
         super().absorb_train(server_round, results)
 
     def split_if_due(
         self, server_round: int, cluster: int, found: dict[int, Result]
-    ) -> tuple[float | None, float | None]:
+    ) -> None:
         """Split a cluster at a stationary point, if its parts are far enough apart.
 
-        ``found`` has the results by their client's row. Returns the norms of the mean
-        and of the largest update, or None without any.
+        ``found`` has the results by their client's row.
         """
         state = self.state
         settings = self.settings
         members = np.flatnonzero(state.clusters == cluster)
         present = [row for row in members.tolist() if row in found]
         if not present:
-            return None, None
+            return
         model = state.models[cluster]
         total = RunningMean()
         norms = list[float]()
@@ -180,7 +176,6 @@ class CFL(ClusteredStrategy):
             # The split is accepted if sqrt((1 - a) / 2) > gamma_max.
             if separation(cosines, sides) > settings.gamma:
                 self.split(cluster, np.array(present)[sides == 1])
-        return mean, largest
 
     def split(self, cluster: int, leaving: IntArray) -> None:
         """Move some members of a cluster to a new one with the same model."""

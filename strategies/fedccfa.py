@@ -45,6 +45,14 @@ log = logging.getLogger(__name__)
 class FedCCFASettings(DecoupledSettings):
     """FedCCFA's settings."""
 
+    idle_unless = DecoupledSettings.idle_unless | {
+        "gamma": "alignment_weight=none",
+        "alignment_weight": "alignment=contrast",
+        "temperature": "alignment=contrast",
+        "start": "alignment=contrast",
+        "anchors": "alignment=contrast",
+    }
+
     client: str = "clients.fedccfa.FedCCFAClient"
     balanced_steps: Count = 5
     """s, full-batch steps of the balanced classifier."""

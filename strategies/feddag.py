@@ -45,6 +45,8 @@ LARGEST = 50.0
 class FedDAGSettings(StrategySettings):
     """FedDAG's settings."""
 
+    idle_unless = StrategySettings.idle_unless | {"slack": "threshold=none"}
+
     by_label: ClassVar[bool] = True
     client: str = "clients.feddag.FedDAGClient"
     vectors: Count = 3

@@ -27,6 +27,8 @@ from cfl_flower.types import FloatArray, Vector
 class FlashSettings(StrategySettings):
     """Flash's settings."""
 
+    idle_unless = StrategySettings.idle_unless | {"stop": "validation"}
+
     client: str = "clients.flash.FlashClient"
     server_rate: Positive = 0.01
     """eta_g, the server's learning rate."""

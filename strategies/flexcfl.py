@@ -60,6 +60,8 @@ from strategies.families.choosing import (
 class FlexCFLSettings(ChoosingSettings):
     """FlexCFL's settings."""
 
+    idle_unless = ChoosingSettings.idle_unless | {"mixing_form": "mixing"}
+
     client: str = "clients.flexcfl.FlexCFLClient"
     migration: bool = True
     """Clients whose label counts have shifted do the cold start again (eq. 9)."""

@@ -30,4 +30,4 @@ class LocalAsync(SoftStrategy):
 
     def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
         """Return the entries of an upload that moved no model and was not stale."""
-        return {"stale": False, "ratios": None, "server_passes": 0}
+        return {"stale": False, "ratios": None}

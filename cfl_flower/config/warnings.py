@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 import numpy as np
 
@@ -100,14 +101,12 @@ def _unused(config: RunConfig) -> Iterator[str]:
     unused = dict.fromkeys(method.supports.unused, "this strategy")
     if getattr(strategy, "clusters", None) != config.clusters:
         unused["clusters"] = "this strategy"
-    if strategy.robust != "clip":
-        unused["strategy.robust_length"] = f"strategy.robust={strategy.robust}"
-    if strategy.robust in ("none", "clip", "median"):
-        unused["strategy.robust_share"] = f"strategy.robust={strategy.robust}"
-    if not strategy.fine_tuning:
-        unused["strategy.fine_tuning_rate"] = "strategy.fine_tuning=0"
-    if strategy.local.steps:
-        unused["strategy.local.epochs"] = "strategy.local.steps"
+    for idle, need in strategy.idle_unless.items():
+        key, _, some = need.partition("=")
+        value = attrgetter(key)(strategy)
+        shown = str(value).lower()
+        if not (shown in some.split("|") if some else value):
+            unused[f"strategy.{idle}"] = f"strategy.{key}={shown}"
     if not (config.faults.malicious or config.faults.attackers):
         unused["faults.attack"] = "faults.malicious=0 and faults.attackers=[]"
     name = f"strategy={config.names['strategy']}"

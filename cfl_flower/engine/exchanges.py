@@ -147,7 +147,6 @@ class Exchanges:
 
     def _note_upload(self, row: int, result: Result) -> None:
         noted = self._method.describe_upload(row, result)
-        noted["passes"] = self._costs.passes(result.num_examples)
         metrics = result.metrics
         if tested := int(metrics.get("before_tested", 0)):
             noted["before"] = int(metrics["before_correct"]) / tested

@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar, TypeAlias
 
 from pydantic import Field
 
-from cfl_flower.settings import Positive, settings
+from cfl_flower.settings import Magnitude, Positive, settings
 
 
 @settings("privacy")
@@ -48,11 +48,11 @@ class LocalPrivacy(Uploads):
     on: ClassVar[bool] = True
     mode: ClassVar[str] = "local"
 
-    clip: Positive = 1.0
+    clip: Magnitude = 1.0
     """C, the L2 length to which an update is shortened if it is longer."""
-    noise_multiplier: Positive = 1.0
+    noise_multiplier: Magnitude = 1.0
     """z: each number gets noise of standard deviation z C."""
-    report_noise: Positive = 1.0
+    report_noise: Magnitude = 1.0
     """Standard deviation of the noise on each number of a report, whose length is at
     most 1: a label histogram or a direction."""
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5

@@ -79,6 +79,8 @@ class ShiftTest:
 class ChoosingSettings(StrategySettings):
     """The settings of all methods whose clients choose."""
 
+    idle_unless = StrategySettings.idle_unless | {"shift": "migration"}
+
     clusters: Count = 5
     """m, the number of clusters; follows the top-level `clusters`."""
     migration: bool = False

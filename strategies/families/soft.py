@@ -167,12 +167,7 @@ class SoftStrategy(AsynchronousStrategy):
             found["kl"] = divergence(truth, self.state.shares[row])
         found["stale"] = ratios is None
         found["ratios"] = None if ratios is None else ratios.round(6).tolist()
-        found["server_passes"] = 0 if ratios is None else self.server_passes(ratios)
         return found
-
-    def server_passes(self, ratios: FloatArray) -> int:
-        """Return the server's cost of an upload, in forward passes of one sample."""
-        return 0
 
     def true_mixture(self, row: int) -> FloatArray | None:
         """Return the true mixture of a client's uploaded model, where it is known."""
@@ -190,8 +185,6 @@ class SoftStrategy(AsynchronousStrategy):
         measures["stale"] = sum(bool(each["stale"]) for each in noted)
         moved = [each["ratios"] for each in noted if each["ratios"] is not None]
         measures["ratios"] = np.sum(moved, axis=0).tolist() if moved else None
-        measures["client_passes"] = sum(each["passes"] for each in noted)
-        measures["server_passes"] = sum(each["server_passes"] for each in noted)
         every = self.run.config.system.evaluate_every
         last = self.run.record.round == self.run.config.rounds
         tests = self.public.tests

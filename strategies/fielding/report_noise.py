@@ -27,7 +27,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from numpy.random import Generator
 
-from cfl_flower.settings import Positive, settings
+from cfl_flower.settings import Magnitude, settings
 from cfl_flower.types import FloatArray, IntArray, Vector
 
 L1_SENSITIVITY = 2.0
@@ -58,7 +58,7 @@ class LaplaceNoise(NoNoise):
     name: ClassVar[str] = "laplace"
     on: ClassVar[bool] = True
 
-    epsilon: Positive = 1.0
+    epsilon: Magnitude = 1.0
     """Privacy of one report, for one sample's label."""
 
     @property
@@ -98,7 +98,7 @@ class ClientNoise(NoNoise):
     on: ClassVar[bool] = True
     whole_client: ClassVar[bool] = True
 
-    noise_multiplier: Positive = 1.0
+    noise_multiplier: Magnitude = 1.0
     """Standard deviation of the noise on each label's share; follows
     `privacy.report_noise`."""
 

@@ -72,6 +72,10 @@ OMEGA = 1
 class StoCFLSettings(DittoSettings):
     """Ditto's settings, for the models of clusters, and StoCFL's own."""
 
+    idle_unless = DittoSettings.idle_unless | {
+        "representation_epochs": "representation=difference"
+    }
+
     client: str = "clients.stocfl.StoCFLClient"
     weighting: Weighting = "plain"
     threshold: Annotated[float, Field(ge=-1, le=1)] = 0.5

@@ -8,6 +8,8 @@ from cfl_flower.models import Mlp
 
 COUNTED = "metrics=[balanced_accuracy]"
 
+SCALES = ("clip", "noise_multiplier", "report_noise")
+
 METHODS = {
     "auxo strategy.split_rounds=[0]": "strategy.split_rounds=0 is not allowed",
     "ccfl strategy.c1=0.8": "strategy.c1 + c2=1.05",
@@ -31,6 +33,15 @@ METHODS = {
     "fedavg strategy/trigger=centre": "strategy/trigger has no effect with this",
     "fielding strategy/trigger=pairwise strategy.trigger.dleta=1": "did you mean delta",
     "fielding strategy/privacy=laplace strategy.privacy.epsilon=nan": "a finite number",
+    **{
+        f"fielding {key}={each}": f"{key.split()[1]}={each} is not allowed; use a numb"
+        for each in ("1e-160", "1e+300")
+        for key in (
+            "strategy/privacy=laplace strategy.privacy.epsilon",
+            "strategy/privacy=client strategy.privacy.noise_multiplier",
+            *(f"privacy=local privacy.{key}" for key in SCALES),
+        )
+    },
     "fielding strategy/privacy=uniform": "known here: client, laplace, none",
     "fielding strategy/privacy=laplace strategy/representation=combined "
     "strategy.distance=l2": "label_histogram with strategy/privacy",

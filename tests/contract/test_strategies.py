@@ -190,6 +190,43 @@ def test_a_setting_that_changes_nothing_is_told(name, run_small):
         assert (told in find_warnings(run.config)) == idle, option
 
 
+IDLE = [
+    ("ifca", "shift.threshold=0.01", "migration=true"),
+    ("flexcfl migration=false", "shift.threshold=0.01", "migration=true"),
+    ("flexcfl", "mixing_form=sum", "mixing=0.5"),
+    ("stocfl", "representation_epochs=3", "representation=difference"),
+    ("fedccfa start=0 alignment_weight=1", "gamma=2", "alignment_weight=null"),
+    ("fedccfa start=0 alignment=none", "alignment_weight=1", "alignment=contrast"),
+    ("fedccfa start=0 alignment=none", "temperature=1", "alignment=contrast"),
+    ("fedccfa alignment=none", "start=0", "alignment=contrast"),
+    ("fedccfa start=0 alignment=none", "anchors=global", "alignment=contrast"),
+    ("flash local.epochs=4 validation=0", "stop=9", "validation=0.3"),
+    ("feddag threshold=0.5", "slack=90", "threshold=null"),
+    ("fedavg", "robust_length=0.1", "robust=clip"),
+    ("fedavg", "robust_share=0.4", "robust=trimmed"),
+    ("fedavg", "fine_tuning_rate=1", "fine_tuning=1"),
+    ("fedavg local.steps=1", "local.epochs=9", "local.steps=null"),
+]
+"""Methods with settings, one that is idle, and one with which it is not."""
+
+
+@pytest.mark.parametrize("case", sample(IDLE, {IDLE[2]}), ids=" ".join)
+def test_a_setting_that_another_one_idles_is_told(case, run_small):
+    base, idle, other = case
+    name, *rest = base.split()
+    world = [*EXTRACTOR, "partition=dirichlet", "drift=sudden", "drift.rounds=[2]"]
+    asked = [f"strategy={name}", *world, *(f"strategy.{each}" for each in rest)]
+    told = f"strategy={name}: strategy.{idle.partition('=')[0]} has no effect with "
+    for switched in ([], [f"strategy.{other}"]):
+        plain = run_small(*asked, *switched, folder=f"plain{len(switched)}")
+        more = run_small(
+            *asked, *switched, f"strategy.{idle}", folder=f"idle{len(switched)}"
+        )
+        said = any(line.startswith(told) for line in find_warnings(more.config))
+        assert said == (not switched)
+        assert (more.numbers == plain.numbers) == said
+
+
 def kept_files(run: Run) -> dict[str, bytes]:
     """Return what the clients of a run keep, by paths."""
     root = Path(run.folder, "clients")

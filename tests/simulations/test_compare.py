@@ -167,7 +167,7 @@ def test_a_dry_run_says_what_there_is_to_do(arguments, told, tmp_path, capsys):
     assert main([*arguments.split(), "--dry-run", "-q", "rounds=3", place]) == 0
     said = " ".join(capsys.readouterr().err.split())
     assert all(each in said for each in told)
-    assert re.search(r"at a time, in about \d+:\d\d here", said)
+    assert re.search(r"to be carried out, \d at a time in /", said)
     assert "--dry-run" not in said
     assert not list(tmp_path.rglob("rounds.jsonl"))
 

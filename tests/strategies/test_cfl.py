@@ -53,7 +53,6 @@ def test_nested_splits_find_the_concepts(run_small):
     assert max(found) >= 3
     first = next(row for row in run.rounds if row["num_clusters"] >= 3)
     assert first["ari"] == 1
-    assert len(first["mean_norm"]) <= first["num_clusters"]
 
 
 def test_gamma_1_prevents_every_split(run_small):
@@ -63,11 +62,8 @@ def test_gamma_1_prevents_every_split(run_small):
 
 def test_relative_bounds_separate_clients_that_disagree(run_small):
     run = run_small(*CFL, "strategy.first=1", "rounds=12")
-    whole = [row for row in run.rounds if row["num_clusters"] == 1]
     assert run.rounds[-1]["num_clusters"] > 1
     # Updates get shorter: the code's 1.6 is out of reach in every round but the first.
-    unit = run.state.scale
-    assert max(row["largest_norm"][0] for row in whole[1:]) < 1.6 * unit
     code = [*CFL, "strategy.first=1", "strategy.eps1=0.4", "strategy.eps2=1.6"]
     assert run_small(*code, "rounds=12", folder="code").rounds[-1]["num_clusters"] == 1
 
@@ -110,9 +106,7 @@ def test_bounds_are_in_the_unit_of_the_norms(norms, scale, opposite, split, tmp_
 
 def test_a_missing_update_postpones_a_split(tmp_path):
     cfl, found = four_at_odds(tmp_path)
-    some = {row: found[row] for row in (0, 1, 2)}
-    mean, largest = cfl.split_if_due(1, 0, some)
-    assert (mean, largest) == (pytest.approx(1 / 3, rel=1e-5), pytest.approx(1))
+    cfl.split_if_due(1, 0, {row: found[row] for row in (0, 1, 2)})
     assert cfl.state.clusters.tolist() == [0, 0, 0, 0]
     cfl.split_if_due(2, 0, found)
     assert cfl.state.clusters.tolist() == [0, 0, 1, 1]

@@ -165,7 +165,7 @@ def test_rounds_after_the_last_are_told(key):
         "strategy.robust=median strategy.robust_share=0.3": "strategy.robust=median",
         "strategy.robust=krum strategy.robust_length=2": "strategy.robust=krum",
         "strategy.fine_tuning_rate=1": "strategy.fine_tuning=0",
-        "strategy.local.steps=3 strategy.local.epochs=2": "strategy.local.steps",
+        "strategy.local.steps=3 strategy.local.epochs=2": "strategy.local.steps=3",
         "clusters=9": "this strategy",
         "faults.attack=flip": "faults.malicious=0 and faults.attackers=[]",
         "faults.malicious=0.1 faults.attack=flip": "",
