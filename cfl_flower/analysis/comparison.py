@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -96,10 +95,7 @@ def _tables_of_one_stream(
     found: dict[str, list[SavedRun]] = {}
     failed: list[str] = []
     for label, seeds in group_seeds(runs).items():
-        done = [run for run in seeds if run.rounds]
-        part = 0 < len(done) < len(seeds)
-        name = f"{label} ({len(done)} of {len(seeds)} seeds)" if part else label
-        found[name] = done
+        found[label] = [run for run in seeds if run.rounds]
         failed += [
             f"{label} seed {run.resolved['seed']} failed: "
             f"{reasons.get(run.resolved['output_dir'], 'not run')}"
@@ -128,21 +124,21 @@ def by_stream(runs: Sequence[SavedRun]) -> dict[str, list[SavedRun]]:
 def group_seeds(runs: Sequence[SavedRun]) -> dict[str, list[SavedRun]]:
     """Return the runs of each method, which differ in their seed alone, by its label.
 
+    The label has all settings in which any two of the runs differ.
+
     A run that was continued has the settings of one that was not. Of a seed that a
     method has twice, the run with the most rounds counts.
     """
-    groups: dict[tuple[str, str], dict[int, SavedRun]] = {}
+    groups: dict[str, dict[int, SavedRun]] = {}
     for run, *names in zip(runs, name_methods(runs), name_settings(runs), strict=True):
-        seeds = groups.setdefault((names[0], names[1]), {})
+        seeds = groups.setdefault(" ".join(names).rstrip(), {})
         seed = int(run.resolved["seed"])
         if len(run.rounds) > len(seeds.setdefault(seed, run).rounds):
             seeds[seed] = run
-    found = {}
-    many = Counter(method for method, _ in groups)
-    for (method, settings), seeds in groups.items():
-        label = f"{method} {settings}" if many[method] > 1 else method
-        found[label] = [seeds[seed] for seed in sorted(seeds)]
-    return found
+    return {
+        label: [seeds[seed] for seed in sorted(seeds)]
+        for label, seeds in groups.items()
+    }
 
 
 def score_runs(runs: Runs, reference: str = REFERENCE_METHOD) -> Scores:
@@ -199,7 +195,8 @@ def make_tables(
     changes = {tuple(run.drifts) for seeds in runs.values() for run in seeds}
     when = _when(next(iter(changes), ())) if len(changes) < 2 else OWN_ROUNDS
     failures = find_failures(scores)
-    caption = "\n".join([*find_idle(runs), *failures, *failed])
+    lines = [*find_idle(runs), *failures, *find_missing_seeds(scores), *failed]
+    caption = "\n".join(lines)
     title = f"{heading}{when}, accuracy in %"
     columns = (*ACCURACIES, *FAILURES) if failures else ACCURACIES
     found = [
@@ -233,6 +230,16 @@ def find_failures(scores: Scores) -> list[str]:
         if words:
             found.append(f"{label}: failed {' and '.join(words)}")
     return found
+
+
+def find_missing_seeds(scores: Scores) -> list[str]:
+    """Say which methods lack seeds that others have: their means do not compare."""
+    every = {each["seed"] for row in scores.values() for each in row}
+    return [
+        f"{label}: {len(row)} of {len(every)} seeds"
+        for label, row in scores.items()
+        if 0 < len(row) < len(every)
+    ]
 
 
 OWN_ROUNDS = " at each seed's own rounds"

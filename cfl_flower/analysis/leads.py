@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, sqrt
+from math import sqrt
 from statistics import fmean, stdev
 
 import numpy as np
@@ -48,7 +48,7 @@ class Lead:
     seeds: int
     p: float | None = None
     """P-value of the paired t-test, two-sided, corrected if several methods are
-    compared; None with fewer than three seeds."""
+    compared; None with fewer than three seeds, or if their differences are equal."""
 
     @property
     def holds(self) -> bool:
@@ -138,15 +138,15 @@ def find_lead(pairs: Iterable[Pair]) -> Lead | None:
 
 
 def _p_value(mean: float, error: float, seeds: int) -> float | None:
-    """Return that of the two-sided t-test of differences; None with too few seeds."""
+    """Return that of the two-sided t-test; None if there is nothing to test by."""
     from scipy.special import stdtr
 
-    if seeds < FEWEST:
-        return None
     if mean == 0:
-        return 1.0
-    t = abs(mean) / error if error else inf
-    return 2 * float(stdtr(seeds - 1, -t))
+        return 1.0 if seeds >= FEWEST else None
+    # Equal differences are those of few counted samples, and no sign of certainty.
+    if seeds < FEWEST or not error:
+        return None
+    return 2 * float(stdtr(seeds - 1, -abs(mean) / error))
 
 
 def find_leads(pairs: Mapping[str, Iterable[Pair]]) -> dict[str, Lead]:

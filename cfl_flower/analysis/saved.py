@@ -231,10 +231,9 @@ class SavedRun:
 
     @property
     def tested_drifts(self) -> list[int]:
-        """The rounds whose tests are the first on changed data, as `drifts`."""
-        if self.resolved["evaluation"] != "prequential":
-            return self.drifts
-        return [each - 1 for each in self.changes if each - 1 <= len(self.rounds)]
+        """The rounds whose tests are the first on changed data, of `drifts`."""
+        early = self.resolved["evaluation"] == "prequential"
+        return [each - early for each in self.drifts]
 
     @cached_property
     def clients(self) -> list[ClientId]:

@@ -10,15 +10,13 @@ from cfl_flower.analysis.drift_metrics import mean_of_known
 from cfl_flower.analysis.leads import mean_and_deviation
 from cfl_flower.analysis.method_tables import FAILED, Table, new_table
 from cfl_flower.analysis.saved import SavedRun
+from cfl_flower.runs.reading import MAY_DIFFER
 from cfl_flower.runs.record import RunLines
 from cfl_flower.settings import show_value
 from cfl_flower.types import Json
 
 MOST_KEYS = 3
 """Settings that columns can differ in: runs that differ in more are no sweep."""
-
-OF_A_SEED = ("seed", "output_dir", "resume")
-"""Settings in which the seeds of a method differ."""
 
 
 def mean_accuracy(rounds: RunLines, key: str = "accuracy") -> float | None:
@@ -137,9 +135,10 @@ def _differs_within_option(
 
 
 def _settings(run: SavedRun) -> dict[str, Json]:
-    """Return the settings outside of the method, by their paths."""
-    left_out = (*OF_A_SEED, "strategy")
-    return dict(_flat({k: v for k, v in run.resolved.items() if k not in left_out}))
+    """Return the settings outside of the method that count, by their paths."""
+    left_out = (MAY_DIFFER - {"rounds"}) | {"seed", "strategy"}
+    flat = _flat({k: v for k, v in run.resolved.items() if k not in left_out})
+    return {key: value for key, value in flat if key not in left_out}
 
 
 def _flat(node: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, Json]]:

@@ -11,12 +11,12 @@ from cfl_flower.runs import measures
 from cfl_flower.runs.measures import (
     adjusted_rand_index,
     note_class_agreement,
-    note_discrepancies,
+    note_discrepancy,
     note_measures,
 )
 from cfl_flower.runs.record import ClientRow
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import ClientId, Result
+from cfl_flower.types import BoolArray, ClientId, Result
 
 
 def note_training(context: RoundContext, results: Sequence[Result]) -> None:
@@ -25,7 +25,7 @@ def note_training(context: RoundContext, results: Sequence[Result]) -> None:
     if comparable and all(result.arrays for result in results):
         state = context.state
         clusters = state.clusters[state.rows(result.client for result in results)]
-        note_discrepancies(context.record, results, clusters, state.models)
+        note_discrepancy(context.record, results, clusters, state.models)
 
 
 def note_tests(
@@ -53,25 +53,38 @@ def note_clusters(context: RoundContext) -> None:
     record = context.record
     state = context.state
     described = context.method.describe()
-    record.cluster_sizes = state.sizes.tolist()
-    record.num_clusters = int(np.count_nonzero(state.sizes))
     record.heterogeneity = described.heterogeneity
     timeline = context.timeline
+    members = state.clusters[_there(context, state.clients)]
+    sizes = np.bincount(members, minlength=len(state.models))
+    record.cluster_sizes = sizes.tolist()
+    record.num_clusters = int(np.count_nonzero(sizes))
     if timeline is None:
         return
     meanings = timeline.world(record.round).meanings
     clients, clusters = described.class_clusters or (state.clients, None)
     numbers = np.array(clients, np.int64)
-    config = context.config
-    presence = config.devices.open_presence(config.clients, config.seed)
-    # Who has left keeps a cluster, whatever its data are by now.
-    there = presence.there(record.round)[numbers]
+    there = _there(context, clients)
     if clusters is None:
-        if timeline.has_concepts:
-            truth = timeline.concepts(record.round)[numbers]
-            record.ari = adjusted_rand_index(truth[there], state.clusters[there])
+        truth = timeline.concepts(record.round)[numbers[there]]
+        # Of one concept, the index of one cluster is 1, and of any others 0.
+        if len(np.unique(truth)) > 1:
+            record.ari = adjusted_rand_index(truth, members)
         shape = (len(clients), meanings.shape[1])
         clusters = np.broadcast_to(state.clusters[:, None], shape)
     # Clusters of whole clients are compared where any class has several meanings.
     if described.class_clusters or meanings.any():
         note_class_agreement(record, meanings, numbers[there], clusters[there])
+
+
+def _there(context: RoundContext, clients: Sequence[ClientId]) -> BoolArray:
+    """Return which clients have not left, shape (n,): of devices, all.
+
+    Who has left keeps a cluster, whatever its data are by now.
+    """
+    if context.timeline is None:
+        return np.ones(len(clients), bool)
+    config = context.config
+    presence = config.devices.open_presence(config.clients, config.seed)
+    there = presence.there(context.record.round)
+    return there[np.array(clients, np.int64)]

@@ -180,7 +180,7 @@ def class_scores(truth: IntArray, clusters: IntArray) -> list[float | None]:
     return scores
 
 
-def note_discrepancies(
+def note_discrepancy(
     record: RoundRecord,
     results: Sequence[Result],
     clusters: IntArray,
@@ -188,17 +188,11 @@ def note_discrepancies(
 ) -> None:
     """Note how far m participants' models are from their clusters' new ones.
 
-    The mean Euclidean distance over all (FlexCFL, eq. 3), and over each of the K
-    clusters; ``clusters`` has shape (m,).
+    The mean Euclidean distance (FlexCFL, eq. 3); ``clusters`` has shape (m,).
     """
     pairs = zip(results, clusters.tolist(), strict=True)
-    gaps = np.array([np.linalg.norm(r.arrays[0] - models[k]) for r, k in pairs], float)
-    measures = record.measures
-    measures["discrepancy"] = float(np.mean(gaps)) if len(gaps) else None
-    measures["discrepancies"] = [
-        float(gaps[clusters == cluster].mean()) if cluster in clusters else None
-        for cluster in range(len(models))
-    ]
+    gaps = [float(np.linalg.norm(r.arrays[0] - models[k])) for r, k in pairs]
+    record.measures["discrepancy"] = fmean(gaps) if gaps else None
 
 
 def note_class_agreement(

@@ -20,19 +20,23 @@ def finding(scores: Scores) -> str:
     The lead is over the next method, with its 95% interval. All runs have the accuracy
     that is told.
     """
+    rivals = {k: row for k, row in scores.items() if k.partition(" ")[0] not in BOUNDS}
+    seeds = [{each["seed"] for each in row} for row in rivals.values()]
+    # Another seed is another task, which may be an easier one.
+    common = set.intersection(*seeds) if seeds else set()
+    some = " with the seeds that all have" if common < set().union(*seeds) else ""
     for key, when in MOMENTS.items():
         values = {
-            name: {each["seed"]: each[key] for each in row}
-            for name, row in scores.items()
-            if name.partition(" ")[0] not in BOUNDS
+            name: {each["seed"]: each[key] for each in row if each["seed"] in common}
+            for name, row in rivals.items()
         }
-        if not values or any(None in each.values() for each in values.values()):
+        if not common or any(None in each.values() for each in values.values()):
             continue
         best, *others = sorted(values, key=lambda name: -fmean(values[name].values()))
         percent = mean_and_deviation(list(values[best].values()), 100, ".1f")
         if not others:
-            return f"{best} has {percent}% accuracy {when}."
-        found = f"{best} is the most accurate {when}, with {percent}%"
+            return f"{best} has {percent}% accuracy {when}{some}."
+        found = f"{best} is the most accurate {when}{some}, with {percent}%"
         # The best is chosen among all, so it is tested against all.
         leads = leads_over(values, best)
         return found + _say_lead(others[0], leads.get(others[0]))
@@ -43,7 +47,7 @@ def _say_lead(second: str, behind: Lead | None) -> str:
     """Say how far a method is behind the best, and what that is worth."""
     if behind is None:
         return f"; {second} is next."
-    ahead = f"{-100 * behind.mean:.1f} points ahead of {second}"
+    ahead = f"{-100 * behind.mean:z.1f} points ahead of {second}"
     if behind.half_width is None:
         few = "one seed is" if behind.seeds == 1 else "two seeds are"
         return f", {ahead}; {few} too few to test that."

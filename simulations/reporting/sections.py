@@ -50,6 +50,8 @@ class Stream:
     """Difference from the other streams, in a few words, if there are others."""
     reference: str = REFERENCE_METHOD
     """The method that leads are over."""
+    doubles: Sequence[SavedRun] = ()
+    """Runs with the settings and the seed of another one."""
 
     @property
     def name(self) -> str:
@@ -90,10 +92,32 @@ class Stream:
             found += [Line(line.label, runs, line.number)] if runs else []
         return found
 
-    @property
+    @cached_property
     def runs(self) -> dict[str, Sequence[SavedRun]]:
-        """The runs with finished rounds, by their method."""
-        return {line.label: line.runs for line in self.begun}
+        """The runs that are as far as any, by their method: the others do not compare.
+
+        A run that was broken off before a drift has its accuracy of before it.
+        """
+        done = [len(run.rounds) for line in self.lines for run in line.runs]
+        most = max(1, *done)
+        found = {
+            line.label: [run for run in line.runs if len(run.rounds) == most]
+            for line in self.lines
+        }
+        return {label: runs for label, runs in found.items() if runs}
+
+    @property
+    def left_out(self) -> list[str]:
+        """Which runs are in no table, and why."""
+        found = [
+            f"{line.label} seed {run.resolved['seed']} is in no table: it has "
+            f"{len(run.rounds)} of {self.first['rounds']} rounds"
+            for line in self.lines
+            for run in line.runs
+            if run not in self.runs.get(line.label, ())
+        ]
+        twice = "is in no table: another run has its settings and its seed"
+        return found + [f"{run.folder} {twice}" for run in self.doubles]
 
     @cached_property
     def scores(self) -> Scores:
@@ -106,7 +130,8 @@ class Stream:
         if not self.begun:
             return []
         heading = describe(self.begun[0].runs[0])
-        return make_tables(heading, self.runs, self.scores, self.reference)
+        left_out = self.left_out
+        return make_tables(heading, self.runs, self.scores, self.reference, left_out)
 
     @cached_property
     def pictures(self) -> list[Picture]:
@@ -181,8 +206,8 @@ class Stream:
 
     @property
     def failures(self) -> list[str]:
-        """How little of the samples there was, and how much of each method failed."""
-        return find_failures(self.scores)
+        """How much of each method failed, and which runs are left out."""
+        return [*find_failures(self.scores), *self.left_out]
 
     @cached_property
     def finding(self) -> str:
@@ -227,7 +252,9 @@ def divide(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> list[
         groups = group_seeds(some)
         labels = sorted(groups, key=lambda label: _place(groups[label][0], label))
         lines = [Line(label, groups[label], 0) for label in labels]
-        streams.append(Stream(number, lines, difference, reference))
+        kept = [id(run) for runs in groups.values() for run in runs]
+        doubles = [run for run in some if id(run) not in kept]
+        streams.append(Stream(number, lines, difference, reference, doubles))
     return _numbered(streams)
 
 

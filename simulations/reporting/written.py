@@ -106,14 +106,15 @@ def _best(
 ) -> tuple[set[str], set[str]]:
     """Return the methods with the best mean, and others over which it has no lead.
 
-    Oracle, which knows the clusters, is no rival. Leads themselves have a sign.
+    Oracle, which knows the clusters, is no rival. None where seeds differ.
     """
     rivals = [
         name
         for name in numbers
-        if cells.get(name, "-")[0].isdigit() and not re.match(r"oracle\b", name)
+        if re.match(r"-?\d", cells.get(name, "")) and not re.match(r"oracle\b", name)
     ]
-    if len(rivals) < 2:
+    same_seeds = len({frozenset(numbers[name]) for name in rivals}) == 1
+    if len(rivals) < 2 or not same_seeds:
         return set(), set()
     sign = -1 if heading in LOWER else 1
     means = {name: mean_of_known(numbers[name].values()) or 0 for name in rivals}

@@ -66,7 +66,8 @@ def test_the_last_prequential_test_is_any_other(run_small, undisturbed):
     longer = undisturbed(*two)
     shorter = run_small(*two, "rounds=3")
     assert shorter.rounds[-1]["loss"] == longer.rounds[2]["loss"]
-    assert load_run(shorter.folder).tested_drifts == [1, 3]
+    # Nobody can train on the data of the round after the last.
+    assert load_run(shorter.folder).tested_drifts == [1]
 
 
 def test_results_of_classes_are_in_rows_and_in_the_report(run_small, undisturbed):

@@ -102,7 +102,8 @@ def test_failures_are_counted_first_and_in_every_table(folders):
     tested = len(runs[1].tests) + of.count("evaluate")
     assert failed and tested > len(runs[1].tests)
     line = (
-        f"fielding: failed {failed} of {trained} trainings ({failed / trained:.0%}) "
+        f"fielding raises=0.2: failed {failed} of {trained} trainings "
+        f"({failed / trained:.0%}) "
         f"and {of.count('evaluate')} of {tested} tests "
         f"({of.count('evaluate') / tested:.0%})"
     )
@@ -114,8 +115,8 @@ def test_failures_are_counted_first_and_in_every_table(folders):
     (stream,) = divide(runs)
     scores = {row[0]: row for row in stream.tables[0].lines}
     place = stream.tables[0].headings.index("failed trainings")
-    assert scores["fielding"][place] == f"{100 * failed / trained:.1f}"
-    assert scores["fedavg"][place] == "0.0"
+    assert scores["fielding raises=0.2"][place] == f"{100 * failed / trained:.1f}"
+    assert scores["fedavg raises=0"][place] == "0.0"
     sound = render(runs[:1])
     assert "failed" not in sound.html.partition("<table>")[2].partition("</table>")[0]
     assert "failed" not in sound.latex
@@ -127,16 +128,18 @@ def test_pictures_and_tables_come_as_files_too(folders, tmp_path, capsys):
     assert "page.html" in capsys.readouterr().out
     with (tmp_path / "new" / "page.csv").open(newline="") as file:
         rows = {row["method"]: row for row in csv.DictReader(file)}
-    assert "rival" not in rows["fedavg"]
-    for folder, method in zip(folders, ("fedavg", "fielding"), strict=True):
+    methods = ("fedavg raises=0", "fielding raises=0.2")
+    assert "rival" not in rows[methods[0]]
+    for folder, method in zip(folders, methods, strict=True):
         final = json.loads((folder / "summary.json").read_text())["final"]["accuracy"]
         assert float(rows[method]["final"]) == pytest.approx(final)
         assert rows[method]["folder"] == str(folder)
     latex = (tmp_path / "new" / "page.tex").read_text()
     assert latex.count(r"\begin{tabular}{l") == latex.count(r"\bottomrule") >= 3
     names = {path.name for path in (tmp_path / "pictures").iterdir()}
-    assert {"accuracy.pdf", "accuracy.svg", "fielding-river.png"} <= names
-    asked += ["--figures", str(tmp_path / "some"), "--methods", "fielding=Ours (new)"]
+    assert {"accuracy.pdf", "accuracy.svg", "fielding-raises-0-2-river.png"} <= names
+    asked += ["--figures", str(tmp_path / "some"), "--methods"]
+    asked += ["fielding raises=0.2=Ours (new)"]
     assert main(asked) == 0
     assert not list((tmp_path / "some").glob("fedavg*"))
     latex = (tmp_path / "new" / "page.tex").read_text()
@@ -226,12 +229,13 @@ def test_seeds_of_a_method_are_one_line_and_what_differs_has_another_name(folder
     one, two = (load_run(folder) for folder in folders)
     found = group_seeds([one, two, changed(one, seed=1)])
     assert [*map(len, found.values())] == [2, 1]
-    assert [*found] == ["fedavg", "fielding"]
+    assert [*found] == ["fedavg raises=0", "fielding raises=0.2"]
     # Twice the same run is one; the longer of two counts.
     part = replace(one, rounds=one.rounds[:2])
     assert group_seeds([part, one, one]) == {"fedavg": [one]}
     # Their order does not depend on that of the folders, nor do their colours.
-    local, oracle = (changed(two, name=name) for name in ("local", "oracle"))
+    three = (changed(one, name=name) for name in ("local", "fielding", "oracle"))
+    local, two, oracle = three
     (stream,) = divide([oracle, two, local, one])
     labels = ["fedavg", "local", "fielding", "oracle"]
     assert [line.label for line in stream.lines] == labels

@@ -1,5 +1,9 @@
 """Who leads, in a sentence and in the charts of a page that compare methods."""
 
+from dataclasses import replace
+
+import pytest
+
 from cfl_flower.analysis.saved import SavedRun
 from simulations.reporting.charts import GREY
 from simulations.reporting.curves import curves, find_leaders
@@ -34,6 +38,55 @@ def test_bounds_do_not_lead(run):
         assert stream.finding.startswith(f"{run.strategy} has ")
         (alone,) = divide([better])
         assert alone.finding == ""
+
+
+@pytest.mark.parametrize(
+    ("lost", "best", "said"),
+    [
+        # Fielding is ahead by 2 to 4 points, but for its first seed.
+        ([], "fielding", ""),
+        ([("fielding", 0)], "fielding", "fielding: 2 of 3 seeds"),
+        ([("fielding", 1), ("fielding", 2)], "fedavg", "fielding: 1 of 3 seeds"),
+        ([("fedavg", 1), ("fedavg", 2)], "fedavg", "fedavg: 1 of 3 seeds"),
+        ([("fedavg", 0), ("fielding", 1), ("fielding", 2)], "", "fielding: 1 of 3"),
+    ],
+)
+@pytest.mark.parametrize("absent", [True, False])
+def test_methods_are_compared_by_the_seeds_that_all_ran_to_the_end(
+    run, lost, best, said, absent
+):
+    ahead = {"fedavg": (0, 0, 0), "fielding": (-0.01, 0.02, 0.04)}
+    runs = []
+    for name, by in ahead.items():
+        for seed in range(3):
+            found = changed(run, by[seed] - 0.2 * seed, name, seed=seed)
+            if (name, seed) not in lost:
+                runs.append(found)
+            elif not absent:
+                # Killed before the drift, where its accuracy was higher.
+                begun = [{**row, "accuracy": 1.0} for row in found.rounds[:1]]
+                runs.append(replace(found, rounds=begun))
+    (stream,) = divide(runs)
+    assert stream.finding.partition(" ")[0] == best
+    assert ("with the seeds that all have" in stream.finding) == bool(lost and best)
+    assert said in stream.tables[0].caption
+    broken = [] if absent else [f"{name} seed {seed}" for name, seed in lost]
+    assert [line.partition(" is in no")[0] for line in stream.left_out] == broken
+    assert sum(map(len, stream.scores.values())) == 6 - len(lost)
+    assert " at round 3," in stream.tables[0].title
+
+
+def test_what_differs_or_is_there_twice_is_told(run):
+    other = changed(run, 0.1, "fielding", participants=1)
+    again = changed(run, 0.2, system=run.resolved["system"] | {"task_timeout": 9})
+    (stream,) = divide([run, other, again])
+    count = run.resolved["participants"]
+    names = [f"fedavg participants={count}", "fielding participants=1"]
+    assert [line.label for line in stream.lines] == names
+    assert stream.finding.startswith(names[1])
+    assert stream.left_out == [
+        f"{run.folder} is in no table: another run has its settings and its seed"
+    ]
 
 
 def stream_of(run: SavedRun, *methods: str) -> Stream:

@@ -45,6 +45,14 @@ def test_the_best_is_bold_and_what_three_seeds_do_not_tell_from_it_has_a_mark():
     assert r"\centering" in text
     assert text.count(r"\par\footnotesize Bold: the best. =: not told apart") == 1
     assert r"\par\footnotesize a note" in text
+    # Negative numbers are numbers; a mean over other seeds is no rival's.
+    low = new_table("", ["forgetting"], {"a": ["-9.0"], "b": ["12.0"], "c": ["-"]})
+    lost = {"a": {0: -0.09}, "b": {0: 0.12}, "c": {0: None}}
+    assert r"\textbf{-9.0}" in to_latex(
+        [replace(low, numbers={"forgetting": lost})], {}
+    )
+    lost["b"] = {1: 0.12}
+    assert "textbf" not in to_latex([replace(low, numbers={"forgetting": lost})], {})
     # Two seeds tell nothing: the best alone.
     two = {name: {0: 1.0 * len(name), 1: 2.0 * len(name)} for name in ROWS}
     text = to_latex([replace(made(), numbers={"final": two})], {})
