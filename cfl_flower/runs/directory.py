@@ -100,6 +100,8 @@ class RunDirectory:
                 f"output_dir={self.path} is in use by another run; wait or use another"
             ) from error
         try:
+            # The run that held the lock may have ended meanwhile.
+            check_output_dir(self._config)
             refuse_other_run(self._config)
         except CflError:
             self._lock.release()
@@ -292,7 +294,7 @@ def check_output_dir(config: RunConfig) -> None:
         refuse_links_out(path)
         probe = path / ".probe"
         probe.touch()
-        probe.unlink()
+        probe.unlink(missing_ok=True)
     if not config.resume and read_lines(path / "rounds.jsonl"):
         raise ConfigError(
             f"output_dir={path} already holds a run; add resume=true to continue it, "

@@ -190,9 +190,14 @@ def test_a_second_process_waits_for_the_folder_and_refuses_it(config, monkeypatc
         with pytest.raises(ConfigError, match=words):
             RunDirectory(config).__enter__()
         other.kill()
+    late = RunDirectory(config)
     # A killed process holds no lock.
-    with RunDirectory(config):
-        pass
+    with RunDirectory(config) as directory:
+        write(directory, 1)
+    before = {path: path.read_bytes() for path in files_of(directory.path)}
+    with pytest.raises(ConfigError, match="already holds a run"):
+        late.__enter__()
+    assert before == {path: path.read_bytes() for path in files_of(directory.path)}
 
 
 def test_a_folder_whose_run_failed_in_its_first_round_is_used_again(config):
