@@ -34,6 +34,8 @@ from cfl_flower.environment.files import (
 )
 from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line, refused
 from cfl_flower.run_config import RunConfig
+from cfl_flower.runs.asked import ASKED
+from cfl_flower.runs.callbacks import FAILURES
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import WATCHED
 from cfl_flower.runs.lines import read_lines, read_rounds, read_tests, unbroken
@@ -66,6 +68,9 @@ CONCEPTS = "concepts.json"
 
 PREPROCESSING = "preprocessing.json"
 """File with what makes a network's inputs of a row of a table."""
+
+OF_ATTEMPT = (ASKED, CONCEPTS, DATA, FAILURES, PREPROCESSING)
+"""Files that not every run writes anew when it begins."""
 
 RUN = ("python", "-m", "simulations.run")
 """Command that starts a run."""
@@ -115,6 +120,8 @@ class RunDirectory:
         # Before the settings: those of another run never go with this one's token.
         name = self.path / ".token"
         if not (self._config.resume and name.exists()):
+            if name.exists():
+                self._forget()
             write_atomically(name, uuid4().hex.encode())
         self.token = name.read_text()
         if watched := os.environ.get(WATCHED):
@@ -124,6 +131,16 @@ class RunDirectory:
         if len(read_lines(self.path / "rounds.jsonl")) < self._config.rounds:
             # An existing summary is of fewer rounds.
             (self.path / "summary.json").unlink(missing_ok=True)
+
+    def _forget(self) -> None:
+        """Remove what an attempt wrote of which no round was finished, and no more."""
+        versions = f"clients/[0-9]*/**/{8 * '[0-9]'}.safetensors"
+        files = (self.path / name for name in OF_ATTEMPT)
+        for path in [*self.path.glob(versions), *files]:
+            path.unlink(missing_ok=True)
+            # Even an empty folder counts as the state of a client.
+            with suppress(OSError):
+                os.removedirs(path.parent)
 
     def _tell(self, watched: Path) -> None:
         """Name the run where who is asked for health looks; it runs without, too."""
