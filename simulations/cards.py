@@ -56,6 +56,8 @@ def reading(saved: SavedRun, dataset: Any) -> dict[str, Json]:
     That of devices' data, or of data that are not here, is not known.
     """
     told = {key: getattr(dataset, key) for key in READING if hasattr(dataset, key)}
+    if "na_values" in told:
+        told["na_values"] = dataset.signs
     if (saved.folder / PREPROCESSING).is_file() or saved.on_own_data:
         return told
     named = {"normalise": None, "standardise": False}
