@@ -85,17 +85,16 @@ def preparation(saved: SavedRun, dataset: Any) -> dict[str, Json]:
 def training(
     saved: SavedRun, done: int, state: ClusteredState, cluster: int
 ) -> dict[str, Json]:
-    """Return who trained a cluster's model and how, and its last test."""
+    """Return who trained a cluster's model by round ``done`` and how, and its test."""
     resolved = saved.resolved
     members = np.array(state.clients, object)[state.clusters == cluster].tolist()
-    before = [row for row in saved.tests if row["round"] <= done]
-    last = max((row["round"] for row in before), default=0)
-    rows = [row for row in before if row["round"] == last]
+    # An earlier test was of another model.
+    rows = [row for row in saved.tests if row["round"] == done]
     tests = [row for row in rows if row["client"] in members]
     sizes = [row["num_examples"] for row in tests]
     scores = [row["accuracy"] for row in tests]
     accuracy = np.average(scores, weights=sizes).round(4).item() if tests else None
-    ended = [row for row in saved.rounds if row["round"] == last]
+    ended = [row for row in saved.rounds if row["round"] == done]
     changed = any(row.get(key) for row in ended for key in ("moved", "reclustered"))
     if changed or saved.method.published.models != Published().models:
         # Other models were tested than these, or by other clients.
