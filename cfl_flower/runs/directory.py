@@ -69,7 +69,10 @@ CONCEPTS = "concepts.json"
 PREPROCESSING = "preprocessing.json"
 """File with what makes a network's inputs of a row of a table."""
 
-OF_ATTEMPT = (ASKED, CONCEPTS, DATA, FAILURES, PREPROCESSING)
+STATES = f"clients/[0-9]*/**/{8 * '[0-9]'}.safetensors"
+"""Files of what simulated clients keep, as `ClientState` names them."""
+
+OF_ATTEMPT = (STATES, ASKED, CONCEPTS, DATA, FAILURES, PREPROCESSING)
 """Files that not every run writes anew when it begins."""
 
 RUN = ("python", "-m", "simulations.run")
@@ -120,8 +123,13 @@ class RunDirectory:
         # Before the settings: those of another run never go with this one's token.
         name = self.path / ".token"
         if not (self._config.resume and name.exists()):
-            if name.exists():
-                self._forget()
+            # An attempt was here of which no round was finished.
+            patterns = OF_ATTEMPT if name.exists() else ()
+            for path in [each for of in patterns for each in self.path.glob(of)]:
+                path.unlink()
+                # Even an empty folder counts as the state of a client.
+                with suppress(OSError):
+                    os.removedirs(path.parent)
             write_atomically(name, uuid4().hex.encode())
         self.token = name.read_text()
         if watched := os.environ.get(WATCHED):
@@ -131,16 +139,6 @@ class RunDirectory:
         if len(read_lines(self.path / "rounds.jsonl")) < self._config.rounds:
             # An existing summary is of fewer rounds.
             (self.path / "summary.json").unlink(missing_ok=True)
-
-    def _forget(self) -> None:
-        """Remove what an attempt wrote of which no round was finished, and no more."""
-        versions = f"clients/[0-9]*/**/{8 * '[0-9]'}.safetensors"
-        files = (self.path / name for name in OF_ATTEMPT)
-        for path in [*self.path.glob(versions), *files]:
-            path.unlink(missing_ok=True)
-            # Even an empty folder counts as the state of a client.
-            with suppress(OSError):
-                os.removedirs(path.parent)
 
     def _tell(self, watched: Path) -> None:
         """Name the run where who is asked for health looks; it runs without, too."""
