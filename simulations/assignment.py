@@ -22,10 +22,11 @@ import numpy as np
 from safetensors.numpy import load_file as load_arrays
 from safetensors.torch import load_file
 
+from cfl_flower.building import build
 from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.resources import WorkerResources, open_resources
-from cfl_flower.errors import intact
+from cfl_flower.errors import ConfigError, intact
 from cfl_flower.runs.reading import read_settings
 from cfl_flower.settings import require
 from clients.base import ClusteredClient, Clusters, Found
@@ -38,6 +39,7 @@ from simulations.served import (
     REMEDY,
     folders_of,
     read_json,
+    scale_of,
 )
 
 FOLDER = "cfl_flower.data.datasets.own.Folder"
@@ -176,6 +178,13 @@ def open_served(served: Path, data: Path, unlabelled: bool = False) -> Opened:
         require(scaling != "pooled", "dataset.standardise", scaling, allowed)
         known = {"names": card["classes"], "normalise": scaling}
         dataset = {"_target_": FOLDER, **shape, **known}
+        if scale := card["reading"].get("scale"):
+            train, _ = build({**dataset, "normalise": None}).load(str(data))
+            own = scale_of(train.x.numpy()) or scale
+            has = {"bytes": "bytes (uint8), read as 0 to 1", "numbers": "other numbers"}
+            why = f"{data} has {has[own]}, but the training had {has[scale]}"
+            if own != scale:
+                raise ConfigError(f"{why}; save them in its type and scale")
         own = {"dataset": dataset, "model": card["network"], "data_dir": str(data)}
         nowhere = {"output_dir": str(served.absolute()), "gpus_per_worker": 0.0}
         settings = {**directory["settings"], **ALONE, **own, **nowhere}

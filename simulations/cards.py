@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
+from dataclasses import replace
 from html import escape
 from math import prod
 from pathlib import Path
@@ -14,13 +16,13 @@ from jinja2 import Environment
 
 from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.engine.method import Published
-from cfl_flower.errors import intact, one_line
+from cfl_flower.errors import CflError, intact, one_line
 from cfl_flower.models import Adapted
 from cfl_flower.privacy.accounting import epsilon_of, require_accountant
 from cfl_flower.runs.directory import PREPROCESSING
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Json
-from simulations.served import FORMAT
+from simulations.served import FORMAT, scale_of
 
 TEMPLATE = Path(__file__).with_name("card.md.jinja")
 
@@ -48,6 +50,24 @@ def scaling(dataset: Any) -> Json:
     return given or ("pooled" if getattr(dataset, "standardise", False) else None)
 
 
+def reading(saved: SavedRun, dataset: Any) -> dict[str, Json]:
+    """Return how inputs are read: by the `READING` of a table, else with a `scale_of`.
+
+    That of devices' data, or of data that are not here, is not known.
+    """
+    told = {key: getattr(dataset, key) for key in READING if hasattr(dataset, key)}
+    if "na_values" in told:
+        told["na_values"] = dataset.signs
+    if (saved.folder / PREPROCESSING).is_file() or saved.on_own_data:
+        return told
+    named = {"normalise": None, "standardise": False}
+    plain = {key: value for key, value in named.items() if hasattr(dataset, key)}
+    with suppress(CflError, OSError):
+        train, _ = replace(dataset, **plain).load(saved.resolved["data_dir"])
+        told["scale"] = scale_of(train.x.numpy())
+    return told
+
+
 def preparation(saved: SavedRun, dataset: Any) -> dict[str, Json]:
     """Return how rows become inputs and answers: that of no table has no inputs."""
     path = saved.folder / PREPROCESSING
@@ -65,17 +85,16 @@ def preparation(saved: SavedRun, dataset: Any) -> dict[str, Json]:
 def training(
     saved: SavedRun, done: int, state: ClusteredState, cluster: int
 ) -> dict[str, Json]:
-    """Return who trained a cluster's model and how, and its last test."""
+    """Return who trained a cluster's model by round ``done`` and how, and its test."""
     resolved = saved.resolved
     members = np.array(state.clients, object)[state.clusters == cluster].tolist()
-    before = [row for row in saved.tests if row["round"] <= done]
-    last = max((row["round"] for row in before), default=0)
-    rows = [row for row in before if row["round"] == last]
+    # An earlier test was of another model.
+    rows = [row for row in saved.tests if row["round"] == done]
     tests = [row for row in rows if row["client"] in members]
     sizes = [row["num_examples"] for row in tests]
     scores = [row["accuracy"] for row in tests]
     accuracy = np.average(scores, weights=sizes).round(4).item() if tests else None
-    ended = [row for row in saved.rounds if row["round"] == last]
+    ended = [row for row in saved.rounds if row["round"] == done]
     changed = any(row.get(key) for row in ended for key in ("moved", "reclustered"))
     if changed or saved.method.published.models != Published().models:
         # Other models were tested than these, or by other clients.
@@ -112,7 +131,7 @@ def make_card(
         "cluster": cluster,
         "serves": saved.common_models(),
         **preparation(saved, dataset),
-        "reading": {k: getattr(dataset, k) for k in READING if hasattr(dataset, k)},
+        "reading": reading(saved, dataset),
         "shape": list(dataset.shape),
         "scaling": scaling(dataset),
         "network": network_settings(saved),

@@ -34,6 +34,8 @@ from cfl_flower.environment.files import (
 )
 from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line, refused
 from cfl_flower.run_config import RunConfig
+from cfl_flower.runs.asked import ASKED
+from cfl_flower.runs.callbacks import FAILURES
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import WATCHED
 from cfl_flower.runs.lines import read_lines, read_rounds, read_tests, unbroken
@@ -66,6 +68,12 @@ CONCEPTS = "concepts.json"
 
 PREPROCESSING = "preprocessing.json"
 """File with what makes a network's inputs of a row of a table."""
+
+STATES = f"clients/[0-9]*/**/{8 * '[0-9]'}.safetensors"
+"""Files of what simulated clients keep, as `ClientState` names them."""
+
+OF_ATTEMPT = (STATES, ASKED, CONCEPTS, DATA, FAILURES, PREPROCESSING)
+"""Files that not every run writes anew when it begins."""
 
 RUN = ("python", "-m", "simulations.run")
 """Command that starts a run."""
@@ -100,6 +108,8 @@ class RunDirectory:
                 f"output_dir={self.path} is in use by another run; wait or use another"
             ) from error
         try:
+            # The run that held the lock may have ended meanwhile.
+            check_output_dir(self._config)
             refuse_other_run(self._config)
         except CflError:
             self._lock.release()
@@ -113,6 +123,13 @@ class RunDirectory:
         # Before the settings: those of another run never go with this one's token.
         name = self.path / ".token"
         if not (self._config.resume and name.exists()):
+            # An attempt was here of which no round was finished.
+            patterns = OF_ATTEMPT if name.exists() else ()
+            for path in [each for of in patterns for each in self.path.glob(of)]:
+                path.unlink()
+                # Even an empty folder counts as the state of a client.
+                with suppress(OSError):
+                    os.removedirs(path.parent)
             write_atomically(name, uuid4().hex.encode())
         self.token = name.read_text()
         if watched := os.environ.get(WATCHED):
@@ -292,7 +309,7 @@ def check_output_dir(config: RunConfig) -> None:
         refuse_links_out(path)
         probe = path / ".probe"
         probe.touch()
-        probe.unlink()
+        probe.unlink(missing_ok=True)
     if not config.resume and read_lines(path / "rounds.jsonl"):
         raise ConfigError(
             f"output_dir={path} already holds a run; add resume=true to continue it, "

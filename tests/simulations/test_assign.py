@@ -1,5 +1,6 @@
 """Clusters of clients that never trained, told from a saved run."""
 
+import json
 import sys
 from dataclasses import replace
 from typing import Any
@@ -200,6 +201,40 @@ def test_samples_of_a_device_are_scaled_as_the_run_s(scaling, run_small, tmp_pat
     assert seen.mean() == pytest.approx(0, abs=0.8)
     assert seen.std() == pytest.approx(1, abs=0.2)
     assert opened.assign(0, opened.done).accuracy == run.rounds[-1]["accuracy"] == 1
+
+
+@pytest.mark.parametrize("kind", ["bytes", "numbers", "share"])
+@pytest.mark.parametrize("scaling", ["", "normalise=[0.5,0.2]", "standardise=clients"])
+def test_samples_in_another_scale_than_the_training_s_are_refused(
+    kind, scaling, run_small, tmp_path, capsys
+):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (60, 1, 8, 8)).astype(np.uint8)
+    scales = {"bytes": x, "numbers": x.astype("f8"), "share": (x / 255).astype("f4")}
+    for name, inputs in scales.items():
+        (tmp_path / name).mkdir()
+        np.savez(tmp_path / name / "data.npz", x=inputs, y=np.arange(60) % 2)
+    own = ["dataset=npz", f"data_dir={tmp_path / kind}", "partition=iid", "drift=none"]
+    more = [f"dataset.{scaling}"] if scaling else []
+    run = run_small("strategy=fedavg", *own, *more, "rounds=1", "model=mlp")
+    served = tmp_path / "served"
+    export(run.folder, served)
+    capsys.readouterr()
+    for other in scales:
+        code = 2 * ({kind, other} == {"bytes", "numbers"})
+        assert main([str(served), "--data-dir", str(tmp_path / other)]) == code
+        said = capsys.readouterr().err
+        assert (
+            said.count("\n") == ("save them in its type and scale" in said) == code / 2
+        )
+    # Older cards do not say it.
+    card = served / "cluster-0" / "card.json"
+    told = json.loads(card.read_text())
+    told["reading"].pop("scale")
+    card.write_text(json.dumps(told))
+    assert all(
+        main([str(served), "--data-dir", str(tmp_path / o)]) == 0 for o in scales
+    )
 
 
 @pytest.mark.parametrize("named", ["", ",kind"])

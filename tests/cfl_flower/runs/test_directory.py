@@ -25,6 +25,7 @@ from cfl_flower.server_app import warn_of_lost_states
 from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import Failure
 from simulations.engines.inprocess import InProcessGrid
+from tests.cfl_flower.client.test_node_config import SITES, Sites
 
 
 @pytest.fixture
@@ -190,18 +191,54 @@ def test_a_second_process_waits_for_the_folder_and_refuses_it(config, monkeypatc
         with pytest.raises(ConfigError, match=words):
             RunDirectory(config).__enter__()
         other.kill()
+    late = RunDirectory(config)
     # A killed process holds no lock.
-    with RunDirectory(config):
-        pass
+    with RunDirectory(config) as directory:
+        write(directory, 1)
+    before = {path: path.read_bytes() for path in files_of(directory.path)}
+    with pytest.raises(ConfigError, match="already holds a run"):
+        late.__enter__()
+    assert before == {path: path.read_bytes() for path in files_of(directory.path)}
 
 
-def test_a_folder_whose_run_failed_in_its_first_round_is_used_again(config):
-    with pytest.raises(ValueError, match="mend me"), RunDirectory(config) as directory:
-        directory.rewind(0)
+DITTO = ["strategy=ditto", "participants=4"]
+OF_TABLE = ["dataset=csv", "dataset.label=y", "partition=iid", "drift=none"]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "then"),
+    [
+        ([*DITTO, "seed=1", "clients=15"], DITTO),
+        (["strategy=apfl", "faults.raises=0.5"], [*DITTO, "model=mlp"]),
+        ([*DITTO, *OF_TABLE], DITTO),
+        (DITTO, [*DITTO, *SITES]),
+    ],
+)
+def test_a_run_reads_nothing_of_an_attempt_without_a_round(
+    attempt, then, run_small, tmp_path, monkeypatch
+):
+    rows = "".join(f"{n % 7},{n},{n % 2}\n" for n in range(200))
+    (tmp_path / "data.csv").write_text(f"u,v,y\n{rows}")
+
+    def failed(*_: object) -> None:
         raise ValueError("mend me")
-    assert (directory.path / "rounds.jsonl").exists()
-    with RunDirectory(config) as again:
-        assert not (again.path / FAILURE).exists()
+
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match="mend me"):
+        patch.setattr(RunDirectory, "append", failed)
+        run_small(*attempt, f"data_dir={tmp_path}")
+    assert "mend me" in (tmp_path / "run" / FAILURE).read_text()
+    own = {Path("clients/0/1.npz"), Path("clients/ifca.py"), Path("clients/0/7/0.txt")}
+    for name in own:
+        (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "run" / name).touch()
+    numbers, files = [], []
+    for name in ("run", "whole"):
+        grid = Sites(tmp_path) if SITES[0] in then else None
+        run = run_small(*then, folder=name, grid=grid)
+        numbers.append(run.numbers)
+        files.append({path.relative_to(run.folder) for path in files_of(run.folder)})
+    assert numbers[0] == numbers[1]
+    assert files[0] == files[1] | own
 
 
 def stopped(config: RunConfig) -> str:
