@@ -181,8 +181,7 @@ def open_served(served: Path, data: Path, unlabelled: bool = False) -> Opened:
         if scale := card["reading"].get("scale"):
             train, _ = build({**dataset, "normalise": None}).load(str(data))
             own = scale_of(train.x.numpy()) or scale
-            has = {"bytes": "bytes (uint8), read as 0 to 1", "numbers": "other numbers"}
-            why = f"{data} has {has[own]}, but the training had {has[scale]}"
+            why = f"{data} has {own}, but the training had {scale} (bytes are uint8)"
             if own != scale:
                 raise ConfigError(f"{why}; save them in its type and scale")
         own = {"dataset": dataset, "model": card["network"], "data_dir": str(data)}

@@ -6,7 +6,6 @@
     python -m simulations.track ifca_ls ifca_ft    # with label shares, fine-tuning
     python -m simulations.track ifca_all           # all clients in every round
     python -m simulations.track --all --streams concept label
-    python -m simulations.track fedavg --first-seed 3 --name fedavg_again
 
 A method's learning rate is tuned for each stream, on validation samples and one seed,
 then its fine-tuning if it has some; then come the track's seeds. Rows are written below
@@ -136,14 +135,12 @@ class Track(Study):
         return [*self.protocol.method(row), *self.options.settings]
 
     def require_same(self, method: str) -> None:
-        """Refuse a row that exists and is of other settings or seeds."""
-        asked = (self.overrides(method), self.options.first_seed)
+        """Refuse a row that exists and is of other settings."""
         for folder in (self.folder / "rows", ROWS):
             path = row_path(folder, self.name(method))
             row = read_row(path, self.protocol) if path.exists() else None
-            if row is not None and (row.overrides, row.first_seed) != asked:
-                what = f"{' '.join(row.overrides)} from seed {row.first_seed} on"
-                raise ConfigError(f"{path} is of {what}; use another --name")
+            if row is not None and row.overrides != self.overrides(method):
+                raise ConfigError(f"{path} is of {row.overrides}; use another --name")
 
     def tune(self, entry: Entry, choices: Iterable[Choice]) -> None:
         """Compose the tuning's runs with some choices."""
@@ -174,8 +171,7 @@ class Track(Study):
         """Choose, and return the runs of the track's seeds."""
         if choice := best_of(entry.tuning):
             entry.choice = choice
-            first = self.options.first_seed
-            seeds = range(first, first + self.protocol.seeds)
+            seeds = range(self.protocol.seeds)
             entry.jobs = [self.job(entry, choice, seed) for seed in seeds]
         return entry.jobs
 
@@ -268,7 +264,6 @@ def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
     add("--all", action="store_true", help="all rows of the protocol")
     add("--streams", nargs="+", default=list(protocol.streams), metavar="STREAM")
     add("--name", help="of the row, if it is not the method's")
-    add("--first-seed", type=int, default=0, metavar="N", help="of the track's seeds")
     add("--output", type=Path, default=Path("outputs/track"))
     add_data(parser)
     parser.add_many_runs()
@@ -294,10 +289,7 @@ def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
     alone = len(options.methods) == 1
     require(alone or not name, "--name", name, "with one method")
     require(alone or not options.settings, "METHOD", options.settings, "one method")
-    as_usual = not options.settings and not options.first_seed
-    words = "a name for a row of other settings or seeds"
-    require(bool(name or as_usual), "--name", name, words)
-    require(options.first_seed >= 0, "--first-seed", options.first_seed, "at least 0")
+    require(bool(name or not options.settings), "--name", name, "a name for settings")
     return options
 
 
@@ -319,13 +311,12 @@ def make_rows(track: Track, entries: Sequence[Entry]) -> dict[str, TrackRow]:
     provenance = {"commit": commit(), **library_versions()}
     found: dict[str, TrackRow] = {}
     version = track.protocol.version
-    first = track.options.first_seed
     for entry in entries:
         if (result := track.result(entry)) is None:
             continue
         name = track.name(entry.row)
         overrides = track.overrides(entry.row)
-        new = TrackRow(name, version, overrides, provenance, first)
+        new = TrackRow(name, version, overrides, provenance)
         found.setdefault(name, new).streams[entry.stream] = result
     for row in found.values():
         write_row(row, track.folder / "rows", track.protocol)

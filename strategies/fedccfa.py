@@ -40,6 +40,9 @@ from strategies.families.decoupled import (
 
 log = logging.getLogger(__name__)
 
+OF_ALIGNMENT = ("alignment_weight", "temperature", "start", "anchors")
+"""Settings of the alignment of features."""
+
 
 @settings("strategy")
 class FedCCFASettings(DecoupledSettings):
@@ -47,10 +50,7 @@ class FedCCFASettings(DecoupledSettings):
 
     idle_unless = DecoupledSettings.idle_unless | {
         "gamma": "alignment_weight=none",
-        "alignment_weight": "alignment=contrast",
-        "temperature": "alignment=contrast",
-        "start": "alignment=contrast",
-        "anchors": "alignment=contrast",
+        **dict.fromkeys(OF_ALIGNMENT, "alignment=contrast"),
     }
 
     client: str = "clients.fedccfa.FedCCFAClient"

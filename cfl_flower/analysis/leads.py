@@ -141,12 +141,10 @@ def _p_value(mean: float, error: float, seeds: int) -> float | None:
     """Return that of the two-sided t-test; None if there is nothing to test by."""
     from scipy.special import stdtr
 
-    if mean == 0:
-        return 1.0 if seeds >= FEWEST else None
     # Equal differences are those of few counted samples, and no sign of certainty.
-    if seeds < FEWEST or not error:
+    if seeds < FEWEST or (mean and not error):
         return None
-    return 2 * float(stdtr(seeds - 1, -abs(mean) / error))
+    return 2 * float(stdtr(seeds - 1, -abs(mean) / (error or 1.0)))
 
 
 def find_leads(pairs: Mapping[str, Iterable[Pair]]) -> dict[str, Lead]:

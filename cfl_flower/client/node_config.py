@@ -30,10 +30,8 @@ STATE_DIR = "state-dir"
 
 DEFAULT_STATE_DIR = "~/.local/state/cfl-flower"
 
-STATE_DAYS = "state-days"
-"""Key of how long a device keeps the state of a run after its last message."""
-
-DEFAULT_STATE_DAYS = 90
+STATE_DAYS = 90
+"""Days for which a device keeps the state of a run after its last message."""
 
 SECURE_SUMS = "secure-sums"
 """Key of whether a device sends results behind masks alone, whatever the run says."""
@@ -82,7 +80,6 @@ class NodeConfig(NamedTuple):
     data_dir: str
     """Empty for a device with the data of a virtual client of a simulation."""
     state_dir: str
-    state_days: float = DEFAULT_STATE_DAYS
     secure_sums: bool = False
     least_members: int = 2
     settings: str = "{}"
@@ -109,9 +106,6 @@ class NodeConfig(NamedTuple):
         own = bool(data) or isinstance(client, int)
         require(own, DATA_DIR, data, f"the folder with the data of {client}")
         require(not data or path.is_dir(), DATA_DIR, data, "an existing folder")
-        days = node_config.get(STATE_DAYS, DEFAULT_STATE_DAYS)
-        number = isinstance(days, int | float) and not isinstance(days, bool)
-        require(number and days > 0, STATE_DAYS, days, "a number of days above 0")
         secure = node_config.get(SECURE_SUMS, False)
         require(isinstance(secure, bool), SECURE_SUMS, secure, "true or false")
         tells = node_config.get(TELL_NAMES, False)
@@ -126,7 +120,7 @@ class NodeConfig(NamedTuple):
         kept = str(Path(kept).expanduser()) if kept else ""
         free = not kept or (Path(kept).is_dir() and os.access(kept, os.W_OK))
         require(free, PREDICTIONS, kept, "a folder it may write in, or leave it out")
-        return cls(client, data, str(state), days, secure, least, settings, tells, kept)
+        return cls(client, data, str(state), secure, least, settings, tells, kept)
 
     def require_settings(self, sent: Mapping[str, Any]) -> None:
         """Raise `ConfigError` if a run has other settings than the owner lets it have.
@@ -170,7 +164,7 @@ class NodeConfig(NamedTuple):
         """Return the folder of the client's state in a run.
 
         The first message of a run removes the folders of runs without a message for
-        `state_days`, so that the disk does not fill up. A later message of such a run
+        `STATE_DAYS`, so that the disk does not fill up. A later message of such a run
         finds the client as one that just joined. Raises `ConfigError` if the run's
         token, which the server sends, is none, or that of one run too many in a day.
         """
@@ -181,7 +175,7 @@ class NodeConfig(NamedTuple):
             for sign in Path(self.state_dir).glob(f"*/{SIGN}"):
                 silent = time.time() - sign.stat().st_mtime
                 today += silent < DAY
-                if silent > self.state_days * DAY:
+                if silent > STATE_DAYS * DAY:
                     shutil.rmtree(sign.parent, ignore_errors=True)
             allowed = f"a known run: this device heard of {today} within a day"
             require(today < RUNS_A_DAY, "run", run, allowed)

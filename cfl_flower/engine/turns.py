@@ -53,13 +53,6 @@ class Costs:
         """Return what the transfer of arrays with a time stamp costs the method."""
         return 0 if self._exchange.free else 4 * sum(lengths) + STAMP_BYTES
 
-    def passes(self, samples: int) -> int:
-        """Return what a task costs its client, in forward passes of one sample."""
-        local = self._context.config.strategy.local
-        trained: int = local.count_samples(samples)
-        looked_at = len(self._context.state.models) if self._exchange.mixtures else 0
-        return TRAINING_PASSES * trained + looked_at * samples
-
     def due(self, state: AsynchronousState, row: int, received: int) -> float:
         """Return when a client uploads that has received so many bytes now."""
         config = self._context.config
@@ -68,7 +61,11 @@ class Costs:
             cycle = int(state.cycles[row])
             moment = generator(config.seed, "arrival", cycle, client).random()
             return float(np.floor(state.due[row]) + 1 + moment)
-        passes = self.passes(int(state.samples[row]))
+        samples = int(state.samples[row])
+        trained = config.strategy.local.count_samples(samples)
+        looked_at = len(self._context.state.models) if self._exchange.mixtures else 0
+        # Forward passes over one sample.
+        passes = TRAINING_PASSES * trained + looked_at * samples
         both_ways = received + self.bytes(self.upload)
         device = self._context.clock.device_of(client)
         return state.now + device.seconds(passes, both_ways)

@@ -84,8 +84,6 @@ def main(arguments: Sequence[str]) -> None:
     parser = Parser("deploy.supernode", __doc__)
     add_device(parser, client_required=True)
     add = parser.add_argument
-    forget = "after which a run not heard of is forgotten"
-    add("--state-days", type=float, help=forget)
     masked = "send results behind masks alone, whatever a run says"
     add("--secure-sums", action="store_true", help=masked)
     fewest = "devices in a sum that this one adds to, whatever a run says"

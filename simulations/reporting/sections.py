@@ -50,8 +50,8 @@ class Stream:
     """Difference from the other streams, in a few words, if there are others."""
     reference: str = REFERENCE_METHOD
     """The method that leads are over."""
-    doubles: Sequence[SavedRun] = ()
-    """Runs with the settings and the seed of another one."""
+    every: Sequence[SavedRun] = ()
+    """All runs that there are, some of which do not compare."""
 
     @property
     def name(self) -> str:
@@ -109,15 +109,13 @@ class Stream:
     @property
     def left_out(self) -> list[str]:
         """Which runs are in no table, and why."""
-        found = [
-            f"{line.label} seed {run.resolved['seed']} is in no table: it has "
-            f"{len(run.rounds)} of {self.first['rounds']} rounds"
-            for line in self.lines
-            for run in line.runs
-            if run not in self.runs.get(line.label, ())
+        kept = [id(run) for runs in self.runs.values() for run in runs]
+        return [
+            f"{run.folder} ({run.strategy}, {len(run.rounds)} rounds) is in no table: "
+            "others have more rounds, or its settings and seed"
+            for run in self.every
+            if id(run) not in kept
         ]
-        twice = "is in no table: another run has its settings and its seed"
-        return found + [f"{run.folder} {twice}" for run in self.doubles]
 
     @cached_property
     def scores(self) -> Scores:
@@ -252,9 +250,7 @@ def divide(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> list[
         groups = group_seeds(some)
         labels = sorted(groups, key=lambda label: _place(groups[label][0], label))
         lines = [Line(label, groups[label], 0) for label in labels]
-        kept = [id(run) for runs in groups.values() for run in runs]
-        doubles = [run for run in some if id(run) not in kept]
-        streams.append(Stream(number, lines, difference, reference, doubles))
+        streams.append(Stream(number, lines, difference, reference, some))
     return _numbered(streams)
 
 

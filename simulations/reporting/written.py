@@ -113,8 +113,7 @@ def _best(
         for name in numbers
         if re.match(r"-?\d", cells.get(name, "")) and not re.match(r"oracle\b", name)
     ]
-    same_seeds = len({frozenset(numbers[name]) for name in rivals}) == 1
-    if len(rivals) < 2 or not same_seeds:
+    if len(rivals) < 2 or len({frozenset(numbers[each]) for each in rivals}) > 1:
         return set(), set()
     sign = -1 if heading in LOWER else 1
     means = {name: mean_of_known(numbers[name].values()) or 0 for name in rivals}

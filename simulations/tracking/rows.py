@@ -149,8 +149,6 @@ class TrackRow:
     """Overrides beyond the protocol, the strategy included."""
     provenance: dict[str, str | None]
     """The commit and the versions that wrote the row."""
-    first_seed: int = 0
-    """Other than 0 in a row that repeats a method with other seeds."""
     streams: dict[str, StreamResult] = field(default_factory=dict)
 
 

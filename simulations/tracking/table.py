@@ -88,9 +88,8 @@ def by_use(rows: Rows) -> dict[str, Rows]:
 
 
 def is_rival(row: TrackRow) -> bool:
-    """Return whether a row is ranked: no reference, and no repetition of another."""
-    method = row.overrides[0].removeprefix("strategy=")
-    return method not in REFERENCES and not row.first_seed
+    """Return whether a row is ranked: references are not."""
+    return row.overrides[0].removeprefix("strategy=") not in REFERENCES
 
 
 def ranks_of(rows: Rows, protocol: Protocol) -> tuple[dict[str, float], list[str]]:

@@ -126,10 +126,9 @@ class FieldingSettings(StrategySettings):
 
 
 def set_centres(state: FieldingState) -> None:
-    """Set the centres of new clusters, which are also the reference of later shifts."""
+    """Set the centres of new clusters."""
     points = state.representations
     state.centres = cluster_centres(points, state.clusters, len(state.models))
-    state.reference = state.centres
 
 
 # Algorithm 3: clustering -------------------------------------------------------------

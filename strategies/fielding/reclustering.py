@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -111,8 +111,6 @@ class FieldingState(ClusteredState):
     """The number of each client's reports so far, shape (n,)."""
     centres: FloatArray = field(default_factory=partial(np.zeros, (0, 0)))
     """The centre of each cluster, shape (K, L)."""
-    reference: FloatArray = field(default_factory=partial(np.zeros, (0, 0)))
-    """The centres at the last re-clustering, shape (K, L)."""
     heterogeneity: float | None = None
     """The mean client distance, as of the last change of clusters or reports."""
     delta: float | None = None
@@ -149,19 +147,14 @@ class CentreTrigger:
 
     name: ClassVar[str] = "centre"
 
-    reference: Literal["event", "recluster"] = "event"
-    """A centre's shift is measured from before this drift event, or from the last
-    re-clustering, with which slow drift accumulates."""
-
     def fires(self, state: FieldingState, event: DriftEvent) -> bool:
         """Return whether a centre shifted far: Algorithm 2, lines 4 and 5."""
-        old = state.reference if self.reference == "recluster" else event.before
         members = state.sizes > 0
         for part in event.parts:
             centres = state.centres[:, part]
             # Line 4: theta, over the clusters that have members.
             theta = mean_centre_distance(centres[members], event.distance)
-            shift = largest_shift(old[:, part], centres, event.distance)
+            shift = largest_shift(event.before[:, part], centres, event.distance)
             # Line 5.
             if needs_reclustering(shift, theta, event.threshold):
                 return True

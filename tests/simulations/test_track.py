@@ -181,9 +181,8 @@ def test_a_row_that_comes_with_the_project_is_added_to_and_not_replaced(
     monkeypatch.setattr(track, "ROWS", folder.parent / "rows")
     (folder / "v7" / "rows").rename(track.ROWS)
     other = ["ifca", "strategy.weighting=plain", "--name", "fedavg"]
-    for row in (other, ["fedavg", "--first-seed", "3", "--name", "fedavg"]):
-        assert track.main([*row, *asked[1:], "still"]) == 2
-        assert "use another --name" in capsys.readouterr().err
+    assert track.main([*other, *asked[1:], "still"]) == 2
+    assert "use another --name" in capsys.readouterr().err
     assert track.main([*asked, "still"]) == 0
     protocol = load_protocol()
     known = track.known_rows(track.Track(track.parse([*asked, "still"], protocol)))
@@ -197,7 +196,6 @@ def test_a_row_that_comes_with_the_project_is_added_to_and_not_replaced(
         (["ifca_xx"], "_ls, _ft may follow"),
         (["fedavg", "--streams", "moon"], "--streams=moon"),
         (["fedavg", "ifca", "--name", "both"], "--name=both"),
-        (["fedavg", "--first-seed", "5"], "--name=None"),
         *(
             (["fedavg", word, "--name", "mine"], f"METHOD={word}")
             for word in ("rounds=1", "dataset=mnist", "seed=3", "strategy=ifca")
@@ -265,26 +263,23 @@ def test_a_row_that_does_not_fit_is_refused(folder, change, words):
         read_row(path, load_protocol())
 
 
-def make_row(name: str, scores: list[float], first_seed: int = 0) -> TrackRow:
+def make_row(name: str, scores: list[float]) -> TrackRow:
     result = ROW["streams"]["moved"] | {"scores": scores, "last": scores[::-1]}
-    overrides = ["strategy=fedavg"] if first_seed else [f"strategy={name}"]
-    fields = {**ROW, "name": name, "overrides": overrides, "first_seed": first_seed}
+    fields = {**ROW, "name": name, "overrides": [f"strategy={name}"]}
     return TrackRow(**{**fields, "streams": {"moved": StreamResult(**result)}})
 
 
-def test_leads_are_marked_and_a_repetition_has_none_and_no_rank(folder):
+def test_leads_are_marked(folder):
     made = [
         make_row("fedavg", [0.50, 0.61, 0.70]),
         make_row("better", [0.60, 0.71, 0.81]),
         make_row("worse", [0.30, 0.41, 0.49]),
-        make_row("again", [0.61, 0.52, 0.66], first_seed=3),
     ]
     rows = {row.name: row for row in made}
     protocol = load_protocol()
     page = write_page(rows, protocol, folder).read_text()
     assert "| better | 70.7 ± 26.1 ▲ | - | - | 1.0 | 1.0 | 4 |" in page
     assert "| worse | 40.0 ± 23.7 ▼ | - | - | 3.0 |" in page
-    assert "| again | 59.7 ± 17.6 | - | - | - |" in page
 
 
 def tuned(row: TrackRow, score: float, fine: str | None = None) -> TrackRow:

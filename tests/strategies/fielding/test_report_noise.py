@@ -75,7 +75,7 @@ def device(root: Path, folder: Path | None, seed: int = 0) -> ClusteredClient:
     settings = FieldingSettings(privacy=LaplaceNoise(epsilon=1))
     state = ClientState(root, "a")
     root.mkdir(exist_ok=True)
-    node = NodeConfig("a", "", str(root), state_days=1)
+    node = NodeConfig("a", "", str(root))
     context = ClientContext(
         "a", 1, seed, nothing, nothing, nothing, settings, state, nothing, folder=folder
     )
