@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
@@ -40,7 +40,7 @@ class StrategySettings:
 
     needs_extractor: ClassVar[bool] = False
     """Whether the method does less where a network is a classifier and nothing else."""
-    idle_unless: ClassVar[Mapping[str, str]] = {
+    idle_unless: ClassVar[dict[str, str]] = {
         "robust_length": "robust=clip",
         "robust_share": "robust=trimmed|krum|multikrum|bulyan",
         "fine_tuning_rate": "fine_tuning",
