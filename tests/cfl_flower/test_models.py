@@ -255,10 +255,7 @@ class OfOnesOwn:
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (
-            nn.Linear(8, 4),
-            r"Linear returns \(2, 4\) for 2 inputs; it must return \(2, 5\)",
-        ),
+        (nn.Linear(8, 4), r"Linear returns \(2, 4\) for 2 .*; it must .* \(2, 5\)"),
         (nn.Linear(9, 5), r"OfOnesOwn fails on inputs of shape \(8,\) \(RuntimeError"),
         (nn.GRU(8, 5), "GRU returns a tuple for 2 inputs"),
     ],
