@@ -42,14 +42,8 @@ settings.load_profile("untimed")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SMALL = [
-    "clients=12",
-    "participants=6",
-    "rounds=4",
-    "drift.rounds=[3]",
-    "partition.groups=3",
-    "strategy.local.epochs=1",
-]
+SMALL = ["clients=12", "participants=6", "rounds=4", "drift.rounds=[3]"]
+SMALL += ["partition.groups=3", "strategy.local.epochs=1"]
 """A run of a second: 12 clients, 4 rounds, a drift in the third."""
 
 TIMES = ("seconds",)

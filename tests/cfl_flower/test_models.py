@@ -123,6 +123,8 @@ def test_a_network_adapts_trains_on_a_batch_of_one_and_has_two_parts(settings, s
     assert features.shape == (2, module.classifier.in_features)
     assert torch.equal(module(x), module.classifier(features))
     assert module.classifier not in list(module.extractor.modules())
+    # Our own are held to what others are once, and not before each run.
+    check_network(OfOnesOwn(settings.build), shape, 7)
 
 
 @pytest.mark.parametrize("blocks", [2, 3])
@@ -255,10 +257,7 @@ class OfOnesOwn:
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (
-            nn.Linear(8, 4),
-            r"Linear returns \(2, 4\) for 2 inputs; it must return \(2, 5\)",
-        ),
+        (nn.Linear(8, 4), r"Linear returns \(2, 4\) for 2 .*; it must .* \(2, 5\)"),
         (nn.Linear(9, 5), r"OfOnesOwn fails on inputs of shape \(8,\) \(RuntimeError"),
         (nn.GRU(8, 5), "GRU returns a tuple for 2 inputs"),
     ],
@@ -267,9 +266,3 @@ def test_a_network_that_does_not_fit_is_refused(module, message):
     own = OfOnesOwn(lambda shape, classes: deepcopy(module))
     with pytest.raises(ConfigError, match=message):
         check_network(own, (8,), 5)
-
-
-@pytest.mark.parametrize(("settings", "shape"), ADAPTED)
-def test_our_own_networks_are_held_to_what_others_are(settings, shape):
-    """Once, and not before each run."""
-    check_network(OfOnesOwn(settings.build), shape, 7)

@@ -12,7 +12,6 @@ from torch import nn
 from cfl_flower.building import build, declared, with_defaults
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
-from tests.conftest import Runner
 
 
 class Layers(nn.Module):
@@ -95,9 +94,7 @@ def node(target: object, **values: Any) -> dict[str, Any]:
         (Frozen, {"hidden": 9}, 9),
     ],
 )
-def test_a_network_is_built_of_what_is_set(
-    target: object, values: dict[str, Any], hidden: int
-) -> None:
+def test_a_network_is_built_of_what_is_set(target, values, hidden):
     built = build(node(target, **values), "model")
     network = built.build((1, 8, 8), 10)
     assert network.layers[1].weight.shape == (hidden, 64)
@@ -110,11 +107,7 @@ def test_a_network_is_built_of_what_is_set(
     ("target", "values", "message"),
     [
         (Layers, {}, "model.hidden is missing"),
-        (
-            Layers,
-            {"hidden": 4, "hiden": 4},
-            "model.hiden is not a setting; did you mean hidden",
-        ),
+        (Layers, {"hidden": 4, "hiden": 4}, "model.hiden is .*; did you mean hidden"),
         (Layers, {"hidden": 4, "classes": 3}, "model.classes is not a setting"),
         (Layers, {"hidden": 4, "activation": 3}, "activation is not a setting"),
         (Layers, {"hidden": 4, "sizes": 3}, "sizes is not a setting"),
@@ -126,9 +119,7 @@ def test_a_network_is_built_of_what_is_set(
         (UnreadableToo, {}, "annotations of UnreadableToo cannot be read"),
     ],
 )
-def test_a_wrong_value_is_one_line(
-    target: object, values: dict[str, Any], message: str
-) -> None:
+def test_a_wrong_value_is_one_line(target, values, message):
     with pytest.raises(ConfigError, match=message) as found:
         build(node(target, **values), "model")
     assert "\n" not in str(found.value)
@@ -150,17 +141,11 @@ def test_defaults_that_a_file_can_hold_are_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    "model",
-    [
-        ["model._target_=tests.cfl_flower.test_own_settings.Layers", "model.hidden=4"],
-        ["model._target_=tests.cfl_flower.test_own_settings.make_layers"],
-        ["model._target_=tests.cfl_flower.test_own_settings.Plain", "model.hidden=3"],
-    ],
+    "model", ["Layers model.hidden=4", "make_layers", "Plain model.hidden=3"]
 )
-def test_a_run_trains_it_and_its_configuration_repeats_it(
-    model: list[str], run_small: Runner
-) -> None:
-    options = ["strategy=fedavg", "rounds=2", "drift=none", *model]
+def test_a_run_trains_it_and_its_configuration_repeats_it(model, run_small):
+    options = ["strategy=fedavg", "rounds=2", "drift=none"]
+    options += f"model._target_={__name__}.{model}".split()
     run = run_small(*options)
     assert run.failures == []
     assert run.config.model.build((1, 8, 8), 10)(torch.ones(1, 64)).shape == (1, 10)

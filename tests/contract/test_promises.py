@@ -39,15 +39,14 @@ BYTES: dict[str, tuple[list[int], list[int]]] = {
         [6 * (EXTRACTOR + HEAD + 2 * ANCHORS + LABELS)] * 4,
         [6 * (EXTRACTOR + ANCHORS + HEAD)] * 4,
     ),
-    CCFA.format("balanced", "contrast", "clustered"): (
-        [5 * (EXTRACTOR + 2 * HEAD + ANCHORS + LABELS)] * 2,
-        [5 * (EXTRACTOR + HEAD + ANCHORS)] * 2,
-    ),
-    # Anchors go to all participants of the next round.
-    CCFA.format("balanced", "contrast", "global"): (
-        [5 * (EXTRACTOR + 2 * HEAD + ANCHORS + LABELS)] * 2,
-        [5 * (EXTRACTOR + HEAD + ANCHORS)] * 2,
-    ),
+    # Global anchors go to all participants of the next round.
+    **{
+        CCFA.format("balanced", "contrast", anchors): (
+            [5 * (EXTRACTOR + 2 * HEAD + ANCHORS + LABELS)] * 2,
+            [5 * (EXTRACTOR + HEAD + ANCHORS)] * 2,
+        )
+        for anchors in ("clustered", "global")
+    },
     CCFA.format("local", "none", "clustered"): (
         [5 * (EXTRACTOR + HEAD + LABELS)] * 2,
         [5 * (EXTRACTOR + HEAD)] * 2,
@@ -95,13 +94,11 @@ WHOLE = f"strategy.local.batch_size=999 {ALL}"
 """In one batch, whose order does not matter but for rounding."""
 OWN = f"strategy.start={{}} strategy.regularisation=0.5 {PLAIN} rounds=5"
 
+APFL = "apfl strategy.adaptive=false strategy.alpha"
+
 ENDS = [
-    (f"apfl strategy.adaptive=false strategy.alpha=0 {PLAIN}", f"fedavg {PLAIN}", 1e-4),
-    (
-        f"apfl strategy.adaptive=false strategy.alpha=1 {PLAIN}",
-        f"local_rounds {PLAIN}",
-        1e-4,
-    ),
+    (f"{APFL}=0 {PLAIN}", f"fedavg {PLAIN}", 1e-4),
+    (f"{APFL}=1 {PLAIN}", f"local_rounds {PLAIN}", 1e-4),
     (
         "ditto strategy.regularisation=0 strategy.start=initial participants=12",
         "local_rounds participants=12",
@@ -147,10 +144,8 @@ GRADIENT = (
 NOISY = "faults.attackers=[2] faults.attack=noise"
 DRIFTS = (
     *("noise drift.rounds=[2,4]", "test_time drift.rounds=[2,4]"),
-    *(
-        "gradual drift.rounds=[2] drift.width=3",
-        "recurring_covariate drift.first=2 drift.every=1",
-    ),
+    "gradual drift.rounds=[2] drift.width=3",
+    "recurring_covariate drift.first=2 drift.every=1",
 )
 OFTEN = "rounds=5 drift.rounds=[2,3,4,5] participants=3"
 OPTIONS = [

@@ -202,10 +202,6 @@ IDLE = [
     ("fedccfa start=0 alignment=none", "anchors=global", "alignment=contrast"),
     ("flash local.epochs=4 validation=0", "stop=9", "validation=0.3"),
     ("feddag threshold=0.5", "slack=90", "threshold=null"),
-    ("fedavg", "robust_length=0.1", "robust=clip"),
-    ("fedavg", "robust_share=0.4", "robust=trimmed"),
-    ("fedavg", "fine_tuning_rate=1", "fine_tuning=1"),
-    ("fedavg local.steps=1", "local.epochs=9", "local.steps=null"),
 ]
 """Methods with settings, one that is idle, and one with which it is not."""
 

@@ -33,13 +33,8 @@ from simulations.papers.recorded import figure_name, load
 
 PAGE = CONF.parent / "docs" / "results" / "README.md"
 
-PAPERS = {
-    "fielding": "Fielding",
-    "flexcfl": "FlexCFL",
-    "ccfl": "CCFL",
-    "stocfl": "StoCFL",
-    "fedccfa": "FedCCFA",
-}
+NAMES = ("Fielding", "FlexCFL", "CCFL", "StoCFL", "FedCCFA")
+PAPERS = {name.lower(): name for name in NAMES}
 
 RIVALS = ("flux", "feddag")
 """How names of tables of other papers begin, whose figures are on one page."""

@@ -24,7 +24,7 @@ ELSEWHERE = {
     "Failed to initialize the connection…": "test_end_to_end",
     "the connection to the SuperLink was given up": "test_supernode",
     "client …, train: refused: it is asked for round": "test_operate",
-    "run … ended as finished:failed": "test_restarts",
+    "run … ended as finished:failed": "test_end_to_end",
     "… takes no run": "test_submit",
     "… was not taken": "test_health",
     "no SuperLink answers at": "deploy/test_commands",

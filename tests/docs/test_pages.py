@@ -32,18 +32,6 @@ def find(path: str) -> Any:
     raise ModuleNotFoundError(path)
 
 
-def test_pages_say_where_a_longer_run_is_not_as_if_it_had_been_as_long():
-    told = (ROOT / "docs" / "how-to" / "run.md").read_text(encoding="utf-8")
-    share = re.compile(r"config\.rounds \*|\* (self\.run\.)?config\.rounds")
-    paths = [*(ROOT / "strategies").glob("*.py"), *ROOT.glob("strategies/*/*.py")]
-    found = {path.stem for path in paths if share.search(path.read_text())}
-    assert found == {"ccfl", "flux", "local"}
-    for name in [*found, "fedsoft"]:
-        page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
-        assert re.search(r"goes on with more\s+rounds", page)
-        assert f"(../methods/{name}.md)" in told.partition("**More rounds**")[2]
-
-
 @pytest.mark.parametrize("name", PATHS)
 def test_every_name_of_the_page_exists(name):
     assert find(name) is not None

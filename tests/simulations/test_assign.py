@@ -1,6 +1,5 @@
 """Clusters of clients that never trained, told from a saved run."""
 
-import json
 import sys
 from dataclasses import replace
 from typing import Any
@@ -227,14 +226,6 @@ def test_samples_in_another_scale_than_the_training_s_are_refused(
         assert (
             said.count("\n") == ("save them in its type and scale" in said) == code / 2
         )
-    # Older cards do not say it.
-    card = served / "cluster-0" / "card.json"
-    told = json.loads(card.read_text())
-    told["reading"].pop("scale")
-    card.write_text(json.dumps(told))
-    assert all(
-        main([str(served), "--data-dir", str(tmp_path / o)]) == 0 for o in scales
-    )
 
 
 @pytest.mark.parametrize("named", ["", ",kind"])

@@ -176,14 +176,10 @@ COMPOSED = [
     ("drift=conditional drift.labels=[10]", "drift.labels=[10] … 0 to 9"),
     ("drift=conditional drift.labels=[-1]", "drift.labels=-1 … at least 0"),
     ("drift=noise drift.kind=fog", "drift.kind=fog … noise or shift"),
-    *(
-        (f"strategy.local.batch_size={each}", "from 1 to 2147")
-        for each in (2**32, 10**20)
-    ),
-    *(
-        (f"strategy.local.steps={each}", "steps … from 1 to 2147")
-        for each in (2**32, 10**20)
-    ),
+    (f"strategy.local.batch_size={2**32}", "from 1 to 2147"),
+    (f"strategy.local.batch_size={10**20}", "from 1 to 2147"),
+    (f"strategy.local.steps={2**32}", "steps … from 1 to 2147"),
+    (f"strategy.local.steps={10**20}", "steps … from 1 to 2147"),
     (f"{TABLE}text.csv dataset.names=[yes,no,yes]", "dataset.names= … each name once"),
     (f"{TABLE}text.csv dataset.names=['1','01']", "dataset.names= … each name once"),
     ("drift=feature_shift drift.features=[1]", "drift.features=[1] … 0 to 0"),

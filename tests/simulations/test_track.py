@@ -198,14 +198,10 @@ def test_a_row_that_comes_with_the_project_is_added_to_and_not_replaced(
         (["fedavg", "ifca", "--name", "both"], "--name=both"),
         *(
             (["fedavg", word, "--name", "mine"], f"METHOD={word}")
-            for word in ("rounds=1", "dataset=mnist", "seed=3", "strategy=ifca")
-        ),
-        *(
-            (
-                ["fedavg", f"strategy.{key}=1", "--name", "mine"],
-                f"METHOD=strategy.{key}=1",
+            for word in (
+                *("rounds=1", "dataset=mnist", "seed=3", "strategy=ifca"),
+                *("strategy.local.learning_rate=1", "strategy.fine_tuning_rate=1"),
             )
-            for key in ("local.learning_rate", "fine_tuning_rate")
         ),
         *(
             (["fedavg", "--name", name], f"--name={name}")
@@ -218,25 +214,15 @@ def test_bad_input_is_refused(folder, capsys, words, part):
     assert part in capsys.readouterr().err
 
 
+MOVED = {
+    **{"rate": 0.1, "tuning": {"0.1": 0.5, "0.5": None}, "scores": [0.5, 0.6, 0.7]},
+    **{"megabytes": [1, 1, 1], "device_hours": [None] * 3, "client_epochs": [4, 4, 4]},
+    **{"last": [0.5, 0.6, 0.7], "tuned": 0.5, "seconds": 3, "code": ["abc"]},
+}
 ROW = {
-    "name": "mine",
-    "version": 7,
-    "overrides": ["strategy=mine"],
+    **{"name": "mine", "version": 7, "overrides": ["strategy=mine"]},
     "provenance": {"cfl-flower": "1", "commit": None},
-    "streams": {
-        "moved": {
-            "rate": 0.1,
-            "tuning": {"0.1": 0.5, "0.5": None},
-            "scores": [0.5, 0.6, 0.7],
-            "megabytes": [1, 1, 1],
-            "device_hours": [None, None, None],
-            "client_epochs": [4, 4, 4],
-            "last": [0.5, 0.6, 0.7],
-            "tuned": 0.5,
-            "seconds": 3,
-            "code": ["abc"],
-        }
-    },
+    "streams": {"moved": MOVED},
 }
 
 
@@ -244,13 +230,10 @@ ROW = {
     ("change", "words"),
     [
         ({"version": 6}, "is of version 6 of the track, not 7"),
-        ({"streams": {"moon": ROW["streams"]["moved"]}}, "a stream 'moon'"),
+        ({"streams": {"moon": MOVED}}, "a stream 'moon'"),
+        ({"streams": {"moved": {**MOVED, "scores": [0.5]}}}, "not 3 seeds"),
         (
-            {"streams": {"moved": {**ROW["streams"]["moved"], "scores": [0.5]}}},
-            "not 3 seeds",
-        ),
-        (
-            {"streams": {"moved": {**ROW["streams"]["moved"], "scores": [2, 2, 2]}}},
+            {"streams": {"moved": {**MOVED, "scores": [2] * 3}}},
             "is no row of the track",
         ),
         ({"extra": 1}, "is no row of the track"),
@@ -264,7 +247,7 @@ def test_a_row_that_does_not_fit_is_refused(folder, change, words):
 
 
 def make_row(name: str, scores: list[float]) -> TrackRow:
-    result = ROW["streams"]["moved"] | {"scores": scores, "last": scores[::-1]}
+    result = MOVED | {"scores": scores, "last": scores[::-1]}
     fields = {**ROW, "name": name, "overrides": [f"strategy={name}"]}
     return TrackRow(**{**fields, "streams": {"moved": StreamResult(**result)}})
 

@@ -38,11 +38,6 @@ def test_separation_by_hand():
     assert separation(cosines, np.array([0, 0, 0])) == 0
 
 
-def test_all_clients_take_part_in_cfl(run_small):
-    run = run_small("strategy=cfl", "participants=2", "rounds=1")
-    assert run.rounds[0]["participants"] == 12
-
-
 def test_nested_splits_find_the_concepts(run_small):
     run = run_small(*EAGER, "rounds=8")
     splits = [row["split"] for row in run.rounds]

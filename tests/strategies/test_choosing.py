@@ -11,23 +11,12 @@ from safetensors.numpy import load_file
 from cfl_flower.client.context import ClientState
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
-from cfl_flower.runs.measures import note_discrepancy
-from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Result
 from strategies.families.choosing import ShiftTest
 from tests.conftest import open_method
 
 BEFORE = np.array([50, 50, 0, 0])
 """Label counts of a client when it chose."""
-
-
-def test_the_discrepancy_is_the_distance_to_the_clusters_model():
-    models = [np.float32([0, 0]), np.float32([9, 9]), np.float32([1, 1])]
-    arrays = [np.float32([3, 4]), np.float32([0, 1]), np.float32([1, 3])]
-    results = [Result(i, 1, [array]) for i, array in enumerate(arrays)]
-    record = RoundRecord(1)
-    note_discrepancy(record, results, np.array([0, 0, 2]), models)
-    assert record.measures == {"discrepancy": 8 / 3}
 
 
 # FeSEM

@@ -22,7 +22,6 @@ pairs = st.lists(st.tuples(shares, shares), min_size=2, max_size=6)
 
 def test_lead_is_paired_by_seed():
     # Seeds differ by ten points, methods by two in each of them.
-    # Equal differences are those of two counts, and not tested.
     lead = find_lead([(0.82, 0.80), (0.92, 0.90), (0.72, 0.70)])
     assert lead == Lead(0.02, 0.0, 3, None)
     assert not lead.holds

@@ -105,6 +105,7 @@ def kinds(package: Any) -> list[Any]:
 DATASETS = [each for each in kinds(datasets) if hasattr(each, "load")]
 NETWORKS = [each for each in kinds(models) if hasattr(each, "build")]
 
+HYBRID = "cfl_flower.data.datasets.hybrid.Hybrid"
 NAMES = (
     *("org/name", "json", "elsewhere", ".", "images", "../other.npz", "/etc/passwd"),
     "https://localhost/x",
@@ -206,12 +207,7 @@ def test_no_setting_of_a_dataset_leads_out_of_a_device(kind, device):
     for dataset in hostile(kind):
         done, said = device.asked(dataset=dataset)
         assert done == [], (dataset, said)
-        done, _ = device.asked(
-            dataset={
-                "_target_": "cfl_flower.data.datasets.hybrid.Hybrid",
-                "parts": {"a": dataset},
-            }
-        )
+        done, _ = device.asked(dataset={"_target_": HYBRID, "parts": {"a": dataset}})
         assert done == [], dataset
 
 

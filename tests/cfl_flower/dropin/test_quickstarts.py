@@ -18,11 +18,8 @@ from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.dropin import quickstarts
 
 APPS = {
-    "pytorch": (
-        quickstarts.pytorch,
-        lambda: ArrayRecord(quickstarts.Net().state_dict()),
-    ),
-    "numpy": (quickstarts.numpy, lambda: ArrayRecord(quickstarts.Net().state_dict())),
+    "pytorch": (quickstarts.pytorch, lambda: seeded(0)),
+    "numpy": (quickstarts.numpy, lambda: seeded(0)),
     "sklearn": (quickstarts.sklearn, quickstarts.first_weights),
 }
 METHODS = {"fielding": plain.Fielding, "flexcfl": plain.FlexCFL}
@@ -148,10 +145,7 @@ ASKING: dict[str, tuple[Any, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", ASKING)
 def test_a_numpy_client_without_the_methods_mod_is_served(name):
     kind, options = ASKING[name]
-    app = ClientApp(
-        client_fn=lambda context: quickstarts.DigitsClient(context).to_client(),
-        mods=[numpy_client],
-    )
+    app = client_of(quickstarts.DigitsClient, numpy_client)
     grid = InProcessGrid([{"partition-id": node} for node in range(4)], app)
     found = kind(**options).start(grid=grid, initial_arrays=seeded(0), num_rounds=1)
     assert sorted(found.clusters) == [1000, 1001, 1002, 1003]

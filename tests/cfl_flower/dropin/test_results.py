@@ -49,9 +49,8 @@ def test_metrics_are_by_round_and_cluster():
         seen.append((number, arrays == first))
         return MetricRecord({"nodes": float(cluster)})
 
-    grid = InProcessGrid(
-        [{"partition-id": n} for n in range(4)], make_app(labels_of_half)
-    )
+    contexts = [{"partition-id": n} for n in range(4)]
+    grid = InProcessGrid(contexts, make_app(labels_of_half))
     strategy = plain.Fielding(significance=0.0)
     found = strategy.start(grid, first, 2, evaluate_fn=evaluate)
     assert found.clusters == {1000: 0, 1001: 1, 1002: 0, 1003: 1}

@@ -116,13 +116,9 @@ class Alike:
         return "representation", {"epochs": strategy.representation_epochs}
 
     def arrays(self, seed: int) -> ArrayRecord:
-        model = build_model(*self.size, seed)
-        return ArrayRecord(
-            {
-                name: Array(part.detach().numpy().copy())
-                for name, part in model.travelling().items()
-            }
-        )
+        parts = build_model(*self.size, seed).travelling()
+        arrays = {n: Array(p.detach().numpy().copy()) for n, p in parts.items()}
+        return ArrayRecord(arrays)
 
     def labels(self, context: Context) -> np.ndarray[Any, Any]:
         return self.stream.view(client_of(context), self.upcoming).labels
@@ -163,12 +159,8 @@ class Alike:
         train(model, x, y, local, rng, anchor=anchor)
         parts = model.travelling()
         arrays = {n: Array(p.detach().numpy().copy()) for n, p in parts.items()}
-        content = RecordDict(
-            {
-                "arrays": ArrayRecord(arrays),
-                "metrics": MetricRecord({"num-examples": len(y)}),
-            }
-        )
+        content = RecordDict({"arrays": ArrayRecord(arrays)})
+        content["metrics"] = MetricRecord({"num-examples": len(y)})
         return Message(content, reply_to=message)
 
     def evaluate(self, message: Message, context: Context) -> Message:

@@ -115,15 +115,11 @@ def printed(verbosity: Verbosity, *records: RoundRecord) -> list[str]:
 
 
 def test_the_remaining_time_is_estimated_without_the_first_round():
-    lines = printed(
-        Verbosity.NORMAL,
-        *(RoundRecord(r, seconds=s) for r, s in enumerate([30.0, 4.0, 6.0], start=1)),
-    )
-    assert [line.split("  ")[-1] for line in lines] == [
-        "30.00 s",
-        "1:12 left",  # 18 rounds of 4 s
-        "1:25 left",  # 17 rounds of 5 s
-    ]
+    records = [RoundRecord(r, seconds=s) for r, s in enumerate([30.0, 4.0, 6.0], 1)]
+    lines = printed(Verbosity.NORMAL, *records)
+    times = [line.split("  ")[-1] for line in lines]
+    # 18 rounds of 4 s, then 17 of 5 s.
+    assert times == ["30.00 s", "1:12 left", "1:25 left"]
 
 
 def test_quiet_prints_nothing_and_failures_are_told_once_a_kind():

@@ -208,12 +208,9 @@ DEPENDENCIES = by_name(SETTINGS["project"]["dependencies"])
 
 
 def test_a_device_needs_what_the_project_needs_but_for_ray_and_hydra():
-    device, all_of = (
-        by_name(uncommented((DEPLOY / "device.txt").read_text())),
-        DEPENDENCIES,
-    )
+    device = by_name(uncommented((DEPLOY / "device.txt").read_text()))
     beside = {"hydra-core", "jinja2", "psutil", "vl-convert-python"}
-    assert all_of.keys() - device.keys() == beside
+    assert DEPENDENCIES.keys() - device.keys() == beside
     assert not device["flwr"].extras
     # What pyproject.toml fixes for uv, and thereby for Flower.
     versions = by_name(SETTINGS["tool"]["uv"]["constraint-dependencies"])
@@ -221,10 +218,10 @@ def test_a_device_needs_what_the_project_needs_but_for_ray_and_hydra():
         if name in ("flwr", "torch", "torchvision"):
             assert need.specifier == versions[name].specifier
         else:
-            assert need.specifier == all_of[name].specifier
+            assert need.specifier == DEPENDENCIES[name].specifier
     for name, need in versions.items():
         (exact,) = need.specifier
-        assert name == "ray" or all_of[name].specifier.contains(exact.version)
+        assert name == "ray" or DEPENDENCIES[name].specifier.contains(exact.version)
 
 
 def test_the_hashes_are_of_the_locked_versions():

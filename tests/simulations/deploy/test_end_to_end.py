@@ -1,10 +1,12 @@
-"""Real processes over TLS with node keys: drift, kill -9, late join, an intruder."""
+"""Real processes over TLS with node keys: drift, kills, late joins, an intruder."""
 
 import json
 from pathlib import Path
 
 import pytest
 
+from cfl_flower.client.upload_policy import TRIGGER
+from cfl_flower.runs.lines import read_lines
 from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.client.test_node_config import (
     HIGH,
@@ -100,3 +102,90 @@ def test_a_run_survives_its_server_and_devices_that_drift_die_and_join(
     assert [row["moved"] for row in run.rounds] == [0, 2]
     assert {row["client"] for row in run.clients if row["round"] == 2} == set(devices)
     assert (folder / "summary.json").exists()
+
+
+UPLOADS = [
+    *(*SITES, "clients=2", "participants=2", "rounds=4", "drift.rounds=[]"),
+    *("strategy=local_async", "strategy.local.epochs=1"),
+    *("strategy.pretraining.epochs=1", "partition.groups=2"),
+]
+
+
+def test_a_killed_server_goes_on_by_itself_without_rounds_too(deployment):
+    root, devices = deployment.root, ("site-a", "site-b")
+    deployment.make_keys(*devices)
+    deployment.register(*devices)
+    for name, labels in zip(devices, (LOW, HIGH), strict=True):
+        add_samples(root / name, "first", labels)
+        add_samples(root / "public" / name, "all", labels)
+        deployment.start_device(name)
+    folder = root / "run"
+    command = deployment.start(
+        "submit",
+        *("simulations.deploy.submit", "loopback", *UPLOADS, "--restarts", "1"),
+        *(f"strategy.public_dir={root / 'public'}", f"output_dir={folder}"),
+    )
+    wait_for(lambda: saved_round(folder) >= 1, "the first round", PATIENCE)
+    before = saved_round(folder)
+    assert deployment.kill("flwr-serverapp")
+    # A minute passes until the SuperLink misses it.
+    assert command.wait(PATIENCE) == 0, deployment.log("submit")
+    said = deployment.log("submit")
+    assert "going on from its checkpoint" in said
+    assert "resumed after round" in said
+    run = Run(folder)
+    assert before < 4
+    assert [row["round"] for row in run.rounds] == [1, 2, 3, 4], "each counts once"
+    assert {row["client"] for row in run.clients} == set(devices)
+    assert (folder / "summary.json").exists()
+
+
+CCFL = [
+    *(*SITES, "clients=3", "participants=1", "rounds=10", "drift.rounds=[]"),
+    *("strategy=ccfl", "strategy.local.epochs=1", "strategy.pretraining.epochs=1"),
+    *("partition.groups=2", "strategy.policy.wait=15", "strategy.policy.poll=0.5"),
+]
+"""Every upload is a round, so the files tell the order."""
+
+
+def test_devices_upload_when_they_want_to_leave_and_join(deployment):
+    root, devices = deployment.root, ("site-a", "site-b", "site-c", "site-d")
+    deployment.make_keys(*devices)
+    deployment.register(*devices)
+    for name, labels in zip(devices, (LOW, HIGH, LOW, HIGH), strict=True):
+        add_samples(root / name, "first", labels)
+    for name, labels in (("high", HIGH), ("low", LOW)):
+        add_samples(root / "public" / name, "all", labels)
+    for name in devices[:3]:
+        deployment.start_device(name)
+    folder = root / "run"
+    public = f"strategy.public_dir={root / 'public'}"
+    command = deployment.start(
+        "submit",
+        "simulations.deploy.submit",
+        *("loopback", *CCFL, public, f"output_dir={folder}"),
+    )
+
+    def uploads() -> list[str]:
+        return [str(row["client"]) for row in read_lines(folder / "clients.jsonl")]
+
+    wait_for(lambda: len(uploads()) >= 3, "the first uploads", 300)
+    # All hold their next one now; the last is asked for first, twice.
+    first = uploads()
+    assert sorted(first[:3]) == list(devices[:3])
+    for count in (4, 5):
+        (root / first[2] / TRIGGER).touch()
+        wait_for(lambda count=count: len(uploads()) >= count, "an upload", 120)
+    assert deployment.kill(f"--client {first[0]}", f"/{first[0]}") >= 1
+    deployment.start_device("site-d")
+    wait_for(lambda: "site-d" in uploads(), "the upload of who came late", 120)
+    for name in devices:
+        (root / name / TRIGGER).touch()
+    assert command.wait(300) == 0, deployment.log("submit")
+    run = Run(folder)
+    assert [row["round"] for row in run.rounds] == list(range(1, 11))
+    after = [row["client"] for row in run.clients]
+    assert after[3] == first[2], "uploads are not taken in in the order of sending"
+    assert first[0] not in after[6:]
+    assert run.rounds[-1]["cluster_sizes"] is not None
+    assert sum(run.rounds[-1]["cluster_sizes"]) == 4

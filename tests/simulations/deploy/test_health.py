@@ -112,13 +112,10 @@ def families(text: str) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for family in parser.text_string_to_metric_families(text):
         for sample in family.samples:
-            labels = {
-                k: v for k, v in sample.labels.items() if k not in ("run", "node")
-            }
-            key = ",".join(f"{k}={v}" for k, v in sorted(labels.items()))
-            found.setdefault(sample.name.removeprefix("cfl_flower_"), {})[key] = (
-                sample.value
-            )
+            labels = sorted(sample.labels.items())
+            told = [f"{k}={v}" for k, v in labels if k not in ("run", "node")]
+            name = sample.name.removeprefix("cfl_flower_")
+            found.setdefault(name, {})[",".join(told)] = sample.value
     return found
 
 
@@ -149,11 +146,8 @@ def test_prometheus_reads_the_numbers_of_devices_and_runs(
     text = health.exposition([("healthy", {}, 1.0), *numbers()])
     found = families(text)
     assert found["healthy"] == {"": 1.0}
-    assert found["device_online"] == {
-        "device=site-a": 1.0,
-        'device=St "Mary"\n': 0.0,
-        "device=": 0.0,
-    }
+    online = {"device=site-a": 1.0, 'device=St "Mary"\n': 0.0, "device=": 0.0}
+    assert found["device_online"] == online
     assert found["round"] == {"": 2.0}
     assert found["accuracy"][""] == pytest.approx(run.rounds[-1]["accuracy"])
     up = sum(row["bytes_up"] for row in run.rounds)
@@ -218,11 +212,8 @@ def test_all_that_is_said_has_one_form(form):
     assert ("WARNING", "[uvicorn.error] slow") in pairs
     assert (None, "of a child") in pairs
     assert (None, "ZeroDivisionError: division by zero") in pairs
-    assert pairs[-3:] == [
-        (None, "café \ufffd"),
-        (None, "x" * 100_000),
-        (None, "no end"),
-    ]
+    last = ["café \ufffd", "x" * 100_000, "no end"]
+    assert pairs[-3:] == [(None, each) for each in last]
 
 
 def shown(port: int) -> str:

@@ -218,10 +218,8 @@ def test_cuda_survives_no_fork():
 
 def test_workers_share_gpus_in_turn(monkeypatch):
     monkeypatch.setenv(VISIBLE, "GPU-a,GPU-b")
-    assert [gpu_of(worker, 0.5) for worker in range(5)] == [
-        *["GPU-a", "GPU-a", "GPU-b", "GPU-b"],
-        "GPU-a",
-    ]
+    halves = [gpu_of(worker, 0.5) for worker in range(5)]
+    assert halves == ["GPU-a", "GPU-a", "GPU-b", "GPU-b", "GPU-a"]
     assert [gpu_of(worker, 1) for worker in range(3)] == ["GPU-a", "GPU-b", "GPU-a"]
     assert gpu_of(0, 0) is None
     monkeypatch.setenv(VISIBLE, "")

@@ -23,14 +23,8 @@ from tests.simulations.engines.test_processes import KINDS, METHODS
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
-RUN = [
-    "strategy=fielding",
-    "clients=20",
-    "participants=10",
-    "drift.rounds=[6]",
-    "strategy.local.epochs=2",
-    "rounds=12",
-]
+RUN = ["strategy=fielding", "clients=20", "participants=10", "rounds=12"]
+RUN += ["drift.rounds=[6]", "strategy.local.epochs=2"]
 TIMES = ("seconds", "virtual_seconds")
 
 

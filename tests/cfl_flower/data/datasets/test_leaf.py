@@ -87,27 +87,19 @@ def test_femnist10_takes_files_that_hold_only_the_letters(tmp_path):
         ('{"users": ["a"], "user_data": {"a": {"x": [[0.1', "Expecting"),
         ('{"users": ["a"], "user_data": {}}', "it lacks 'a'"),
         ("[1, 2]", "not the expected structure"),
-        (
-            '{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [1, 2]}}}',
-            "user a has 1 inputs and 2 labels",
-        ),
-        ('{"users": ["a"], "user_data": {"a": {"x": [[1, 2]], "y": [1]}}}', "reshape"),
-        (
-            '{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [1.7]}}}',
-            "user a has a label that is no integer",
-        ),
-        (
-            json.dumps(
-                {"users": ["a"], "user_data": {"a": {"x": [[0] * 784], "y": [62]}}}
-            ),
-            "user a has a label outside of 0 to 61",
-        ),
+        (([[1]], [1, 2]), "user a has 1 inputs and 2 labels"),
+        (([[1, 2]], [1]), "reshape"),
+        (([[1]], [1.7]), "user a has a label that is no integer"),
+        (([[0] * 784], [62]), "user a has a label outside of 0 to 61"),
     ],
 )
 def test_a_damaged_json_file_is_named(tmp_path, content, fault):
     data_dir = femnist(tmp_path)
     path = tmp_path / "femnist/data/train/all_data_1_niid_0_keep_0_train_9.json"
-    path.write_text(content)
+    if isinstance(content, str):
+        path.write_text(content)
+    else:
+        leaf_file(path, {"a": content})
     with pytest.raises(ConfigError, match=rf"all_data_1.*cannot be read \(.*{fault}"):
         Femnist().load(data_dir)
 
