@@ -16,12 +16,10 @@ from rich.text import Text
 from cfl_flower.errors import printable
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import Verbosity, clock
+from cfl_flower.runs.directory import FAILURES
 from cfl_flower.runs.record import ClientRow, RoundRecord, RunLines
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Json, Trace
-
-FAILURES = "failures.log"
-"""File with the tracebacks."""
 
 LOWER = ("loss", "calibration")
 """Measures of which the lowest value is the best."""

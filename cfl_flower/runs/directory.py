@@ -35,7 +35,6 @@ from cfl_flower.environment.files import (
 from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line, refused
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.asked import ASKED
-from cfl_flower.runs.callbacks import FAILURES
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import WATCHED
 from cfl_flower.runs.lines import read_lines, read_rounds, read_tests, unbroken
@@ -68,6 +67,9 @@ CONCEPTS = "concepts.json"
 
 PREPROCESSING = "preprocessing.json"
 """File with what makes a network's inputs of a row of a table."""
+
+FAILURES = "failures.log"
+"""File with the tracebacks."""
 
 STATES = f"clients/[0-9]*/**/{8 * '[0-9]'}.safetensors"
 """Files of what simulated clients keep, as `ClientState` names them."""
