@@ -46,8 +46,8 @@ class StrategySettings:
         "fine_tuning_rate": "fine_tuning",
         "local.epochs": "local.steps=none",
     }
-    """Settings that have no effect unless another one has one of some values, or any
-    but zero, false, none and an empty list."""
+    """Settings without effect unless another one has one of some values, as in
+    ``"other=a|b"``, or, as in ``"other"``, any but zero, false, none and nothing."""
 
     client: str = "clients.base.ClusteredClient"
     """Dotted path of the NumPyClient that does this method's tasks."""

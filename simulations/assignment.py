@@ -26,6 +26,7 @@ from cfl_flower.building import build
 from cfl_flower.client.context import ClientContext, ClientState
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.resources import WorkerResources, open_resources
+from cfl_flower.data.reading.scaling import scale_of
 from cfl_flower.errors import ConfigError, intact
 from cfl_flower.runs.reading import read_settings
 from cfl_flower.settings import require
@@ -39,7 +40,6 @@ from simulations.served import (
     REMEDY,
     folders_of,
     read_json,
-    scale_of,
 )
 
 FOLDER = "cfl_flower.data.datasets.own.Folder"

@@ -15,6 +15,7 @@ import numpy as np
 from jinja2 import Environment
 
 from cfl_flower.analysis.saved import SavedRun
+from cfl_flower.data.reading.scaling import scale_of
 from cfl_flower.engine.method import Published
 from cfl_flower.errors import CflError, intact, one_line
 from cfl_flower.models import Adapted
@@ -22,7 +23,7 @@ from cfl_flower.privacy.accounting import epsilon_of, require_accountant
 from cfl_flower.runs.directory import PREPROCESSING
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Json
-from simulations.served import FORMAT, scale_of
+from simulations.served import FORMAT
 
 TEMPLATE = Path(__file__).with_name("card.md.jinja")
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import nn
 
@@ -42,17 +39,6 @@ def read_json(path: Path) -> dict[str, Json]:
         if content["format"] != FORMAT:
             raise ConfigError(f"{path} is of another version of cfl-flower; {REMEDY}")
         return content
-
-
-def scale_of(x: NDArray[Any]) -> str | None:
-    """Return whether inputs are bytes, read as 0 to 1, or numbers far outside of that.
-
-    None for numbers that may stand beside bytes, as `refuse_two_scales` lets them.
-    """
-    if x.dtype == np.uint8:
-        return "bytes"
-    least, most = (float(f.reduce(x, axis=None)) for f in (np.fmin, np.fmax))
-    return None if -0.5 <= least <= most <= 1.5 else "numbers"
 
 
 def load_network(folder: Path, card: dict[str, Json]) -> nn.Module:

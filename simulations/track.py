@@ -140,7 +140,8 @@ class Track(Study):
             path = row_path(folder, self.name(method))
             row = read_row(path, self.protocol) if path.exists() else None
             if row is not None and row.overrides != self.overrides(method):
-                raise ConfigError(f"{path} is of {row.overrides}; use another --name")
+                told = " ".join(row.overrides)
+                raise ConfigError(f"{path} is of {told}; use another --name")
 
     def tune(self, entry: Entry, choices: Iterable[Choice]) -> None:
         """Compose the tuning's runs with some choices."""
@@ -289,7 +290,7 @@ def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
     alone = len(options.methods) == 1
     require(alone or not name, "--name", name, "with one method")
     require(alone or not options.settings, "METHOD", options.settings, "one method")
-    require(bool(name or not options.settings), "--name", name, "a name for settings")
+    require(bool(name or not options.settings), "--name", name, "a name of its own")
     return options
 
 

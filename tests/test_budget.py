@@ -19,12 +19,12 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_146,
-    "cfl_flower/analysis": 992,
+    "cfl_flower/analysis": 994,
     "cfl_flower/client": 1_073,
     "cfl_flower/clustering": 536,
     "cfl_flower/communication": 1_283,
     "cfl_flower/config": 662,
-    "cfl_flower/data": 3_488,
+    "cfl_flower/data": 3_492,
     "cfl_flower/dropin": 713,
     "cfl_flower/engine": 2_018,
     "cfl_flower/environment": 205,
@@ -34,7 +34,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_186,
     "cfl_flower/secure": 637,
     "clients": 1_324,
-    "simulations": 4_619,
+    "simulations": 4_613,
     "strategies": 3_015,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""

@@ -141,10 +141,12 @@ def _p_value(mean: float, error: float, seeds: int) -> float | None:
     """Return that of the two-sided t-test; None if there is nothing to test by."""
     from scipy.special import stdtr
 
-    # Equal differences are those of few counted samples, and no sign of certainty.
-    if seeds < FEWEST or (mean and not error):
+    if seeds < FEWEST:
         return None
-    return 2 * float(stdtr(seeds - 1, -abs(mean) / (error or 1.0)))
+    if error == 0:
+        # Equal differences are those of few counted samples, and no sign of certainty.
+        return None if mean else 1.0
+    return 2 * float(stdtr(seeds - 1, -abs(mean) / error))
 
 
 def find_leads(pairs: Mapping[str, Iterable[Pair]]) -> dict[str, Lead]:

@@ -98,8 +98,7 @@ class Stream:
 
         A run that was broken off before a drift has its accuracy of before it.
         """
-        done = [len(run.rounds) for line in self.lines for run in line.runs]
-        most = max(1, *done)
+        most = max(1, *(len(run.rounds) for run in self.every))
         found = {
             line.label: [run for run in line.runs if len(run.rounds) == most]
             for line in self.lines
@@ -127,9 +126,8 @@ class Stream:
         """The scores, leads and costs of its methods."""
         if not self.begun:
             return []
-        heading = describe(self.begun[0].runs[0])
-        left_out = self.left_out
-        return make_tables(heading, self.runs, self.scores, self.reference, left_out)
+        data = describe(self.begun[0].runs[0])
+        return make_tables(data, self.runs, self.scores, self.reference, self.left_out)
 
     @cached_property
     def pictures(self) -> list[Picture]:

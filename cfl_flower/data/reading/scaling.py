@@ -80,6 +80,17 @@ def check_scaling(
     require(not standardise, "dataset.normalise", normalise, allowed)
 
 
+def scale_of(x: NDArray[Any]) -> str | None:
+    """Return whether inputs are bytes, read as 0 to 1, or numbers far outside of that.
+
+    None for numbers that may stand beside bytes.
+    """
+    if x.dtype == np.uint8:
+        return "bytes"
+    least, most = (float(f.reduce(x, axis=None)) for f in (np.fmin, np.fmax))
+    return None if -0.5 <= least <= most <= 1.5 else "numbers"
+
+
 def refuse_two_scales(where: str, inputs: Mapping[str, NDArray[Any]]) -> None:
     """Refuse bytes, which are read as 0 to 1, beside numbers far outside of that.
 
@@ -87,12 +98,11 @@ def refuse_two_scales(where: str, inputs: Mapping[str, NDArray[Any]]) -> None:
     """
     read = [name for name, x in inputs.items() if x.dtype == np.uint8]
     for name, x in inputs.items() if read else ():
-        least, most = (float(f.reduce(x, axis=None)) for f in (np.fmin, np.fmax))
-        if name not in read and not -0.5 <= least <= most <= 1.5:
+        if scale_of(x) == "numbers":
             raise ConfigError(
                 f"{where}: {read[0]} has bytes (uint8), read as 0 to 1, but {name} has "
-                f"other numbers from {least:g} to {most:g}; save all in one type and "
-                "scale"
+                f"other numbers from {np.nanmin(x):g} to {np.nanmax(x):g}; save all in "
+                "one type and scale"
             )
 
 
