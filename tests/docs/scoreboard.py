@@ -21,10 +21,11 @@ from cfl_flower.analysis.method_tables import Table
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.types import Json
-from simulations.papers.measured import HEADER, TEXTS, Outcome, verdict
+from simulations.papers.measured import HEADER, TEXTS, Outcome, Outcomes, verdict
 from simulations.papers.measured import lines as written
 from simulations.papers.published import (
     BESIDE,
+    Cell,
     PublishedTable,
     load_elsewhere,
     load_tables,
@@ -63,6 +64,8 @@ STATES = RESULTS | {
 HEAD = Path(__file__).with_name("scoreboard.md")
 """The template of what stands above the lines."""
 
+
+WHOLE = ("row", "methods", "run with all rounds", "of these reproduced", "seeds")
 
 SHOWN = 0.05
 """The smallest part of the rounds that is shown: what a test checks is shorter."""
@@ -117,6 +120,20 @@ def overview(found: Sequence[Line]) -> str:
     return Table("", ["paper", *RESULTS], rows).markdown()
 
 
+def whole_rows(tables: Mapping[str, PublishedTable]) -> str:
+    """Return the table of rows of which methods were run with all rounds."""
+    rows = []
+    for table in tables.values():
+        for row in table.rows:
+            published = [each for each in table.cells([row], []) if each.published]
+            if found := recorded(table, published, 1):
+                seeds = min(len(outcome.values) for _, outcome in found)
+                within = sum(line[-1] == "reproduced" for line in written(table, found, 1))
+                counts = (len(published), len(found), within, seeds)
+                rows.append([f"`{table.name}`, {row}", *map(str, counts)])
+    return Table("", WHOLE, rows).markdown()
+
+
 def in_short(prefix: str) -> str:
     """Return what a paper's page says in short, in a line."""
     words = PAGE.with_name(f"{prefix}.md").read_text()
@@ -133,6 +150,7 @@ def page() -> str:
         tables=len(shares),
         whole=sum(table.state == "reproduced" for table in shares),
         overview=overview(found),
+        whole_rows=whole_rows(tables),
         in_short="\n".join(
             f"* **{paper}**: {in_short(prefix)}" for prefix, paper in PAPERS.items()
         ),
@@ -168,11 +186,7 @@ def of_table(table: PublishedTable, figures: Mapping[str, Json]) -> Iterator[str
     own = [name for name in figures if name.startswith(f"{table.name}/")]
     scales = {figures[name]["scale"] for name in own}
     for scale in sorted((each for each in scales if each >= SHOWN), reverse=True):
-        outcomes = []
-        for cell in table.cells([], [*table.columns, *BESIDE]):
-            figure = figures.get(figure_name(table, cell, scale))
-            if figure is not None:
-                outcomes.append((cell, read_outcome(figure)))
+        outcomes = recorded(table, table.cells([], [*table.columns, *BESIDE]), scale)
         part = "" if scale == 1 else f", after {scale:g} of the rounds"
         title = table.title.partition(", ")[2]
         yield f"### {title}{part}\n`{table.name}`: {table.unit}; {table.source}\n\n"
@@ -184,6 +198,13 @@ def of_table(table: PublishedTable, figures: Mapping[str, Json]) -> Iterator[str
         kept = [column for column in columns if set(column[1:]) - EMPTY]
         header, *rows = zip(*kept, strict=True)
         yield Table("", header, rows).markdown(TEXTS) + "\n\n"
+
+
+def recorded(table: PublishedTable, cells: Sequence[Cell], scale: float) -> Outcomes:
+    """Return what was recorded of some cells."""
+    figures = load()["figures"]
+    named = [(cell, figures.get(figure_name(table, cell, scale))) for cell in cells]
+    return [(cell, read_outcome(figure)) for cell, figure in named if figure]
 
 
 def read_outcome(figure: Json) -> Outcome:
