@@ -72,10 +72,9 @@ class FedAsync(CommonModelStrategy):
 
     def share(self, result: Result) -> float:
         """Return alpha_t of an upload, whose epoch is the state's."""
-        settings = self.settings
         # The paper's t counts the models before this one: no upload between is 0.
         staleness = self.state.epoch - 1 - int(result.metrics["stamp"])
-        return weight_of(staleness, settings.alpha, settings.a)
+        return weight_of(staleness, self.settings.alpha, self.settings.a)
 
     def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
         """Return how stale an upload was, in other uploads."""

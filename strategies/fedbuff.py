@@ -81,11 +81,9 @@ class FedBuff(CommonModelStrategy):
         state.gathered = state.gathered + update
         state.held += 1
         if state.held == self.settings.buffer:
-            steps = np.full(
-                len(sent), self.settings.server_rate / state.held, np.float32
-            )
-            steps[count:] = 1 / state.held
             # Algorithm 1: w <- w + eta_g / K times the sum.
+            steps = np.ones(len(sent), np.float32) / state.held
+            steps[:count] *= self.settings.server_rate
             state.models[0] = state.models[0] + steps * state.gathered
             state.steps += 1
             state.held = 0

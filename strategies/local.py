@@ -78,11 +78,10 @@ class LocalRounds(Local):
 
     def plan_train(self, server_round: int) -> Plan:
         """Let M random clients train their own models, which are not sent."""
-        state = self.state
         rng = self.run.rng("selection", server_round)
         able = np.flatnonzero(self.run.participants.with_samples())
         count = min(self.run.config.participants, len(able))
         chosen = self.run.config.selection.choose(
             able, count, rng, self.run.participants.known(server_round)
         )
-        return Plan([Task(state.clients[row]) for row in chosen])
+        return Plan([Task(self.state.clients[row]) for row in chosen])

@@ -1,8 +1,8 @@
 """Oracle: clusters by the true concept of each client. The upper reference.
 
 In a simulation the drift schedule says which concept each client follows in the next
-round. When that changes the clients are clustered by it, and models warm-started as in
-Fielding's global re-clustering, so that only the clusters differ.
+round. When that changes the clients are clustered by it. New concepts' models are
+warm-started as in Fielding's global re-clustering, so that only the clusters differ.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cfl_flower.clustering.algorithms import mixing_matrix
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Disclosure, Supports
 from cfl_flower.errors import ConfigError
@@ -78,9 +79,14 @@ class Oracle(ClusteredStrategy):
         self.run.record.moved = int(np.count_nonzero(elsewhere))
         self.run.record.reclustered = self.run.record.moved > 0
         if self.run.record.reclustered:
+            known = state.concepts
             state.concepts, clusters = np.unique(truth, return_inverse=True)
-            # Fielding, Algorithm 2, lines 6 to 10.
-            state.recluster(clusters)
+            # Fielding, Algorithm 2, lines 6 to 10, but a concept that goes on keeps its
+            # model, whoever comes and goes.
+            members = mixing_matrix(state.clusters, clusters, len(state.models))
+            same = state.concepts[:, None] == known
+            state.mix(np.where(same.any(axis=1, keepdims=True), same, members))
+            state.clusters = clusters
 
     def _truth(self, server_round: int) -> IntArray:
         truth = self.run.true_concepts(server_round)

@@ -25,7 +25,7 @@ def test_clients_that_never_took_part_are_served_the_global_model(run_small):
     assert sum(map(ne, *accuracies)) <= 1
 
 
-# The oracle
+# The true clusters
 
 
 def test_who_has_left_is_no_client_of_a_wrong_cluster(run_small):
@@ -82,7 +82,17 @@ def test_a_late_client_joins_the_nearest_centre_and_moves_none(tmp_path):
     assert np.array_equal(static.state.centres, before)
 
 
-# The true clusters
+def test_a_concept_that_goes_on_keeps_its_model_whoever_comes(tmp_path):
+    swap = ["drift=swap_all", "drift.every=null", "drift.rounds=[2]"]
+    wishes = ["partition=shifted", "drift.probability=1", "clients=8", *swap]
+    oracle = open_method(tmp_path, "strategy=oracle", "participants=4", *wishes)
+    oracle.welcome(1, [report(client, 0) for client in range(8)])
+    state = oracle.state
+    state.models = [np.full(3, float(k), np.float32) for k in range(4)]
+    before = state.clusters.copy()
+    oracle.absorb_evaluate(1, [])
+    assert (state.clusters != before).any()
+    assert [model.tolist() for model in state.models] == [[k] * 3 for k in range(4)]
 
 
 def test_its_clusters_are_the_true_concepts_in_every_round(run_small):
