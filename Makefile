@@ -1,5 +1,5 @@
 # Two commands do all set-up on a fresh machine with Python 3.11 and make:
-#   make run    the main job on embedded data, with its table
+#   make run    the main job on embedded data, with its tables
 #   make test   the tests
 PYTHON ?= python3
 BIN := .venv/bin
@@ -36,8 +36,9 @@ $(SITE): $(TOOLS)
 	$(INSTALL) '.[site]'
 	@touch $@
 
-run: $(READY)  ## The main job: methods under drift, and a table
+run: $(READY)  ## The main job: methods under drift on two streams, a table of each
 	$(BIN)/python -m simulations.compare
+	$(BIN)/python -m simulations.compare experiment=meanings strategy/representation=gradient
 
 test: $(TOOLS)  ## All tests but those of the next three, real Ray included (minutes)
 	$(BIN)/python -m pytest -m "not whole and not ray and not devices and not gpu" --numprocesses auto

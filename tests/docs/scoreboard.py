@@ -13,7 +13,9 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from cfl_flower.analysis.leads import TESTED
@@ -65,7 +67,7 @@ HEAD = Path(__file__).with_name("scoreboard.md")
 """The template of what stands above the lines."""
 
 
-WHOLE = ("row", "methods", "run with all rounds", "of these reproduced", "seeds")
+WHOLE = ("row", "methods with all rounds", "reproduced", "pairs in order", "seeds")
 
 SHOWN = 0.05
 """The smallest part of the rounds that is shown: what a test checks is shorter."""
@@ -127,10 +129,15 @@ def whole_rows(tables: Mapping[str, PublishedTable]) -> str:
         for row in table.rows:
             published = [each for each in table.cells([row], []) if each.published]
             if found := recorded(table, published, 1):
+                lines = written(table, found, 1)
+                within = sum(line[-1] == "reproduced" for line in lines)
+                both = [(cell.published, fmean(o.known.values())) for cell, o in found]
+                gaps = [(a - b, c - d) for (a, c), (b, d) in combinations(both, 2)]
+                told = [gap for gap in gaps if abs(gap[0]) > table.tolerance]
+                order = f"{sum(a * b > 0 for a, b in told)} of {len(told)}"
                 seeds = min(len(outcome.values) for _, outcome in found)
-                within = sum(line[-1] == "reproduced" for line in written(table, found, 1))
-                counts = (len(published), len(found), within, seeds)
-                rows.append([f"`{table.name}`, {row}", *map(str, counts)])
+                words = (f"{len(found)} of {len(published)}", within, order, seeds)
+                rows.append([f"`{table.name}/{row}`", *map(str, words)])
     return Table("", WHOLE, rows).markdown()
 
 
