@@ -41,7 +41,7 @@ def test_every_table_and_figure_has_a_line_with_evidence():
     for name, evidence in found.items():
         assert evidence, name
         # The story is on the paper's page.
-        assert len(evidence.replace("± ", "").split()) <= 12, (name, evidence)
+        assert len(evidence.split()) <= 12, (name, evidence)
         assert text.count(f"`{name}`") == 1
         assert name.partition("_")[0] in PAPERS
 
