@@ -80,6 +80,10 @@ class StrategySettings:
     """Whether a client adds the logarithm of its own label shares, among its training
     samples, to the outputs of a model before each test (as Menon et al., ICLR 2021,
     adjust logits). Nothing is trained or sent."""
+    unlabelled: bool = False
+    """Whether clients are also tested with the model that their test samples choose
+    without labels: `accuracy_unlabelled`. All models go with each test, and none of
+    them is fine-tuned for it, which needs labels."""
 
     def __post_init__(self) -> None:
         client = locate(self.client, "strategy.client")
@@ -91,6 +95,9 @@ class StrategySettings:
         ok = not self.label_shares or getattr(client, "fine_tunes", False)
         rule = f"false: {self.client} cannot adjust what it tests"
         require(ok, "strategy.label_shares", self.label_shares, rule)
+        ok = not self.unlabelled or hasattr(client, "test_unlabelled")
+        rule = f"false: {self.client} has no test_unlabelled"
+        require(ok, "strategy.unlabelled", self.unlabelled, rule)
 
     def weight(self, result: Result) -> float:
         """Return the weight of a result in a mean."""

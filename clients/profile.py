@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cfl_flower.client.requests import EvaluateRequest, Request
+from cfl_flower.client.requests import Request
 from cfl_flower.clustering.profiles import (
     LABEL_FREE,
     full_profile,
@@ -43,8 +43,6 @@ class ProfileRequest(Request):
     halves: int = 0
     """Number of random halves of the samples that are profiled together; 0 for all
     samples once."""
-    unlabelled: bool = False
-    """Whether to test with the model that the test samples' profile selects."""
 
 
 class ProfileClient(ClusteredClient):
@@ -76,15 +74,7 @@ class ProfileClient(ClusteredClient):
         request = ProfileRequest.from_config(config)
         if request is None:
             return loss, count, found
-        profiler = parameters[-1]
-        if request.profile:
-            found = found | self.describe(profiler, request)
-        asked = EvaluateRequest.of(config)
-        if request.unlabelled and asked.test:
-            now = self.context.upcoming if asked.ahead else self.context.round
-            with self.context.model.uncounted():
-                found = found | self.test_unlabelled(self.data(now).test(), parameters)
-        return loss, count, found
+        return loss, count, found | self.describe(parameters[-1], request)
 
     def describe(self, profiler: Vector, request: ProfileRequest) -> Metrics:
         """Return the profile of the next round's training data as a metric."""
@@ -131,21 +121,15 @@ class ProfileClient(ClusteredClient):
         gaps = profile_distances(profile[None], landmarks, among.places["ranges"])[0]
         return Found.nearest(among.models, gaps, "distance")
 
-    def test_unlabelled(self, samples: Samples, parameters: list[Vector]) -> Metrics:
-        """Return the test of the model whose data's profile is nearest, of K models.
+    def choose_unlabelled(self, among: list[Vector], x: Tensor) -> Vector:
+        """Return the model whose data's profile is nearest to that of samples.
 
-        Behind the served model ``parameters`` have the K models; the ranges of the
-        groups that need no labels, then these groups for each model, shape
-        (2 + K 2 z,); and the profiling model. Labels do no more than score it.
+        ``among`` has the K models; the ranges of the groups that need no labels, then
+        these groups for each model, shape (2 + K 2 z,); and the profiling model.
         """
-        _, *models, landmarks, profiler = parameters
-        x, y = samples
-        if len(y) == 0:
-            return {}
+        *models, landmarks, profiler = among
         profile = label_free_profile(self.project(profiler, x))
         ranges = landmarks[:LABEL_FREE]
         known = landmarks[LABEL_FREE:].reshape(len(models), -1)
         nearest = int(profile_distances(profile[None], known, ranges).argmin())
-        chosen = self.load(models[nearest])
-        correct = evaluate(chosen, x, y)[1]
-        return {"unlabelled_correct": correct, "unlabelled_tested": len(y)}
+        return models[nearest]

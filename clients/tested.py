@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from flwr.client import NumPyClient
 from numpy.random import Generator
@@ -24,6 +25,7 @@ from cfl_flower.clustering.representations import log_label_shares
 from cfl_flower.data.worlds.view import View
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.outcomes import Outcomes
+from cfl_flower.learning.testing import evaluate, information
 from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator
@@ -157,6 +159,36 @@ class TestedClient(NumPyClient):
                 found["validation_correct"] = test(own.validation())[1]
                 found["validation_tested"] = len(own.held_out)
         return loss, count, found
+
+    def test_unlabelled(self, among: list[Vector], config: Config) -> Metrics:
+        """Test the model that the test samples choose; labels do no more than score it.
+
+        Parameters
+        ----------
+        among : list of Vector
+            The `ClusteredStrategy.unlabelled_choice`.
+        config : dict
+            The entries of the task, an `EvaluateRequest` among them.
+
+        Returns
+        -------
+        dict
+            The correct answers, of how many; empty without test samples.
+        """
+        ahead = EvaluateRequest.of(config).ahead
+        view = self.data(self.context.upcoming if ahead else self.context.round)
+        x, y = view.test()
+        if len(y) == 0:
+            return {}
+        with self.context.model.uncounted():
+            chosen = self.load(self.choose_unlabelled(among, x))
+            correct = evaluate(chosen, x, y)[1]
+        return {"unlabelled_correct": correct, "unlabelled_tested": len(y)}
+
+    def choose_unlabelled(self, among: list[Vector], x: Tensor) -> Vector:
+        """Return the model whose predictions tell most of samples, (n, ...)."""
+        told = [information(self.load(model), x) for model in among]
+        return among[int(np.argmax(told))]
 
     def make_test(self, parameters: list[Vector]) -> Test:
         """Return a function that tests this client's predictions on a view.

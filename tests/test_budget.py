@@ -18,24 +18,24 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_146,
+    "cfl_flower": 1_154,
     "cfl_flower/analysis": 994,
-    "cfl_flower/client": 1_073,
+    "cfl_flower/client": 1_080,
     "cfl_flower/clustering": 536,
     "cfl_flower/communication": 1_283,
     "cfl_flower/config": 662,
     "cfl_flower/data": 3_492,
     "cfl_flower/dropin": 713,
-    "cfl_flower/engine": 2_018,
+    "cfl_flower/engine": 2_025,
     "cfl_flower/environment": 205,
     "cfl_flower/learning": 1_294,
     "cfl_flower/models": 903,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_186,
     "cfl_flower/secure": 637,
-    "clients": 1_324,
+    "clients": 1_323,
     "simulations": 4_613,
-    "strategies": 3_015,
+    "strategies": 3_016,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 

@@ -219,3 +219,8 @@ class Client(Protocol):
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[float, int, dict[str, Scalar]]:
         """Test, and report a drift."""
+
+    def test_unlabelled(
+        self, among: list[Vector], config: dict[str, Any]
+    ) -> dict[str, Scalar]:
+        """Test the model that test samples choose without labels."""

@@ -48,6 +48,9 @@ class EvaluateRequest(Request):
     the counts sent; 0 for none."""
     ahead: bool = False
     """Whether to test on the data of the next round, before they are trained on."""
+    candidates: int = 0
+    """How many of the parameters, the last ones, are what a model is chosen among, and
+    by, without labels; 0 for no such test."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> EvaluateRequest:

@@ -24,7 +24,7 @@ from cfl_flower.client.faults import (
 )
 from cfl_flower.client.model_privacy import BOUNDS, bound_updates, protect_answer
 from cfl_flower.client.node_config import NodeConfig
-from cfl_flower.client.requests import SUMS, LabelSumsRequest
+from cfl_flower.client.requests import SUMS, EvaluateRequest, LabelSumsRequest
 from cfl_flower.client.resources import WorkerResources, open_resources
 from cfl_flower.client.time_limit import time_limit
 from cfl_flower.clustering.differences import sums_by_label, to_vector
@@ -159,7 +159,9 @@ class TaskRunner:
         if request := LabelSumsRequest.from_config(config):
             return self.sums_by_label(context, request)
         client = resources.client_class(context)
-        parameters = [batch.models[index] for index in task.models]
+        received = [batch.models[index] for index in task.models]
+        number = len(received) - EvaluateRequest.of(config).candidates
+        parameters, among = received[:number], received[number:]
         # For whatever draws from torch's own generator, such as dropout.
         purpose = f"torch/{batch.phase}"
         seed_torch(torch_seed(context.seed, purpose, context.round, task.client))
@@ -171,6 +173,7 @@ class TaskRunner:
         result, count, metrics = unpack(step(parameters, config), client)
         if batch.phase == "evaluate":
             loss = plain("loss", result)
+            metrics |= client.test_unlabelled(among, config) if among else {}
         else:
             arrays = unpack_vectors(result)
         training = batch.phase == "train"

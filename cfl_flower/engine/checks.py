@@ -50,6 +50,9 @@ def check_supported(method: type[Any], config: RunConfig) -> None:
     config.require_option(ok, "selection", why)
     ok = supports.selection or not selection.learns
     config.require_option(ok, "selection", f"random with {name}, which selects nobody")
+    why = method.published.incomplete
+    unlabelled = config.strategy.unlabelled
+    require(not (why and unlabelled), "strategy.unlabelled", "true", f"false: {why}")
     own: Any = getattr(config.strategy, "privacy", None)
     require(
         config.privacy.on or not getattr(own, "whole_client", False),

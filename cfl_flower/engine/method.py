@@ -34,13 +34,13 @@ from cfl_flower.runs.callbacks import Callback
 from cfl_flower.state import ClusteredState as ClusteredState
 from cfl_flower.state import StrategySettings as StrategySettings
 from cfl_flower.state import no_clusters as no_clusters
-from cfl_flower.types import ClientId, IntArray, Plan, Result, Task
+from cfl_flower.types import ClientId, IntArray, Plan, Result, Task, Vector
 
 
 class ClusteredStrategy(Strategy):
     """Per-cluster FedAvg, open at every step where methods differ.
 
-    The engine calls these nine steps, and knows nothing else of a method.
+    The engine calls these ten steps, and knows nothing else of a method.
     """
 
     Settings: ClassVar[type[StrategySettings]] = StrategySettings
@@ -108,6 +108,10 @@ class ClusteredStrategy(Strategy):
             return Plan([])
         pairs = zip(state.clients, state.clusters.tolist(), strict=True)
         return Plan([Task(client, (k,)) for client, k in pairs], state.models)
+
+    def unlabelled_choice(self) -> list[Vector]:
+        """Return what a client without labels chooses a model among, and by."""
+        return self.state.models if self.settings.unlabelled else []
 
     def absorb_evaluate(self, server_round: int, results: Results) -> None:
         """Take in what clients report about their data of the next round."""

@@ -133,14 +133,16 @@ class Rounds:
         every = self.config.system.evaluate_every
         test = number % every == 0 or number == self.config.rounds
         counted = set(COUNTED).intersection(self.config.metrics)
+        among = self.method.unlabelled_choice() if test else []
         asked = EvaluateRequest(
             test,
             report_empty=all(stage.asks_who_is_empty for stage in self.stages),
             outcomes=self.config.dataset.classes if counted else 0,
             ahead=self.config.evaluation == "prequential",
+            candidates=len(among),
         )
         # Step 4: clients test, and say whether their data of the next round changed.
-        tests = self.method.plan_evaluate(number, test)
+        tests = self.method.plan_evaluate(number, test).with_more(among)
         plan = self.pass_out("evaluate", tests, asked.to_config())
         return self.delivery.send("evaluate", plan)
 

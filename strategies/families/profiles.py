@@ -31,9 +31,9 @@ class ProfileSettings(StrategySettings):
     warmup: Count = 3
     """Rounds of FedAvg before profiles say something."""
     unlabelled: bool = True
-    """Clients are also tested with the model that the profile of their test samples,
-    without labels, selects: `accuracy_unlabelled`. All models go with each test, and
-    none of them is fine-tuned for it, which needs labels."""
+    """Whether clients are also tested with the model that the profile of their test
+    samples selects, without labels: `accuracy_unlabelled`. All models go with each
+    test, and none of them is fine-tuned for it, which needs labels."""
 
 
 @dataclass
@@ -119,18 +119,21 @@ class ProfileStrategy(ClusteredStrategy):
     # Tests ---------------------------------------------------------------------------
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:
-        """Test the served model, and the one that profiles select; ask for profiles."""
+        """Test the served model; ask for profiles."""
         plan = super().plan_evaluate(server_round, test)
         state = self.state
-        unlabelled = test and self.settings.unlabelled
-        if not state.profiler or not (unlabelled or self.follows):
+        if not (state.profiler and self.follows):
             return plan
-        places = state.places()
-        known = np.append(places["ranges"], places["landmarks"])
-        models = [*state.models, known.astype(np.float32), state.profiler[0]]
-        every = tuple(range(len(models)))
-        beside = every if unlabelled else every[-1:]
         tasks = plan.tasks or [Task(client) for client in state.clients]
-        tasks = [replace(task, models=task.models + beside) for task in tasks]
-        request = ProfileRequest(self.follows, self.halves, unlabelled)
-        return replace(plan, tasks=tasks, models=models, config=request.to_config())
+        request = ProfileRequest(True, self.halves)
+        asked = replace(plan, tasks=tasks, config=request.to_config())
+        return asked.with_more(state.profiler)
+
+    def unlabelled_choice(self) -> list[Vector]:
+        """Return the models, and what profiles are compared with and by."""
+        places = self.state.places()
+        models = super().unlabelled_choice()
+        if not (places and models):
+            return []
+        known = np.append(places["ranges"], places["landmarks"])
+        return [*models, known.astype(np.float32), places["profiler"]]

@@ -171,6 +171,22 @@ def test_what_a_client_adapts_is_for_the_test_alone(
     assert kept_files(tuned) == kept_files(plain)
 
 
+def test_a_choice_without_labels_changes_no_other_number(
+    sampled, run_small, undisturbed
+):
+    asked = [sampled, "strategy.unlabelled=true"]
+    try:
+        run = run_small(*asked)
+    except ConfigError as error:
+        assert "strategy.unlabelled" in str(error)
+        return
+    plain = undisturbed(sampled, "strategy.unlabelled=false")
+    numbers = [{**row} for row in run.numbers]
+    found = [row.pop("accuracy_unlabelled", None) for row in numbers]
+    assert numbers == plain.numbers
+    assert found[-1] is None or 0 < found[-1] <= 1
+
+
 @pytest.mark.parametrize("name", sample(NAMES, {"ccfl", "fielding", "local"}))
 def test_a_setting_that_changes_nothing_is_told(name, run_small):
     if name == "oracle":

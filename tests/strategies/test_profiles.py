@@ -89,12 +89,13 @@ def test_models_go_with_the_profiles_of_their_data(feroma):
 
 def test_tests_have_what_is_served_and_what_may_be_selected(feroma):
     state = feroma.state
-    plan = feroma.plan_evaluate(6, test=True)
-    assert plan.tasks[0].models == (0, 0, 1, 2, 3)
-    assert plan.models[2].tolist() == [1, 1, *state.sources[:, :20].ravel()]
+    plan = feroma.plan_evaluate(6, test=True).with_more(feroma.unlabelled_choice())
+    assert plan.tasks[0].models == (0, 2, 3, 4, 5, 6)
+    assert plan.models[5].tolist() == [1, 1, *state.sources[:, :20].ravel()]
+    assert plan.models[2] is plan.models[6] is state.profiler[0]
     quiet = feroma.plan_evaluate(6, test=False)
-    assert [task.models for task in quiet.tasks] == [(3,)] * 3
-    assert quiet.config == {"profile": True, "halves": 3, "unlabelled": False}
+    assert [task.models for task in quiet.tasks] == [(0,)] * 3
+    assert quiet.config == {"profile": True, "halves": 3}
 
 
 # FLUX
