@@ -4,6 +4,7 @@
     python -m simulations.track ifca fielding            # run two methods
     python -m simulations.track my_method strategy.tau=2 --name my_method_2
     python -m simulations.track ifca_ls ifca_ft    # with label shares, fine-tuning
+    python -m simulations.track ifca_un            # models chosen without labels
     python -m simulations.track ifca_all           # all clients in every round
     python -m simulations.track --all --streams concept label
 
@@ -260,7 +261,7 @@ def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
     """Read the command line, or raise a `ConfigError`."""
     parser = Parser("track", __doc__)
     add = parser.add_argument
-    words = "methods, perhaps with _ls, _ft or _all, and settings of them"
+    words = "methods, perhaps with _ls, _ft, _un or _all, and settings of them"
     add("words", nargs="*", metavar="METHOD", help=words)
     add("--all", action="store_true", help="all rows of the protocol")
     add("--streams", nargs="+", default=list(protocol.streams), metavar="STREAM")
