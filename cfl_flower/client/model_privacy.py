@@ -43,6 +43,8 @@ COVERED: Mapping[str, frozenset[str]] = {
             "own_tested",
             "validation_correct",
             "validation_tested",
+            "unlabelled_correct",
+            "unlabelled_tested",
         }
     ),
 }
