@@ -64,9 +64,7 @@ def draw(settings: ModelSettings, shape: tuple[int, ...], classes: int) -> nn.Mo
     ("settings", "shape", "classes", "parameters"),
     [
         (Mclr(), MNIST, 10, 7_850),
-        (Mlp(hidden=128), MNIST, 10, 101_770),
         (Mlp(hidden=512), MNIST, 10, 407_050),
-        (Mlp(hidden=2048), MNIST, 10, 1_628_170),
         (FlexCflMnistCnn(), MNIST, 10, 50_186),
         (FlexCflFemnistCnn(), MNIST, 10, 325_578),
         (FlexCflFashionCnn(), MNIST, 10, 3_274_634),

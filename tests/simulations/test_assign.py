@@ -13,7 +13,7 @@ from simulations.assignment import open_run, open_served
 from simulations.engines.superlink import PROJECT
 from simulations.export import export
 from strategies.stocfl import StoCFLState
-from tests.cfl_flower.client.test_node_config import SITES, Sites
+from tests.cfl_flower.client.test_node_config import SITES, Sites, add_samples
 from tests.conftest import Runner, run_command, sample
 
 OPTIONS = ["drift.rounds=[]", "clients=12", "rounds=4", "strategy.local.epochs=5"]
@@ -248,11 +248,8 @@ def test_label_shares_are_of_labels_that_are_known(named, run_small, tmp_path, c
 def test_a_device_finds_its_model_without_ray_and_hydra(run_small, tmp_path):
     run = run_small("strategy=ifca", "rounds=1")
     export(run.folder, tmp_path / "served")
-    device = tmp_path / "device"
-    device.mkdir()
-    x = np.ones((40, 1, 8, 8), np.float32)
-    np.savez(device / "own.npz", x=x, y=np.ones(40, int))
-    asked = [str(tmp_path / "served"), "--data-dir", str(device)]
+    add_samples(tmp_path / "device", "own", [1], most=40)
+    asked = [str(tmp_path / "served"), "--data-dir", str(tmp_path / "device")]
     code = (
         "import sys; sys.modules.update(ray=None, hydra=None, omegaconf=None);"
         f"from simulations.assign import main; sys.exit(main({asked}))"

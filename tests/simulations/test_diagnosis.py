@@ -78,10 +78,7 @@ def test_the_site_that_differs_is_a_group_of_its_own(
 @pytest.mark.parametrize(
     ("drift", "changed"),
     [
-        (
-            "drift=feature_shift drift.rounds=[3] drift.modulo=1 drift.residues=[0]",
-            "inputs",
-        ),
+        ("drift=feature_shift drift.rounds=[3] drift.ids=[0,1,2]", "inputs"),
         ("drift=concept_half drift.rounds=[3] drift.fraction=1.0", "relation"),
         ("drift=none", None),
     ],

@@ -294,15 +294,14 @@ def test_a_served_folder_with_a_link_out_of_it_is_refused(served, tmp_path):
         folders_of(copy)
 
 
-def test_names_and_reasons_on_a_page_are_text(folder):
+def test_names_and_reasons_on_a_page_are_text(folder, tmp_path):
     attack = "<script>alert(1)</script><img src=x onerror=alert(2)>"
-    config = (folder / "config.yaml").read_text()
+    copy = shutil.copytree(folder, tmp_path / "run")
+    config = (copy / "config.yaml").read_text()
     named = config.replace("name: fielding", f"name: {json.dumps(attack)}", 1)
-    (folder / "config.yaml").write_text(named)
-    (folder / "failure.txt").write_text(attack)
-    html = render([load_run(folder)]).html
-    (folder / "config.yaml").write_text(config)
-    (folder / "failure.txt").unlink()
+    (copy / "config.yaml").write_text(named)
+    (copy / "failure.txt").write_text(attack)
+    html = render([load_run(copy)]).html
     assert named != config
     assert "<script>alert(1)" not in html
     assert "<img src=x" not in html

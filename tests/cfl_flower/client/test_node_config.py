@@ -340,13 +340,9 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 import cfl_flower.client_app, clients.fielding, clients.fedccfa, strategies
 print(*sorted({"scipy.stats", "sklearn"} & set(sys.modules)))
-for package in (clients, strategies):
+for package in (clients, strategies, importlib.import_module("cfl_flower.data")):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
-for module in pkgutil.walk_packages(
-    importlib.import_module("cfl_flower.data").__path__, "cfl_flower.data."
-):
-    importlib.import_module(module.name)
 """
     done = run_command([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr[-2000:]

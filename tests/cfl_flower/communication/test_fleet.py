@@ -229,16 +229,6 @@ def test_ledger_forgets_what_is_over():
         assert len(pickle.dumps(ledger)) == size
 
 
-def test_who_has_replied_is_not_awaited():
-    ledger = Outstanding()
-    for node in (7, 8):
-        ledger.add(pending(node, node))
-        ledger.sent(node, f"to {node}")
-    ledger.hear("to 7")
-    assert [each.node for each in ledger.awaited(-1)] == [8]
-    assert ledger.awaited(60) == []
-
-
 def test_messages_that_no_device_answers_are_forgotten(two):
     def ask() -> int:
         fleet.grid.send_and_receive([Message(RecordDict(), 7, "query")], timeout=1e-6)
@@ -251,11 +241,14 @@ def test_messages_that_no_device_answers_are_forgotten(two):
     assert [ask() for _ in range(3)] == [ask()] * 3
 
 
-def test_only_hopeless_messages_are_given_up():
+def test_who_has_replied_is_not_awaited_and_only_hopeless_messages_are_given_up():
     ledger = Outstanding()
     for node, phase in ((7, "train"), (8, "evaluate")):
         ledger.add(pending(node, node, phase=phase))
         ledger.sent(node, phase)
+    ledger.hear("evaluate")
+    assert [each.node for each in ledger.awaited(-1)] == [7]
+    assert ledger.awaited(60) == []
     (lost,) = ledger.give_up(lambda each: each.phase == "train")
     assert lost.clients == [7]
     assert ledger.ids == ["evaluate"]

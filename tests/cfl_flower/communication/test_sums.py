@@ -219,12 +219,8 @@ def test_invalid_answer_costs_only_itself(bad, reason):
 
 
 def reply(rows: str, limbs: np.ndarray) -> RecordDict:
-    return RecordDict(
-        {
-            "sums": ArrayRecord({"0": Array(limbs)}),
-            "summed": ConfigRecord({"rows": rows}),
-        }
-    )
+    sums = ArrayRecord({"0": Array(limbs)})
+    return RecordDict({"sums": sums, "summed": ConfigRecord({"rows": rows})})
 
 
 LIMBS = np.zeros((2, 2), np.int64)

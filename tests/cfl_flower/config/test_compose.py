@@ -145,10 +145,6 @@ NAMED = [
 """Overrides, the key of an event, and the clients that it concerns; None for some."""
 
 
-def test_nothing_is_said_of_no_drift():
-    assert warned("drift=none") == []
-
-
 @pytest.mark.parametrize("key", ROUNDS)
 def test_rounds_after_the_last_are_told(key):
     plain = "strategy=flux drift=rotate drift.rounds=[4]"
@@ -192,6 +188,7 @@ def test_a_setting_that_another_one_idles_is_told(asked, why):
         "partition.groups=2 partition.labels=2": "no client has the labels [",
         "drift=timestamps partition=iid rounds=15": "only 90% of the samples arrive",
         "drift=regroup_and_back drift.rounds=[3,5,7]": "in drift.rounds=[7], which no",
+        "drift=none": "",
         "clients=3 participants=2 partition.samples=50": "",
         "drift=timestamps partition=iid rounds=20": "",
         "drift=regroup_and_back drift.rounds=[3,5]": "",

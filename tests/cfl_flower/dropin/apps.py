@@ -46,13 +46,26 @@ def make_app(labels: Any = None, answers: dict[int, Any] | None = None) -> Clien
     return app
 
 
+def reporting(mod: Any) -> ClientApp:
+    """Return an app with a mod."""
+    app = ClientApp(mods=[mod])
+    app.train()(make_app())
+    app.evaluate()(make_app())
+    return app
+
+
 def start(
-    app: ClientApp, kind: Any = plain.FedAvg, rounds: int = 2, **options: Any
+    app: Any,
+    kind: Any = plain.FedAvg,
+    rounds: int = 2,
+    initial: ArrayRecord | None = None,
+    evaluate_fn: Any = None,
+    **options: Any,
 ) -> Any:
     """Run a strategy over four nodes."""
     grid = InProcessGrid([{"partition-id": node} for node in range(4)], app)
-    strategy = kind(**options)
-    return strategy.start(grid=grid, initial_arrays=record(), num_rounds=rounds)
+    arrays = record() if initial is None else initial
+    return kind(**options).start(grid, arrays, rounds, evaluate_fn=evaluate_fn)
 
 
 def labels_of_half(context: Context) -> list[int]:

@@ -7,11 +7,11 @@ import cfl_flower.strategies as plain
 import numpy as np
 import pytest
 from flwr.app import Array, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 
 from cfl_flower.dropin.layout import Layout
 from cfl_flower.errors import CflError, InvalidResultError
 from cfl_flower.mods import ASK
-from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.dropin.apps import (
     KINDS,
     SEEN,
@@ -114,6 +114,18 @@ def test_a_counter_that_lies_is_nobody_elses():
     assert found.arrays[SEEN].numpy() == 3
 
 
+def lying(app: ClientApp, told: dict[str, Any]) -> Any:
+    """Return an app whose third node tells a method something else."""
+
+    def lie(message: Message, context: Context) -> Message:
+        reply = app(message, context)
+        if context.node_id == 1002 and ASK in reply.content:
+            reply.content[ASK] = ConfigRecord(told)
+        return reply
+
+    return lie
+
+
 @pytest.mark.parametrize(
     "report",
     [
@@ -125,18 +137,8 @@ def test_a_counter_that_lies_is_nobody_elses():
     ],
 )
 def test_a_report_that_lies_is_nobody_elses(report):
-    app = make_app(labels_of_half)
-
-    def lie(message: Message, context: Context) -> Message:
-        reply = app(message, context)
-        if int(context.node_config["partition-id"]) == 2 and ASK in reply.content:
-            reply.content[ASK] = ConfigRecord({"samples": 3, **report})
-        return reply
-
-    nodes = [{"partition-id": node} for node in range(4)]
-    grid = InProcessGrid(nodes, lie)  # type: ignore[arg-type]
-    strategy = plain.Fielding(significance=0.0)
-    found = strategy.start(grid=grid, initial_arrays=record(), num_rounds=2)
+    app = lying(make_app(labels_of_half), {"samples": 3, **report})
+    found = start(app, plain.Fielding, significance=0.0)
     assert found.clusters == {1000: 0, 1001: 1, 1003: 1}
     assert {each.client for each in found.failures[1]} == {1002}
 
@@ -168,17 +170,7 @@ LIES: list[tuple[Any, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("kind", "choice"), LIES)
 def test_a_choice_that_lies_is_nobody_elses(kind, choice):
-    app = choosing()
-
-    def lie(message: Message, context: Context) -> Message:
-        reply = app(message, context)
-        if context.node_id == 1002 and ASK in reply.content:
-            reply.content[ASK] = ConfigRecord(choice)
-        return reply
-
-    nodes = [{"partition-id": node} for node in range(4)]
-    grid = InProcessGrid(nodes, lie)  # type: ignore[arg-type]
-    found = kind(**KINDS[kind]).start(grid, record(), 2)
+    found = start(lying(choosing(), choice), kind, **KINDS[kind])
     for failures in found.failures.values():
         assert [each.client for each in failures] == [1002]
         assert failures[0].reason == "representation"

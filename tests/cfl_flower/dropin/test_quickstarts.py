@@ -14,16 +14,28 @@ from flwr.simulation import run_simulation
 from cfl_flower.dropin.strategy import ClusteredResult
 from cfl_flower.errors import CflError
 from cfl_flower.mods import numpy_client
-from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.dropin import quickstarts
+from tests.cfl_flower.dropin.apps import start
 
 APPS = {
     "pytorch": (quickstarts.pytorch, lambda: seeded(0)),
     "numpy": (quickstarts.numpy, lambda: seeded(0)),
     "sklearn": (quickstarts.sklearn, quickstarts.first_weights),
 }
-METHODS = {"fielding": plain.Fielding, "flexcfl": plain.FlexCFL}
-OPTIONS: dict[str, Any] = {"fielding": {}, "flexcfl": {"clusters": 2}}
+
+
+def seeded(seed: int) -> ArrayRecord:
+    """Return the first arrays of a seed."""
+    torch.manual_seed(seed)
+    return ArrayRecord(quickstarts.Net().state_dict())
+
+
+METHODS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "fielding": (plain.Fielding, {}),
+    "static": (plain.Static, {}),
+    "ifca": (plain.IFCA, {"clusters": 2, "reseeded": seeded}),
+    "flexcfl": (plain.FlexCFL, {"clusters": 2}),
+}
 
 
 def check(found: ClusteredResult) -> None:
@@ -35,12 +47,11 @@ def check(found: ClusteredResult) -> None:
 
 
 @pytest.mark.parametrize("app", APPS)
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ["fielding", "flexcfl"])
 def test_a_quickstart_in_process(app, name):
     client_app, initial = APPS[app]
-    grid = InProcessGrid([{"partition-id": node} for node in range(4)], client_app)
-    strategy = METHODS[name](**OPTIONS[name])
-    found = strategy.start(grid=grid, initial_arrays=initial(), num_rounds=3)
+    kind, options = METHODS[name]
+    found = start(client_app, kind, 3, initial(), **options)
     check(found)
     assert list(found.clusters.values()) == [0, 0, 1, 1]
     if app != "sklearn":
@@ -51,11 +62,8 @@ def test_a_quickstart_in_process(app, name):
 
 
 def test_a_numpy_client_learns_what_the_same_app_of_messages_does():
-    found = {}
-    for app in ("pytorch", "numpy"):
-        grid = InProcessGrid([{"partition-id": n} for n in range(4)], APPS[app][0])
-        strategy = plain.Fielding()
-        found[app] = strategy.start(grid=grid, initial_arrays=seeded(0), num_rounds=2)
+    apps = {"pytorch": quickstarts.pytorch, "numpy": quickstarts.numpy}
+    found = {k: start(v, plain.Fielding, 2, seeded(0)) for k, v in apps.items()}
     assert found["numpy"].cluster_arrays == found["pytorch"].cluster_arrays
     tested = found["numpy"].cluster_evaluate_metrics
     assert tested == found["pytorch"].cluster_evaluate_metrics
@@ -77,8 +85,7 @@ def test_a_numpy_client_that_returns_other_arrays_costs_itself_alone():
         return kind[int(context.node_config["partition-id"]) > 0](context).to_client()
 
     app = ClientApp(client_fn=client_fn, mods=[numpy_client])
-    grid = InProcessGrid([{"partition-id": node} for node in range(3)], app)
-    found = plain.FedAvg().start(grid=grid, initial_arrays=seeded(0), num_rounds=1)
+    found = start(app, rounds=1, initial=seeded(0))
     assert [each.client for each in found.failures[1]] == [1000]
     assert "9 arrays came, 8 left" in str(found.failures[1][0])
 
@@ -112,78 +119,53 @@ HELP = {
 @pytest.mark.parametrize("wrong", HELP)
 def test_what_flower_says_of_an_app_is_one_line_with_what_helps(wrong):
     app, words = HELP[wrong]
-    grid = InProcessGrid([{"partition-id": node} for node in range(2)], app)
     with pytest.raises(CflError, match=words) as found:
-        plain.Fielding().start(grid=grid, initial_arrays=seeded(0), num_rounds=1)
+        start(app, plain.Fielding, 1, seeded(0))
     assert "\n" not in str(found.value)
 
 
 def test_an_app_without_tests_is_trained_with_its_reports():
     app = ClientApp(mods=quickstarts.pytorch._mods)
     app.train()(quickstarts.train_net)
-    grid = InProcessGrid([{"partition-id": node} for node in range(4)], app)
-    strategy = plain.Fielding(fraction_evaluate=0.0)
-    found = strategy.start(grid=grid, initial_arrays=seeded(0), num_rounds=2)
+    found = start(app, plain.Fielding, 2, seeded(0), fraction_evaluate=0.0)
     assert list(found.clusters.values()) == [0, 0, 1, 1]
     assert found.failures == {1: [], 2: []}
 
 
-def seeded(seed: int) -> ArrayRecord:
-    """Return the first arrays of a seed."""
-    torch.manual_seed(seed)
-    return ArrayRecord(quickstarts.Net().state_dict())
-
-
-ASKING: dict[str, tuple[Any, dict[str, Any]]] = {
-    "fielding": (plain.Fielding, {}),
-    "static": (plain.Static, {}),
-    "ifca": (plain.IFCA, {"clusters": 2, "reseeded": seeded}),
-    "flexcfl": (plain.FlexCFL, {"clusters": 2}),
-}
-
-
-@pytest.mark.parametrize("name", ASKING)
+@pytest.mark.parametrize("name", METHODS)
 def test_a_numpy_client_without_the_methods_mod_is_served(name):
-    kind, options = ASKING[name]
+    kind, options = METHODS[name]
     app = client_of(quickstarts.DigitsClient, numpy_client)
-    grid = InProcessGrid([{"partition-id": node} for node in range(4)], app)
-    found = kind(**options).start(grid=grid, initial_arrays=seeded(0), num_rounds=1)
+    found = start(app, kind, 1, seeded(0), **options)
     assert sorted(found.clusters) == [1000, 1001, 1002, 1003]
     assert found.failures == {1: []}
     assert found.evaluate_metrics_clientapp[1]["accuracy"] > 0.3
 
 
-@pytest.mark.ray
-def test_a_quickstart_in_flowers_simulation():
-    client_app, initial = APPS["numpy"]
+def simulated(app: ClientApp, kind: Any, rounds: int, **options: Any) -> Any:
+    """Run a strategy over four nodes of Flower's own simulation."""
     server_app = ServerApp()
     results: list[ClusteredResult] = []
 
     @server_app.main()
     def main(grid: Grid, context: Context) -> None:
-        strategy = plain.Fielding(min_available_nodes=4)
-        results.append(
-            strategy.start(grid=grid, initial_arrays=initial(), num_rounds=3)
-        )
+        strategy = kind(min_available_nodes=4, **options)
+        results.append(strategy.start(grid, seeded(0), num_rounds=rounds))
 
-    run_simulation(server_app, client_app, num_supernodes=4)
-    check(results[0])
+    run_simulation(server_app, app, num_supernodes=4)
+    return results[0]
+
+
+@pytest.mark.ray
+def test_a_quickstart_in_flowers_simulation():
+    check(simulated(quickstarts.numpy, plain.Fielding, 3))
 
 
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.whole
 def test_nodes_choose_in_flowers_simulation():
-    server_app = ServerApp()
-    results: list[ClusteredResult] = []
-
-    @server_app.main()
-    def main(grid: Grid, context: Context) -> None:
-        strategy = plain.FedDrift(min_available_nodes=4, delta=0.5)
-        results.append(strategy.start(grid, seeded(0), num_rounds=4))
-
-    run_simulation(server_app, quickstarts.choosing, num_supernodes=4)
-    (found,) = results
+    found = simulated(quickstarts.choosing, plain.FedDrift, 4, delta=0.5)
     assert found.failures == {1: [], 2: [], 3: [], 4: []}
     for metrics in found.cluster_evaluate_metrics[4].values():
         # Each node has trained on its own digits before the test.

@@ -8,19 +8,10 @@ import cfl_flower.strategies as plain
 import numpy as np
 import pytest
 from flwr.app import Context, Message, RecordDict
-from flwr.clientapp import ClientApp
 
 from cfl_flower.mods import _drift_report, embedding, label_histogram
-from tests.cfl_flower.dropin.apps import WEIGHT, make_app, start
+from tests.cfl_flower.dropin.apps import WEIGHT, reporting, start
 from tests.conftest import sample
-
-
-def reporting(mod: Any) -> Any:
-    """Return an app with a mod."""
-    app = ClientApp(mods=[mod])
-    app.train()(make_app())
-    app.evaluate()(make_app())
-    return app
 
 
 @pytest.mark.parametrize(

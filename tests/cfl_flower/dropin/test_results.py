@@ -44,42 +44,28 @@ def test_arrays_keep_their_names_types_and_counters():
 def test_metrics_are_by_round_and_cluster():
     seen: list[tuple[int, bool]] = []
     first = record()
+    told = {0: {"all": 4.0}, 1: {"of one": 8.0, "each": [1.0, 2.0], "all": 1.0}}
 
     def evaluate(number: int, cluster: int, arrays: ArrayRecord) -> MetricRecord:
         seen.append((number, arrays == first))
-        return MetricRecord({"nodes": float(cluster)})
+        return MetricRecord(told[cluster])
 
-    contexts = [{"partition-id": n} for n in range(4)]
-    grid = InProcessGrid(contexts, make_app(labels_of_half))
-    strategy = plain.Fielding(significance=0.0)
-    found = strategy.start(grid, first, 2, evaluate_fn=evaluate)
+    more = {"evaluate_fn": evaluate, "significance": 0.0}
+    found = start(make_app(labels_of_half), plain.Fielding, initial=first, **more)
     assert found.clusters == {1000: 0, 1001: 1, 1002: 0, 1003: 1}
     assert found.cluster_history == {1: found.clusters, 2: found.clusters}
-    assert found.cluster_evaluate_metrics_serverapp[2] == {
-        k: MetricRecord({"nodes": float(k)}) for k in (0, 1)
-    }
-    assert found.evaluate_metrics_serverapp[2] == MetricRecord({"nodes": 0.5})
+    each = {k: MetricRecord(told[k]) for k in (0, 1)}
+    assert found.cluster_evaluate_metrics_serverapp[2] == each
+    # A mean over the clusters that have a measure.
+    mean = found.evaluate_metrics_serverapp[2]
+    assert mean == MetricRecord({"all": 2.5, "of one": 8.0, "each": [1.0, 2.0]})
     assert seen == [(n, n == 0) for n in (0, 1, 1, 2, 2)]
     assert found.failures == {1: [], 2: []}
 
 
-def test_a_measure_is_averaged_over_the_clusters_that_have_it():
-    def evaluate(number: int, cluster: int, arrays: ArrayRecord) -> MetricRecord:
-        own = {"of one": 8.0, "each": [1.0, 2.0]}
-        return MetricRecord({**own, "all": float(cluster)} if cluster else {"all": 4.0})
-
-    contexts = [{"partition-id": n} for n in range(4)]
-    grid = InProcessGrid(contexts, make_app(labels_of_half))
-    strategy = plain.Fielding(significance=0.0)
-    found = strategy.start(grid, record(), 1, evaluate_fn=evaluate)
-    mean = found.evaluate_metrics_serverapp[1]
-    assert mean == MetricRecord({"all": 2.5, "of one": 8.0, "each": [1.0, 2.0]})
-
-
 def test_flowers_evaluate_function_is_called_as_flower_does():
     seen: list[int] = []
-    grid = InProcessGrid([{"partition-id": n} for n in range(4)], make_app())
-    plain.FedAvg().start(grid, record(), 1, evaluate_fn=lambda n, _: seen.append(n))
+    start(make_app(), rounds=1, evaluate_fn=lambda n, _: seen.append(n))
     assert seen == [0, 1]
 
 
@@ -121,7 +107,7 @@ def test_a_round_has_a_config_of_its_own():
             seen.append(message.content["config"]["rate"])
         return app(message, context)
 
-    start(listen, Slower)  # type: ignore[arg-type]
+    start(listen, Slower)
     assert seen == [1.0] * 4 + [0.5] * 4
 
 
@@ -205,8 +191,7 @@ def test_all_train_whatever_a_method_does_with_shares():
             trained.append(context.node_id)
         return app(message, context)
 
-    grid = InProcessGrid([{"partition-id": n} for n in range(4)], answer)
-    found = plain.Fielding(significance=0.0).start(grid, record(), 2)
+    found = start(answer, plain.Fielding, significance=0.0)
     assert [*found.clusters.values()] == [0, 0, 0, 1]
     assert sorted(trained) == sorted([*range(1000, 1004)] * 2)
 

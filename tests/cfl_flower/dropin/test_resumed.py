@@ -19,6 +19,7 @@ from tests.cfl_flower.dropin.apps import (
     labels_of_half,
     make_app,
     record,
+    start,
 )
 
 KINDS: list[tuple[Any, dict[str, Any]]] = [
@@ -42,8 +43,7 @@ def run(kind: Any, arrays: ArrayRecord, rounds: int, **options: Any) -> Any:
     """Run four nodes."""
     chooses = getattr(kind, "func", kind) in CHOOSE
     app = choosing() if chooses else make_app(labels_of_half)
-    grid = InProcessGrid([{"partition-id": node} for node in range(4)], app)
-    return kind(**options).start(grid, arrays, rounds)
+    return start(app, kind, rounds, arrays, **options)
 
 
 def resuming(kind: Any, folder: Path) -> Any:

@@ -30,6 +30,7 @@ from tests.cfl_flower.dropin.apps import (
     labels_of_half,
     make_app,
     record,
+    reporting,
     start,
 )
 
@@ -68,12 +69,9 @@ def test_labels_are_whole_numbers_below_the_count_of_classes(found, named):
     "make", [label_histogram, embedding, label_shares, choose_by_loss, fine_tune]
 )
 def test_a_function_that_makes_a_mod_is_called(make):
-    app = ClientApp(mods=[make])
-    app.train()(make_app())
-    app.evaluate()(make_app())
     words = rf"mods=\[{make.__name__}\] is not allowed; call it"
     with pytest.raises(CflError, match=words):
-        start(app, rounds=1)
+        start(reporting(make), rounds=1)
 
 
 NODES = range(1000, 1004)
@@ -123,9 +121,8 @@ def test_wrong_settings_are_one_line(kind, options, words):
     ],
 )
 def test_initial_arrays_that_are_no_model_are_named(kind, array, words):
-    grid = InProcessGrid([{}, {}], make_app())
     with pytest.raises((ValueError, CflError), match=f"layer.odd.*{words}") as found:
-        kind().start(grid, record(odd=array), 1)
+        start(make_app(), kind, 1, record(odd=array))
     assert "\n" not in str(found.value)
 
 
@@ -157,9 +154,7 @@ def test_a_mod_of_tests_that_fails_costs_a_nodes_test(mod, words):
 
 @pytest.mark.parametrize("rows", [[1.0, 2.0], 3.0, [[np.nan]], [["cat"]]])
 def test_embeddings_are_rows_of_numbers(rows):
-    app = ClientApp(mods=[embedding(lambda arrays, context: rows)])
-    app.train()(make_app())
-    app.evaluate()(make_app())
+    app = reporting(embedding(lambda arrays, context: rows))
     with pytest.raises(CflError, match=r"embedding|representation|finite") as found:
         start(app, plain.Fielding, representation="embedding")
     assert "\n" not in str(found.value)

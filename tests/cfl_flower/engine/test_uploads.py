@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Error, Message
+from flwr.app import Context, Message
 
+from cfl_flower.client_app import app
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine import turns as module
@@ -25,7 +26,7 @@ from clients.families.asynchronous import AsynchronousClient
 from clients.tested import Config, Reply
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fedasync import FedAsync
-from tests.conftest import open_method
+from tests.conftest import app_of, open_method
 
 SMALL = ["strategy=ccfl", "strategy.public=30"]
 
@@ -33,8 +34,8 @@ SMALL = ["strategy=ccfl", "strategy.public=30"]
 class _LastFirst(InProcessGrid):
     """Devices whose uploads come back one at a time, that sent last first."""
 
-    lost: frozenset[int] = frozenset()
-    """Nodes that never answer a training task."""
+    lost: frozenset[tuple[int, str]] = frozenset()
+    """Nodes that never answer a kind of message."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -43,9 +44,9 @@ class _LastFirst(InProcessGrid):
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         names = []
         for message in messages:
-            leaving = message.metadata.dst_node_id in self.lost
-            if leaving and message.metadata.message_type == "train":
-                names.append(f"lost {message.metadata.dst_node_id}")
+            told = message.metadata
+            if (told.dst_node_id, told.message_type) in self.lost:
+                names.append(f"lost {told.dst_node_id}")
             else:
                 names += super().push_messages([message])
         self._order += names
@@ -76,7 +77,7 @@ def test_device_that_leaves_stops_nobody(run_small):
     class Leaving(_LastFirst):
         def push_messages(self, messages: Iterable[Message]) -> list[str]:
             if len(self._order) > 12:
-                self.lost = frozenset({1011})
+                self.lost = frozenset({(1011, "train")})
             return super().push_messages(messages)
 
     run = run_small(*SMALL, "drift.rounds=[]", grid=Leaving(DEVICES))
@@ -93,17 +94,10 @@ def test_silent_newcomer_stops_nobody(run_small, monkeypatch):
     class Silent(_LastFirst):
         """Two join after the first uploads; one of them never answers a question."""
 
-        asked = 0
+        lost = frozenset({(1012, "query")})
 
         def push_messages(self, messages: Iterable[Message]) -> list[str]:
-            messages, names = list(messages), []
-            for message in messages:
-                silent = message.metadata.dst_node_id == 1012
-                if silent and message.metadata.message_type == "query":
-                    self.asked += 1
-                    names.append(f"silent {self.asked}")
-                else:
-                    names += super().push_messages([message])
+            names = super().push_messages(messages)
             if len(self._order) > 14 and len(self.node_configs) == 12:
                 self.add_node({"client-id": 12})
                 self.add_node({"client-id": 13})
@@ -113,7 +107,7 @@ def test_silent_newcomer_stops_nobody(run_small, monkeypatch):
     # Nothing would end a wait for it.
     size = ["drift.rounds=[]", "rounds=6", "clients=14"]
     run = run_small(*SMALL, *size, "system.message_timeout=0", grid=grid)
-    assert grid.asked == 1
+    assert grid._order.count("lost 1012") == 1
     assert sum(run.rounds[-1]["cluster_sizes"]) == 13
     assert 13 in {row["client"] for row in run.clients}
 
@@ -121,7 +115,7 @@ def test_silent_newcomer_stops_nobody(run_small, monkeypatch):
 @pytest.mark.parametrize("wait", [0, 1])
 def test_asynchronous_run_ends_when_nobody_uploads(wait, run_small):
     grid = _LastFirst(DEVICES)
-    grid.lost = frozenset(range(1000, 1012))
+    grid.lost = frozenset((node, "train") for node in range(1000, 1012))
     options = ["system.message_timeout=1", f"strategy.policy.wait={wait}"]
     # Whoever may hold an upload is waited for as much longer.
     with pytest.raises(NoValidResultError, match=f"no client uploaded in {1 + wait} s"):
@@ -140,25 +134,19 @@ def test_a_model_that_is_sent_again_has_the_stamp_of_its_epoch(name, stamp, tmp_
     assert len(sent) == (1 if name == "ccfl" else len(state.models))
 
 
-class _Broken(InProcessGrid):
-    """Devices of which some answer every training task with an error."""
-
-    def __init__(self, broken: Iterable[int]) -> None:
-        super().__init__(DEVICES)
-        self._broken, self.asked = frozenset(broken), Counter[int]()
-
-    def answer(self, message: Message) -> Message:
-        node = message.metadata.dst_node_id
-        if message.metadata.message_type != "train" or node not in self._broken:
-            return super().answer(message)
-        self.asked[node] += 1
-        return Message(Error(1, "broken"), reply_to=message)
-
-
 def test_broken_device_neither_ends_the_run_nor_is_asked_all_the_time(run_small):
-    grid = _Broken([1011])
+    asked: list[Message] = []
+
+    def answer(message: Message, context: Context) -> Message:
+        told = message.metadata
+        if (told.dst_node_id, told.message_type) != (1011, "train"):
+            return app(message, context)
+        asked.append(message)
+        raise RuntimeError("broken")
+
+    grid = InProcessGrid(DEVICES, app_of(answer))
     run = run_small(*SMALL, "drift.rounds=[]", grid=grid)
-    assert grid.asked[1011] == 1
+    assert len(asked) == 1
     assert [each["client"] for each in run.failures] == [11]
     assert sum(row["participants"] for row in run.rounds) == 4 * 6 + 1
 

@@ -139,8 +139,6 @@ def test_quiet_prints_nothing_and_failures_are_told_once_a_kind():
 # The real loggers, each with its own files
 
 
-STATE = ClusteredState([0, 1], np.array([0, 0]), [np.float32([0])])
-
 FIRST = RoundRecord(1, accuracy=0.5, ari=None, failures=[Failure(1, "train", "a", "b")])
 SECOND = RoundRecord(2, accuracy=0.75, reclustered=True)
 ROWS = [ClientRow(1, 0, 0, 0.25, 8), ClientRow(1, 1, 0, 0.75, 8)]
@@ -162,11 +160,11 @@ def test_tensorboard_gets_every_measured_number(tmp_path):
     )
     config = composed(tmp_path, "tensorboard")
     with open_logger(config, 0, print) as write:
-        write(FIRST, ROWS, STATE)
-        write(SECOND, [], STATE)
+        write(FIRST, ROWS, state())
+        write(SECOND, [], state())
     # What comes after the checkpoint is dropped by the run that goes on.
     with open_logger(config, 1, print) as write:
-        write(RoundRecord(2, accuracy=0.875), [], STATE)
+        write(RoundRecord(2, accuracy=0.875), [], state())
     found = events.EventAccumulator(str(tmp_path / "tensorboard"))
     found.Reload()
     values = [(event.step, event.value) for event in found.Scalars("accuracy")]
@@ -192,9 +190,9 @@ def test_mlflow_goes_on_with_a_run(mlflow, tmp_path):
     uri = f"logger.uri={mlflow.tracking_uri}"
     config = composed(tmp_path / "run", "mlflow", uri, "seed=7")
     with open_logger(config, 0, print) as write:
-        write(FIRST, ROWS, STATE)
+        write(FIRST, ROWS, state())
     with open_logger(config, 1, print) as write:
-        write(SECOND, [], STATE)
+        write(SECOND, [], state())
     run = run_of(mlflow)
     assert run.data.params["seed"] == "7"
     assert run.data.params["strategy.name"] == "fielding"
@@ -210,8 +208,8 @@ def test_wandb_writes_files_that_can_be_sent_later(tmp_path):
     pytest.importorskip("wandb", reason="needs wandb")
     (tmp_path / "run").mkdir()
     with open_logger(composed(tmp_path / "run", "wandb"), 0, print) as write:
-        write(FIRST, ROWS, STATE)
-        write(SECOND, [], STATE)
+        write(FIRST, ROWS, state())
+        write(SECOND, [], state())
     (record,) = (tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb")
     # Its own process writes the file, and may end a moment later.
     until = time.monotonic() + 30
@@ -226,8 +224,8 @@ def test_a_logger_that_fails_costs_no_run(mlflow, tmp_path):
     messages: list[str] = []
     with open_logger(config, 0, messages.append) as write:
         mlflow.delete_run(run_of(mlflow).info.run_id)
-        write(FIRST, ROWS, STATE)
-        write(SECOND, [], STATE)
+        write(FIRST, ROWS, state())
+        write(SECOND, [], state())
     # In the first round, not again in the second, and when the run is closed.
     assert len(messages) == 2
     assert "logger=mlflow failed" in messages[0]

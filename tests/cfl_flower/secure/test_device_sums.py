@@ -209,6 +209,8 @@ def test_a_salt_is_used_once(site):
         assert "this salt" in site.refusal(sums, round, site.task(salt=salt))
     assert "this salt" in site.refusal(sums, 10, site.task(salt=2))
     assert site.refusal(sums, 10, Task(0, (0,), {GROUPS: to_text(Groups(b"x", [[]]))}))
+    # In a round it answers to one list of groups.
+    assert "other groups" in site.refusal(sums, 9, site.task(salt=5, count=4))
     for late in (1, 7):
         assert "after round 9" in site.refusal(sums, late, site.task(salt=20 + late))
 
@@ -244,23 +246,6 @@ def test_masks_are_for_one_result_of_training(site, phase, more, why):
     batch = batch_of(phase, more.get("at", 1), plan, MODEL)
     problem = site.sums(secure_sums=True).refuse(batch, task)
     assert why in problem[1]
-
-
-def test_in_a_round_it_answers_to_one_list_of_groups(site):
-    sums = site.sums(secure_sums=True)
-    assert not site.refusal(sums, 1, site.task(salt=1))
-    assert "other groups" in site.refusal(sums, 1, site.task(salt=2, count=4))
-    assert not site.refusal(sums, 1, site.task(salt=3)), (
-        "the server died, and asks again"
-    )
-
-
-def test_it_opens_the_sum_of_those_that_sent(site):
-    answer = site.reveal(site.trained(), site.fewer)
-    assert answer.error is None
-    (told,) = from_text(list[Revealed], answer.metrics[REVEAL])
-    assert sorted(len(share) for share in told.shares) == [0, 16, 16, 16, 16]
-    assert [len(seed) for seed in told.seeds] == [32]
 
 
 def test_of_requests_at_once_one_is_answered(site, tmp_path):
@@ -308,14 +293,18 @@ def test_it_opens_no_sum_of_others_or_of_few(site, senders, why):
     assert not answer.metrics
 
 
-def test_it_reveals_nothing_of_a_round_without_its_result(site):
+def test_it_opens_the_sum_of_those_that_sent_and_of_no_round_without_its_result(site):
     untrained = site.sums(secure_sums=True)
     told = "it sent no result to these groups in this round"
     assert site.reveal(untrained, EVERYONE).error == ("refused", told)
     sums = site.trained(round=2)
     assert site.reveal(sums, EVERYONE, round=1, salt=2).error == ("refused", told)
     assert site.reveal(sums, EVERYONE, round=2, salt=1).error == ("refused", told)
-    assert site.reveal(sums, EVERYONE, round=2, salt=2).error is None
+    answer = site.reveal(sums, site.fewer, round=2, salt=2)
+    assert answer.error is None
+    (opened,) = from_text(list[Revealed], answer.metrics[REVEAL])
+    assert sorted(len(share) for share in opened.shares) == [0, 16, 16, 16, 16]
+    assert [len(seed) for seed in opened.seeds] == [32]
 
 
 FORGED: dict[str, Callable[[Site, list[bytes]], list[bytes]]] = {

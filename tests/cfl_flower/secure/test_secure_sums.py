@@ -23,7 +23,7 @@ from cfl_flower.secure.groups import GROUPS, REVEAL, SIGNED, Groups, from_text
 from cfl_flower.secure.server import large_enough, open_sums
 from cfl_flower.types import LEFT_OUT, OUTCOMES, Plan, Result, SumSpec, Task
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import WHOLE, sample
+from tests.conftest import WHOLE, Run, sample
 from tests.docs.test_security import OFTEN, by_shared_model
 from tests.docs.test_security import RUNS as RUNS_OF_SECURITY
 
@@ -125,35 +125,28 @@ def test_masked_devices_give_the_numbers_of_a_simulation(
 
 
 def test_with_a_quarter_lost_the_means_are_those_of_the_others(run_small, tmp_path):
-    options = ["strategy=fedavg", "participants=12", "drift=none", "rounds=1"]
+    def lose(name: str, clients: set[int], *more: str) -> Run:
+        """Lose the first answers of some clients, masked, on their way."""
+        left = set(clients)
+
+        def change(content: RecordDict, phase: str) -> None:
+            client = row_of(content)[0]
+            if phase == "train" and client in left:
+                left.remove(client)
+                del content["answers"]
+
+        grid = Devices(tmp_path / name)
+        grid.change = change
+        return run_small(*EVERYONE, *more, folder=name, grid=grid)
+
     lost = {1, 4, 9}
-    masked = Devices(tmp_path / "masked")
-    lose_in_first_round(masked, lost)
-    behind = run_small(*options, SECURE, folder="masked", grid=masked)
-    plain = Devices(tmp_path / "plain")
-    lose_in_first_round(plain, lost)
-    shown = run_small(*options, folder="plain", grid=plain)
+    behind = lose("masked", lost)
+    shown = lose("plain", lost, "privacy.secure_sums=false")
     assert {f["client"] for f in behind.rounds[0]["failures"]} == lost
     assert behind.rounds[0]["loss"] == pytest.approx(shown.rounds[0]["loss"], rel=1e-5)
     # One more, and it is too small a part of the group.
-    fewer = Devices(tmp_path / "fewer")
-    lose_in_first_round(fewer, lost | {2})
-    run = run_small(*options, SECURE, folder="fewer", grid=fewer)
-    reasons = [f["reason"] for f in run.rounds[0]["failures"]]
+    reasons = [f["reason"] for f in lose("fewer", lost | {2}).rounds[0]["failures"]]
     assert sorted(reasons) == ["incomplete"] * 8 + ["shape"] * 4
-
-
-def lose_in_first_round(grid: Devices, clients: set[int]) -> None:
-    """Lose the first answers of some clients, masked, on their way."""
-    met: set[int] = set()
-
-    def lose(content: RecordDict, phase: str) -> None:
-        client = row_of(content)[0]
-        if phase == "train" and client in clients - met:
-            met.add(client)
-            del content["answers"]
-
-    grid.change = lose
 
 
 HUGE = (
@@ -323,17 +316,14 @@ def test_a_sum_that_stays_closed_takes_along_what_shares_its_clients(unopened, l
     )
 
 
-def key_file(device: Path) -> Path:
-    (found,) = device.glob("*/key-*")
-    return found
-
-
 def test_a_device_with_another_secret_costs_the_others_nothing(run_small, tmp_path):
     grid = Devices(tmp_path)
+    files: list[Path] = []
 
     def forget(content: RecordDict, phase: str) -> None:
         if len(grid.trained) == 6:
-            key_file(tmp_path / "device-0").write_bytes(bytes(range(32)))
+            files.extend((tmp_path / "device-0").glob("*/key-*"))
+            files[0].write_bytes(bytes(range(32)))
 
     grid.change = forget
     run = run_small(*EVERYONE, "rounds=3", grid=grid)
@@ -342,7 +332,7 @@ def test_a_device_with_another_secret_costs_the_others_nothing(run_small, tmp_pa
     assert reasons[1] == {"identity", "node"}
     assert reasons[2] == {"node"}, "the key that it announced first is its key"
     assert {f["client"] for f in run.rounds[2]["failures"]} == {0}
-    assert oct(key_file(tmp_path / "device-0").stat().st_mode)[-3:] == "600"
+    assert [oct(each.stat().st_mode)[-3:] for each in files] == ["600"]
 
 
 STRICT = [
@@ -458,14 +448,7 @@ def test_a_bad_or_copied_key_leaves_out_who_told_it_alone(key, run_small, tmp_pa
     assert trained == set(range(12)) - {7}
 
 
-OPTIONS = [
-    *("strategy=fedavg", "privacy.secure_sums=true", "drift=none", "rounds=4"),
-    *("clients=6", "participants=6"),
-]
-
-
-class KilledError(Exception):
-    """The end of the server's process."""
+SIX = [*EVERYONE, "rounds=4", "clients=6", "participants=6", "resume=true"]
 
 
 class Mortal(Devices):
@@ -481,7 +464,7 @@ class Mortal(Devices):
         pushed = super().push_messages(listed)
         now = listed[0].metadata.message_type, listed[0].metadata.group_id
         if now == ("train", str(self.kill)):
-            raise KilledError
+            raise KeyboardInterrupt
         return pushed
 
     def answer(self, message: Message) -> Message:
@@ -500,13 +483,13 @@ def test_no_device_is_in_two_sums_of_a_round(away, run_small, tmp_path):
     grid = Mortal(tmp_path)
     nodes = dict(grid.node_configs)
     for grid.kill in range(1, 5):
-        with pytest.raises(KilledError):
-            run_small(*OPTIONS, "resume=true", grid=grid)
+        with pytest.raises(KeyboardInterrupt):
+            run_small(*SIX, grid=grid)
         grid.node_configs = dict(nodes)
         if away:
             grid.remove_node(1000 + grid.kill)
     grid.kill = 0
-    run = run_small(*OPTIONS, "resume=true", grid=grid)
+    run = run_small(*SIX, grid=grid)
     assert len(run.rounds) == 4
     assert {round for _, round in grid.sent} == {1, 2, 3, 4}
     for groups in grid.sent.values():

@@ -113,10 +113,7 @@ def test_the_doctor_finds_nothing_wrong_with_a_healthy_device(
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (
-            {"_target_": CSV, "label": "kind"},
-            "ok    data        8 samples of 2 labels,",
-        ),
+        ({"_target_": CSV, "label": "kind"}, "ok    data        8 samples of 2 labels"),
         ({"_target_": CSV, "label": "sort"}, "sort"),
         ({"label": "kind"}, "--settings="),
         ({"_target_": FOLDER}, "--settings="),

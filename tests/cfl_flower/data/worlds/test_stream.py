@@ -20,10 +20,9 @@ from cfl_flower.errors import ConfigError
 CLIENTS = 12
 
 
-def stream(fraction: float = 1.0, seed: int = 3, **partition: int) -> Stream:
-    groups = LabelGroups(groups=5, **partition)
-    drift = Regroup([3, 5], fraction=fraction)
-    return Stream(Digits(), groups, drift, CLIENTS, seed, rounds=9)
+def changed(drift: Drift, partition: Partition | None = None) -> Stream:
+    groups = partition or LabelGroups(groups=5)
+    return Stream(Digits(), groups, drift, CLIENTS, seed=3, rounds=200)
 
 
 def test_samples_stay_held_out_when_others_follow():
@@ -35,11 +34,11 @@ def test_samples_stay_held_out_when_others_follow():
 
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.9])
 def test_the_few_who_drift_follow_their_concept_and_keep_their_sizes(fraction):
-    source = stream(fraction)
+    source = changed(Regroup([3, 5], fraction=fraction))
     for before, after in ((2, 3), (4, 5)):
         demand = source.timeline.world(after).demand
-        changed = source.timeline.concepts(before) != source.timeline.concepts(after)
-        moved = np.flatnonzero(changed)
+        concepts = map(source.timeline.concepts, (before, after))
+        moved = np.flatnonzero(np.not_equal(*concepts))
         assert len(moved) == round(fraction * CLIENTS)
         for client in moved:
             old, new = source.view(client, 1), source.view(client, after)
@@ -51,7 +50,8 @@ def test_the_few_who_drift_follow_their_concept_and_keep_their_sizes(fraction):
 
 @pytest.mark.parametrize("fraction", [1.0, 0.25])
 def test_drawn_data_follow_the_true_concept_of_the_few_who_drift(fraction):
-    source = stream(fraction, samples=400, test_samples=400)
+    partition = LabelGroups(groups=5, samples=400, test_samples=400)
+    source = changed(Regroup([3, 5], fraction=fraction), partition)
     for round in (2, 3, 5):
         wanted = source.timeline.world(round).demand
         for client in range(CLIENTS):
@@ -87,11 +87,6 @@ def test_a_client_without_samples_has_an_empty_view():
     x, y = empty.train()
     assert x.shape == (0, 1, 8, 8)
     assert y.shape == (0,)
-
-
-def changed(drift: Drift, partition: Partition | None = None) -> Stream:
-    groups = partition or LabelGroups(groups=5)
-    return Stream(Digits(), groups, drift, CLIENTS, seed=3, rounds=200)
 
 
 def test_rotated_and_renamed_samples_are_the_pools_turned_and_renamed():

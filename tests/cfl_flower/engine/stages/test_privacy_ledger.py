@@ -39,10 +39,6 @@ MODEL, REPORT = 0.25, 4.0
 """What a model and a report cost, as 1 / z^2."""
 
 
-class KilledError(Exception):
-    """The end of the server's process."""
-
-
 class Ledger(InProcessGrid):
     """Devices with data of their own, and what each has told in noise so far."""
 
@@ -100,7 +96,7 @@ class Ledger(InProcessGrid):
         pushed = super().push_messages(listed)
         if now == self.kill:
             self.kill = None
-            raise KilledError
+            raise KeyboardInterrupt
         return pushed
 
     def answer(self, message: Message) -> Message:
@@ -186,7 +182,7 @@ def test_nobody_goes_on_with_other_noise_once_devices_have_answered(
 ):
     options = [*METHODS["fedavg"], *SIZE, "privacy=local"]
     grid.kill = "train", 1
-    with pytest.raises(KilledError):
+    with pytest.raises(KeyboardInterrupt):
         run_small(*options, "privacy.noise_multiplier=0.01", grid=grid)
     told = {client: len(each) for client, each in grid.told.items()}
     assert told
@@ -222,7 +218,7 @@ def test_a_server_that_dies_forgets_nothing_that_was_told(pair, grid, run_small)
     away = dict(grid.node_configs)
     for kill in KILLS:
         grid.kill = kill
-        with pytest.raises(KilledError):
+        with pytest.raises(KeyboardInterrupt):
             run_small(*options, "resume=true", grid=grid)
         if meanwhile == "other data":
             for name in grid.told:
