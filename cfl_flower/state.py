@@ -81,23 +81,21 @@ class StrategySettings:
     samples, to the outputs of a model before each test (as Menon et al., ICLR 2021,
     adjust logits). Nothing is trained or sent."""
     unlabelled: bool = False
-    """Whether clients are also tested with the model that their test samples choose
-    without labels: `accuracy_unlabelled`. All models go with each test, and none of
-    them is fine-tuned for it, which needs labels."""
+    """Whether a test is also of the model that its samples choose without labels:
+    `accuracy_unlabelled`. All models go with it, and none is fine-tuned for it."""
 
     def __post_init__(self) -> None:
         client = locate(self.client, "strategy.client")
         ok = isinstance(client, type) and issubclass(client, NumPyClient)
         require(ok, "strategy.client", self.client, "the path of a NumPyClient")
-        ok = not self.fine_tuning or getattr(client, "fine_tunes", False)
-        rule = f"0: {self.client} cannot fine-tune what it tests"
-        require(ok, "strategy.fine_tuning", self.fine_tuning, rule)
-        ok = not self.label_shares or getattr(client, "fine_tunes", False)
-        rule = f"false: {self.client} cannot adjust what it tests"
-        require(ok, "strategy.label_shares", self.label_shares, rule)
-        ok = not self.unlabelled or hasattr(client, "test_unlabelled")
-        rule = f"false: {self.client} has no test_unlabelled"
-        require(ok, "strategy.unlabelled", self.unlabelled, rule)
+        adapts = getattr(client, "fine_tunes", False)
+        chooses = hasattr(client, "test_unlabelled")
+        able = {"fine_tuning": adapts, "label_shares": adapts, "unlabelled": chooses}
+        for name, ok in able.items():
+            value = getattr(self, name)
+            off = "0" if name == "fine_tuning" else "false"
+            rule = f"{off}: {self.client} cannot test that"
+            require(ok or not value, f"strategy.{name}", value, rule)
 
     def weight(self, result: Result) -> float:
         """Return the weight of a result in a mean."""

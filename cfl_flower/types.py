@@ -112,12 +112,6 @@ class Plan:
             return self.whole.sharers
         return Counter(index for task in self.tasks for index in task.models)
 
-    def with_more(self, models: Sequence[Vector]) -> Plan:
-        """Return a plan whose clients receive more models, behind the others."""
-        more = tuple(range(len(self.models), len(self.models) + len(models)))
-        tasks = [replace(task, models=task.models + more) for task in self.tasks]
-        return replace(self, tasks=tasks, models=[*self.models, *models])
-
     def part(self, tasks: list[Task]) -> Plan:
         """Return a plan of some of the tasks, whose models have as many sharers."""
         return replace(self, tasks=tasks, whole=self)

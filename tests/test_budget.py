@@ -18,15 +18,15 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_154,
+    "cfl_flower": 1_149,
     "cfl_flower/analysis": 994,
-    "cfl_flower/client": 1_082,
+    "cfl_flower/client": 1_083,
     "cfl_flower/clustering": 536,
     "cfl_flower/communication": 1_283,
     "cfl_flower/config": 662,
     "cfl_flower/data": 3_492,
     "cfl_flower/dropin": 713,
-    "cfl_flower/engine": 2_025,
+    "cfl_flower/engine": 2_031,
     "cfl_flower/environment": 205,
     "cfl_flower/learning": 1_294,
     "cfl_flower/models": 903,
@@ -47,7 +47,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 41_228
+TESTS = 41_169
 """Lines of all tests."""
 
 

@@ -161,7 +161,8 @@ class TaskRunner:
         client = resources.client_class(context)
         received = [batch.models[index] for index in task.models]
         number = len(received) - EvaluateRequest.of(config).candidates
-        parameters, among = received[:number], received[number:]
+        parameters = received[:number]
+        among = received[number:]
         # For whatever draws from torch's own generator, such as dropout.
         purpose = f"torch/{batch.phase}"
         seed_torch(torch_seed(context.seed, purpose, context.round, task.client))

@@ -13,6 +13,7 @@ from cfl_flower.types import (
     IntArray,
     Plan,
     Task,
+    Vector,
 )
 
 
@@ -127,3 +128,12 @@ def _with_plain_numbers(task: Task) -> Task:
         # A copy of each of a thousand tasks would cost milliseconds.
         return task
     return replace(task, client=client, models=tuple(map(int, task.models)))
+
+
+def with_more(plan: Plan, models: Sequence[Vector]) -> Plan:
+    """Return a plan whose clients receive more models, if any, behind the others."""
+    if not models:
+        return plan
+    more = tuple(range(len(plan.models), len(plan.models) + len(models)))
+    tasks = [replace(task, models=task.models + more) for task in plan.tasks]
+    return replace(plan, tasks=tasks, models=[*plan.models, *models])

@@ -26,6 +26,7 @@ from cfl_flower.engine.declarations import Description as Description
 from cfl_flower.engine.declarations import Disclosure as Disclosure
 from cfl_flower.engine.declarations import Published as Published
 from cfl_flower.engine.declarations import Supports as Supports
+from cfl_flower.engine.declarations import with_more as with_more
 from cfl_flower.engine.rounds import Rounds
 from cfl_flower.engine.services import RunServices
 from cfl_flower.errors import InvalidResultError

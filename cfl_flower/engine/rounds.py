@@ -17,7 +17,7 @@ from cfl_flower.communication.portions import portions
 from cfl_flower.communication.results import Results
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.engine.declarations import check_plan
+from cfl_flower.engine.declarations import check_plan, with_more
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
 from cfl_flower.engine.round_measures import (
@@ -142,7 +142,7 @@ class Rounds:
             candidates=len(among),
         )
         # Step 4: clients test, and say whether their data of the next round changed.
-        tests = self.method.plan_evaluate(number, test).with_more(among)
+        tests = with_more(self.method.plan_evaluate(number, test), among)
         plan = self.pass_out("evaluate", tests, asked.to_config())
         return self.delivery.send("evaluate", plan)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from cfl_flower.clustering.profiles import LABEL_FREE, group_ranges
 from cfl_flower.clustering.representations import parse_vector
-from cfl_flower.engine.method import ClusteredStrategy
+from cfl_flower.engine.method import ClusteredStrategy, with_more
 from cfl_flower.settings import Count, settings
 from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task, Vector
@@ -127,7 +127,7 @@ class ProfileStrategy(ClusteredStrategy):
         tasks = plan.tasks or [Task(client) for client in state.clients]
         request = ProfileRequest(True, self.halves)
         asked = replace(plan, tasks=tasks, config=request.to_config())
-        return asked.with_more(state.profiler)
+        return with_more(asked, state.profiler)
 
     def unlabelled_choice(self) -> list[Vector]:
         """Return the models, and what profiles are compared with and by."""

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.clustering.representations import digest, label_histogram
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.engine.method import StrategySettings
@@ -140,6 +141,28 @@ def test_a_test_by_label_shares_is_of_the_shifted_outputs(make_context):
     assert loss == pytest.approx(float(cross_entropy(scores, y)), rel=1e-6)
     plain = ClusteredClient(make_context(2)).make_test([context.initial()])
     assert loss < plain(view)[0]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_inputs_choose_a_model_and_labels_only_score_it(ahead, make_context):
+    context = make_context(2)
+    client = ClusteredClient(context)
+    trained, _ = client.train_from(client.train_from(context.initial())[0])
+    flat = np.zeros_like(trained)
+    # One label for all says nothing, however sure it is.
+    sure = flat.copy()
+    sure[-1] = 99
+    # A model that is surer of each, of as many labels, tells more.
+    among = [flat, sure, trained, 2 * trained]
+    asked = EvaluateRequest(True, ahead=ahead, candidates=3).to_config()
+    passes = context.model.passes
+    found = client.test_unlabelled(among[:3], asked)
+    assert context.model.passes == passes
+    # From round 3 on the client has other data.
+    x, y = context.stream.view(2, 3 if ahead else 2).test()
+    right = int((logits(client.load(trained), x).argmax(1) == y).sum())
+    assert found == {"unlabelled_correct": right, "unlabelled_tested": len(y)}
+    assert client.choose_unlabelled(among, x) is among[3]
 
 
 def test_fine_tuning_is_on_the_data_of_the_round_that_ends(make_context):

@@ -76,8 +76,8 @@ EMPTY = {"-", verdict(None, 0)}
 """What is said where there is nothing to say."""
 
 RECORDED = f"""Written by `make docs` from
-[recorded.json](../../simulations/papers/recorded.json), which has the commit, the figures
-and, of newer runs, the settings' digest of each run. `reproduce TABLE --record` adds runs to it.
+[recorded.json](../../simulations/papers/recorded.json), which has the commit, the
+figures and, of newer runs, the settings' digest. `reproduce TABLE --record` adds runs.
 
 * `ours`: ±: half the 95% interval of the mean over three or more seeds (Student's t).
 * `lead`: {TESTED}

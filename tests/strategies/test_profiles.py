@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.method import with_more
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Plan, Result
 from strategies.feroma import Feroma
@@ -89,7 +90,8 @@ def test_models_go_with_the_profiles_of_their_data(feroma):
 
 def test_tests_have_what_is_served_and_what_may_be_selected(feroma):
     state = feroma.state
-    plan = feroma.plan_evaluate(6, test=True).with_more(feroma.unlabelled_choice())
+    served = feroma.plan_evaluate(6, test=True)
+    plan = with_more(served, feroma.unlabelled_choice())
     assert plan.tasks[0].models == (0, 2, 3, 4, 5, 6)
     assert plan.models[5].tolist() == [1, 1, *state.sources[:, :20].ravel()]
     assert plan.models[2] is plan.models[6] is state.profiler[0]
