@@ -37,8 +37,7 @@ $(SITE): $(TOOLS)
 	@touch $@
 
 run: $(READY)  ## The main job: methods under drift on two streams, a table of each
-	$(BIN)/python -m simulations.compare
-	$(BIN)/python -m simulations.compare experiment=meanings strategy/representation=gradient
+	$(BIN)/python -m simulations.compare experiment=labels,meanings
 
 test: $(TOOLS)  ## All tests but those of the next three, real Ray included (minutes)
 	$(BIN)/python -m pytest -m "not whole and not ray and not devices and not gpu" --numprocesses auto

@@ -1,14 +1,14 @@
 """Several methods on the same stream, several at a time, and a table.
 
-    python -m simulations.compare
+    python -m simulations.compare experiment=labels,meanings
     python -m simulations.compare strategy=fedavg,fielding seed=0,1 rounds=50
     python -m simulations.compare drift=sudden,rotate output_dir=/tmp/c
 
-The first line is the first stream of the main job (`make run`), the app's default
-overrides. The second adds `experiment=meanings strategy/representation=gradient`.
-Arguments are Hydra's overrides; commas sweep, seeds share a row, and runs on different
-data have tables of their own; the last table has a column for each value of what is
-swept. A setting that only some methods have (strategy.threshold=0,0.5) is theirs alone.
+The first line is the main job, `make run`. Without `strategy=` the methods are those of
+the app's default overrides. Arguments are Hydra's overrides; commas sweep, seeds share
+a row, and runs on different data have tables of their own; the last table has a column
+for each value of what is swept. A setting that only some methods have
+(strategy.threshold=0,0.5) is theirs alone.
 The references fedavg, fedavg_ft, fedavg_ls and local (below) and oracle (above)
 run, too, unless `--bare` is given. Leads are over fedavg; --reference names another of
 the methods. Beside the runs are a page (report.html) and its tables as CSV

@@ -87,9 +87,14 @@ def compose_plain(overrides: Sequence[str], own_parts: bool = True) -> Compositi
         node, choices = _choose(lines)
         refuse_doubles(choices)
         own = parse(_of_options(node, choices))
+        named = {each.key_or_group for each in parsed}
+        inner = [o for o in own if not (_is_value(o) or o.key_or_group in named)]
+        if inner:
+            check_options(inner)
+            node, choices = _choose([*(o.input_line or "" for o in inner), *lines])
         kept = [str(key) for key in node if key not in ("hydra", OPTIONS)]
         run = OmegaConf.masked_copy(node, kept)
-        values = [*own, *filter(_is_value, parsed)]
+        values = list(filter(_is_value, [*own, *parsed]))
         refuse_options(values, choices)
         _set_values(run, values, choices, own_parts)
         plain: Any = OmegaConf.to_container(run, resolve=True)
@@ -206,16 +211,21 @@ def _of_options(node: DictConfig, choices: Mapping[str, str]) -> Iterator[str]:
             if name not in known:
                 hint = known_names(name, known)
                 raise ConfigError(f"{OPTIONS}.{group}.{name} is no {group}; {hint}")
-        yield from _lines(of_options.get(choices.get(group, ""), {}), group)
+        yield from _lines(of_options.get(choices.get(group, ""), {}), group, choices)
 
 
-def _lines(node: Any, place: str) -> Iterator[str]:
-    """Yield plain settings as overrides, which may come before the user's."""
+def _lines(node: Any, place: str, choices: Mapping[str, str]) -> Iterator[str]:
+    """Yield plain settings as overrides, which may come before the user's.
+
+    A name for the settings of a group within the method's chooses its option.
+    """
     if not isinstance(node, Mapping):
-        yield f"{place}={json.dumps(node)}"
+        group = place.replace(".", "/")
+        key = group if group in choices else place
+        yield f"{key}={json.dumps(node)}"
         return
     for key, value in node.items():
-        yield from _lines(value, f"{place}.{key}")
+        yield from _lines(value, f"{place}.{key}", choices)
 
 
 def compose_plain_sweep(text: str) -> list[Composition]:
@@ -273,7 +283,7 @@ def _unknown_key(
         _add_defaults(run, GROUPS, own_parts=True)
         plain = OmegaConf.to_container(run)
         there = settings_at(parent, plain)
-    places = (line.partition("=")[0].lstrip(".") for line in _lines(there, parent))
+    places = (line.partition("=")[0].lstrip(".") for line in _lines(there, parent, {}))
     deeper = [place for place in places if place.endswith(f".{name}")]
     if deeper:
         return f"{key} is not a setting; did you mean {' or '.join(deeper[:3])}?"

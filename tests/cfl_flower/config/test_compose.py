@@ -10,6 +10,7 @@ from cfl_flower.config.options import GROUPS, ROUNDS, list_options
 from cfl_flower.config.warnings import find_warnings
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
+from strategies.fielding.representations import Gradient
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,8 @@ options:
     fedprox:
       local: {mu: 0.25}
       weighting: plain
+    fielding: {representation: gradient, threshold: 0.5}
+    stocfl: {representation: difference}
   dataset:
     digits: {size: 28}
 """
@@ -76,6 +79,17 @@ def test_an_experiment_has_settings_for_the_chosen_options_alone(tmp_path, monke
     assert (other.local.mu, other.weighting) == (0, "samples")
     said = ["experiment=mine", "strategy=fedprox", "strategy.local.mu=0.5"]
     assert compose_config(said).strategy.local.mu == 0.5, "the user has the last word"
+    inner = ["experiment=mine", "strategy=fielding", "strategy/representation="]
+    found = compose_config([*inner[:2], "strategy.representation.sketch=8"])
+    assert isinstance(found.strategy.representation, Gradient)
+    assert (found.strategy.representation.sketch, found.strategy.threshold) == (8, 0.5)
+    other = compose_config([*inner[:2], f"{inner[2]}embedding"]).strategy
+    assert not isinstance(other.representation, Gradient)
+    other = compose_config(["experiment=mine", "strategy=stocfl"]).strategy
+    assert other.representation == "difference"
+    own.write_text(EXPERIMENT.lstrip().replace("gradient", "gradiant"))
+    with pytest.raises(ConfigError, match=r"strategy/representation=\W*gradiant"):
+        compose_config(inner[:2])
     own.write_text(EXPERIMENT.lstrip().replace("fedprox", "fedprx"))
     with pytest.raises(ConfigError, match=r"options\.strategy\.fedprx .*fedprox"):
         compose_config(["experiment=mine"])

@@ -51,7 +51,8 @@ BASES = {"ccfl", "flexcfl", "stocfl", "stocfl_mnist"}
 """Presets that only others start from."""
 STREAMS = {
     *("us_accidents", "flights", "employment", "fedccfa_augmented"),
-    *("clusters/all_labels", "clusters/labels", "clusters/two_labels", "meanings"),
+    *("clusters/all_labels", "clusters/labels", "clusters/two_labels"),
+    *("labels", "meanings"),
 }
 """Presets of real data, of the authors' code or our own, that no paper's table has."""
 
