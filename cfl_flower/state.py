@@ -94,7 +94,7 @@ class StrategySettings:
         for name, ok in able.items():
             value = getattr(self, name)
             off = "0" if name == "fine_tuning" else "false"
-            rule = f"{off}: {self.client} cannot test that"
+            rule = f"{off}: {self.client} cannot do that for a test"
             require(ok or not value, f"strategy.{name}", value, rule)
 
     def weight(self, result: Result) -> float:

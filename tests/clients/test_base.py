@@ -158,7 +158,6 @@ def test_inputs_choose_a_model_and_labels_only_score_it(ahead, make_context):
     passes = context.model.passes
     found = client.test_unlabelled(among[:3], asked)
     assert context.model.passes == passes
-    # From round 3 on the client has other data.
     x, y = context.stream.view(2, 3 if ahead else 2).test()
     right = int((logits(client.load(trained), x).argmax(1) == y).sum())
     assert found == {"unlabelled_correct": right, "unlabelled_tested": len(y)}

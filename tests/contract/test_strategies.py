@@ -178,7 +178,9 @@ def test_a_choice_without_labels_changes_no_other_number(
     try:
         run = run_small(*asked)
     except ConfigError as error:
-        assert "strategy.unlabelled" in str(error)
+        # Only where no common model can be used alone.
+        why = ("never left it", "is its own", "each client fine-tunes", "for a test")
+        assert any(words in str(error) for words in why), error
         return
     plain = undisturbed(sampled, "strategy.unlabelled=false")
     numbers = [{**row} for row in run.numbers]

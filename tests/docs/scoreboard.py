@@ -128,7 +128,9 @@ def whole_rows(tables: Mapping[str, PublishedTable]) -> str:
     for table in tables.values():
         for row in table.rows:
             published = [each for each in table.cells([row], []) if each.published]
-            if found := recorded(table, published, 1):
+            all_rounds = recorded(table, published, 1)
+            # One that never became as good as its reference has no mean.
+            if found := [(cell, o) for cell, o in all_rounds if o.known]:
                 lines = written(table, found, 1)
                 within = sum(line[-1] == "reproduced" for line in lines)
                 both = [(cell.published, fmean(o.known.values())) for cell, o in found]

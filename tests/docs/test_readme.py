@@ -27,9 +27,6 @@ from tests.cfl_flower.dropin import quickstarts
 
 ROOT = Path(__file__).parents[2]
 
-SHOWN = {"just after": 1, "final": 4, "mean": 7}
-"""Columns of README's table, and their places among the eight of a printed one."""
-
 
 def blocks() -> list[tuple[str, str]]:
     """Return README's blocks of code, each with its language."""
@@ -178,8 +175,8 @@ def test_all_commands_of_readme_work_in_their_place(comparisons, checkout, newco
     for line in said.splitlines():
         if line.count("│") == 8:
             name, *figures = cells(line)
-            # The first two tables are the main job's.
-            kept = [figures[place] for place in SHOWN.values()]
+            # Just after, final, mean; the first two tables are the main job's.
+            kept = [figures[place] for place in (1, 4, 7)]
             printed.setdefault(name, []).extend(kept)
     text = (ROOT / "README.md").read_text()
     main_job = text.partition("## What the main job shows")[2].partition("\n## ")[0]
