@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 
 from cfl_flower.analysis.drift_metrics import mean_of_known
 from cfl_flower.analysis.leads import mean_and_deviation
@@ -43,13 +44,17 @@ def sweep_tables(runs: Sequence[SavedRun]) -> list[Table]:
     """Lay out final and mean accuracy, a row per method and a column per value.
 
     The runs are of any methods, seeds and data: those of a column saw the same ones.
-    No table if only methods, their own settings and seeds differ.
+    A caption tells a method's own settings where they differ between columns alone, as
+    if a preset of the data chooses them. No table if only methods, their own settings
+    and seeds differ.
     """
     swept = differing([_settings(run) for run in runs])
     if not 0 < len(swept) <= MOST_KEYS:
         return []
-    names = name_methods(runs)
     labels = name_settings(runs)
+    names = name_methods(runs, labels)
+    full = zip(labels, names, name_methods(runs), strict=True)
+    notes = dict.fromkeys(f"{at}: {each}" for at, name, each in full if each != name)
     done = [run.rounds for run in runs if run.complete]
     attacked = any("accuracy_honest" in rounds[-1] for rounds in done)
     tables = []
@@ -64,7 +69,8 @@ def sweep_tables(runs: Sequence[SavedRun]) -> list[Table]:
             for name in dict.fromkeys(names)
         }
         what = f"{title}, in %, by {', '.join(swept)}"
-        tables.append(replace(new_table(what, numbers, rows), numbers=numbers))
+        table = new_table(what, numbers, rows, "\n".join(notes))
+        tables.append(replace(table, numbers=numbers))
     return tables
 
 
@@ -74,14 +80,18 @@ def _cell(seeds: Mapping[int, float | None]) -> str:
     return mean_and_deviation(list(seeds.values()), 100, ".1f") or FAILED
 
 
-def name_methods(runs: Sequence[SavedRun]) -> list[str]:
-    """Name the method of each run, with its own settings where several are compared."""
+def name_methods(runs: Sequence[SavedRun], columns: Sequence[str] = ()) -> list[str]:
+    """Name the method of each run, with its own settings where several are compared.
+
+    With the column of each run, where several are compared in one column.
+    """
     own = [dict(_flat(run.resolved["strategy"])) for run in runs]
+    places = list(zip_longest([run.strategy for run in runs], columns))
     found = []
-    for run, settings in zip(runs, own, strict=True):
-        pairs = zip(runs, own, strict=True)
-        same = [each for other, each in pairs if other.strategy == run.strategy]
-        found.append(f"{run.strategy} {_label(settings, differing(same))}".rstrip())
+    for place, settings in zip(places, own, strict=True):
+        pairs = zip(places, own, strict=True)
+        same = [each for other, each in pairs if other == place]
+        found.append(f"{place[0]} {_label(settings, differing(same))}".rstrip())
     return found
 
 
@@ -111,27 +121,22 @@ def differing(settings: Sequence[Mapping[str, Json]]) -> list[str]:
     ['guard', 'guard.trim']
     """
     keys = dict.fromkeys(key for each in settings for key in each)
-    found = [key for key in keys if len(_values(key, settings)) > 1]
+    found = [key for key in keys if len({_text(key, each) for each in settings}) > 1]
     return [key for key in found if _differs_within_option(key, found, settings)]
 
 
-def _values(key: str, settings: Sequence[Mapping[str, Json]]) -> set[str]:
-    """Return the values of a key, as text; None stands for an absent one."""
-    return {repr(each.get(key)) if key in each else "" for each in settings}
+def _text(key: str, settings: Mapping[str, Json]) -> str:
+    """Return the value of a key as text, which is empty only if there is none."""
+    return repr(settings[key]) if key in settings else ""
 
 
 def _differs_within_option(
     key: str, found: Sequence[str], settings: Sequence[Mapping[str, Json]]
 ) -> bool:
     """Return whether a setting differs between runs with one option of its group."""
-    group = next((each for each in found if key.startswith(f"{each}.")), None)
-    if group is None:
-        return True
-    options = {str(each.get(group)) for each in settings}
-    return any(
-        len(_values(key, [s for s in settings if str(s.get(group)) == option])) > 1
-        for option in options
-    )
+    group = next((each for each in found if key.startswith(f"{each}.")), "")
+    pairs = {(_text(group, each), _text(key, each)) for each in settings}
+    return len(pairs) > len({option for option, _ in pairs})
 
 
 def _settings(run: SavedRun) -> dict[str, Json]:

@@ -32,9 +32,9 @@ USES = {
 """What clients do with a model, by the end of a row's name: a table for each."""
 
 MARKS = (
-    f"▲ marks a row that is ahead of {BASELINE} in its table, ▼ one that is behind it. "
-    "The test is the paired t-test over the seeds (5%), with Holm's correction for the "
-    "rows of a stream."
+    f"▲ marks a row that is ahead of {BASELINE} in its table, ▼ one behind it, by the "
+    "paired t-test over seeds (5%), with Holm's correction for the rows of a stream. "
+    "MB and client epochs are means over those ranked streams that a row has."
 )
 
 Rows = Mapping[str, TrackRow]

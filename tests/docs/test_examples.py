@@ -75,7 +75,6 @@ def encoder(texts: Any, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.whole
 def test_a_clusters_model_adapts_a_text_encoder(encoder, texts, run_small, tmp_path):
     rows = ["a very good film,1", "a bad film,0", "it is good,1", "not good,0"] * 30
     (tmp_path / "reviews.csv").write_text("\n".join(["review,label", *rows]))
@@ -92,6 +91,6 @@ def test_a_clusters_model_adapts_a_text_encoder(encoder, texts, run_small, tmp_p
     frame = pd.DataFrame({"review": ["not good", "-"]})
     dataset = texts.Texts(features=("review",), tokenizer=str(encoder), tokens=3)
     # Numbers count from 1; what is no word is the first.
-    assert dataset.inputs(frame).tolist() == [[7, 2, 0], [1, 0, 0]]
+    assert dataset.inputs(frame)[0].tolist() == [[7, 2, 0], [1, 0, 0]]
     with pytest.raises(ConfigError, match=r"dataset\.tokens=9 is not allowed"):
         texts.Encoder(str(encoder)).build((9,), 2)

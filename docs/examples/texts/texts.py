@@ -33,10 +33,11 @@ class Texts(Csv):
     tokens: Count = 64
     """Number of tokens of a text that count."""
 
-    def inputs(self, frame: Any) -> np.ndarray[Any, Any]:
+    def inputs(self, frame: Any) -> tuple[np.ndarray[Any, Any], list[Any]]:
         """Return the numbers of the first tokens, float32 (n, tokens).
 
         They count from 1, whatever the tokenizer's padding is; 0 stands behind a text.
+        None of them is of a column of numbers, which the list would name.
         """
         # It takes a while to import.
         from transformers import AutoTokenizer  # noqa: PLC0415
@@ -47,7 +48,7 @@ class Texts(Csv):
         found = np.zeros((len(texts), self.tokens), np.float32)
         for row, ids in zip(found, tokenizer(texts, **limit)["input_ids"], strict=True):
             row[: len(ids)] = np.add(ids, 1)
-        return found
+        return found, []
 
 
 class MeanState(nn.Module):

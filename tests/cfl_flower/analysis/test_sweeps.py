@@ -59,10 +59,7 @@ def test_a_sweep_table_has_a_row_per_method_and_a_column_per_value(run_small, tm
     compare(configs, console)
     assert "final accuracy, in %, by faults.malicious" in console.file.getvalue()  # type: ignore[attr-defined]
     lost = compose_config([*unfinished, "output_dir=/tmp/nowhere"])
-    assert (
-        columns([*configs[:3], lost])["final accuracy, in %, by faults.malicious"][2][2]
-        == "failed"
-    )
+    assert next(iter(columns([*configs[:3], lost]).values()))[2][2] == "failed"
 
 
 def test_methods_and_seeds_alone_are_no_sweep():
@@ -70,10 +67,21 @@ def test_methods_and_seeds_alone_are_no_sweep():
     assert swept([compose_config(each) for each in runs[:2]]) == []
 
 
-def test_runs_on_other_data_are_columns_named_by_their_option():
-    runs = [compose_config([f"drift={name}"]) for name in ("none", "rotate")]
-    headings = [column[0] for column in next(iter(columns(runs).values()))]
-    assert headings == ["strategy", "drift=none", "drift=rotate"]
+def test_settings_within_a_column_name_rows_and_those_of_columns_are_told():
+    methods = ("strategy=fedavg", "strategy=fielding")
+    streams = ("experiment=labels", "experiment=meanings")
+    final, _ = swept([compose_config([m, each]) for m in methods for each in streams])
+    assert [line[0] for line in final.lines] == ["fedavg", "fielding"]
+    compared = ("label_histogram", "gradient")
+    told = [f"fielding representation={each}" for each in compared]
+    assert [line.split(": ")[1] for line in final.caption.splitlines()] == told
+    swept_too = ["strategy.threshold=0,1", "drift=none,rotate"]
+    jobs = make_jobs(["strategy=fielding,static", *swept_too, "output_dir=/tmp/no"])
+    final, _ = swept([job.config for job in jobs])
+    named = [f"{m} threshold={t}" for m in ("fielding", "static") for t in (0, 1)]
+    assert [line[0] for line in final.lines] == named
+    assert final.headings == ["strategy", "drift=none", "drift=rotate"]
+    assert not final.caption
 
 
 def test_a_swept_setting_applies_to_the_methods_that_have_it(tmp_path):
