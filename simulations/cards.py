@@ -64,7 +64,7 @@ def reading(saved: SavedRun, dataset: Any) -> dict[str, Json]:
     named = {"normalise": None, "standardise": False}
     plain = {key: value for key, value in named.items() if hasattr(dataset, key)}
     with suppress(CflError, OSError):
-        train, _ = replace(dataset, **plain).load(saved.resolved["data_dir"])
+        train, _ = replace(dataset, **plain).load(saved.resolved.get("data_dir", ""))
         told["scale"] = scale_of(train.x.numpy())
     return told
 
