@@ -53,10 +53,9 @@ class Outcome:
         found = {}
         for run in self.saved:
             entries = read_provenance(run.folder)
-            versions = [entry["versions"]["torch"] for entry in entries]
             found["/".join(run.folder.parts[-3:])] = {
                 "commits": list(dict.fromkeys(str(each["commit"]) for each in entries)),
-                "torch": list(dict.fromkeys(versions)),
+                "torch": list(dict.fromkeys(e["versions"]["torch"] for e in entries)),
                 "settings": digest_of(run.resolved),
                 "rounds": len(run.rounds),
                 "seconds": run.summary["seconds"],
@@ -118,8 +117,10 @@ class Outcome:
             gap = None
             judged = NOT_COMPARABLE
         never = len(self.values) - len(known)
-        judged += f", without {never} never" if never else ""
-        judged += f", without {len(self.reasons)} failed" if self.reasons else ""
+        # A worker that died, or a client that diverged: another run may have them.
+        lost = sum(len(row["failures"]) for run in self.saved for row in run.rounds)
+        lacking = {"never": never, "failed": len(self.reasons), "client results": lost}
+        judged += "".join(f", without {n} {what}" for what, n in lacking.items() if n)
         difference = "-" if gap is None else f"{gap:+{form}}"
         return [cell.row, cell.method, ours, tail, lead, printed, difference, judged]
 

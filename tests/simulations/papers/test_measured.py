@@ -78,6 +78,11 @@ def test_the_best_round_is_one_after_everyone_could_take_part(tmp_path):
     assert table.value(run) == pytest.approx(60.0)
     few = replace(run, resolved={**config.resolved, "participants": 1})
     assert table.value(few) == pytest.approx(60.0)
+    # A run that lacks a result of a client may be another one next time.
+    lacking = replace(run, rounds=[{**lines[0], "failures": [{}]}])
+    outcome = Outcome({0: 60.0, 1: None}, saved=[run, lacking])
+    told = outcome.line(table, table.cell("mnist_mclr_swap_all", "fedavg"))[-1]
+    assert told.endswith(", without 1 never, without 1 client results")
 
 
 def test_a_figure_is_a_mean_over_kinds_of_the_rounds_that_validation_chose(tmp_path):
@@ -88,12 +93,8 @@ def test_a_figure_is_a_mean_over_kinds_of_the_rounds_that_validation_chose(tmp_p
     assert "dataset.colour=true" in first.overrides
     names = ("round", "validation_accuracy", "accuracy_mean")
     curves = [[(1, 0.5, 0.6), (2, 0.7, 0.4), (3, 0.6, 0.9)], [(1, 0.5, 0.8)]]
-    runs = [
-        SavedRun(
-            tmp_path, [], {}, [dict(zip(names, of, strict=True)) for of in curve], []
-        )
-        for curve in curves
-    ]
+    lines = [[dict(zip(names, of, strict=True)) for of in curve] for curve in curves]
+    runs = [SavedRun(tmp_path, [], {}, each, []) for each in lines]
     assert table.value(*runs) == pytest.approx(60.0)
 
 
