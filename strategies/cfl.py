@@ -13,7 +13,7 @@ of every client in every round.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -34,6 +34,11 @@ from cfl_flower.types import FloatArray, IntArray, Plan, Result
 
 BOUNDS = {"absolute": (0.4, 1.6), "relative": (0.2, 0.3)}
 """The defaults of eps1 and eps2: the code's, and ours."""
+
+
+PATIENCE = 3
+"""Rounds without an update after which a client is not waited for: nobody who fails in
+each round keeps the others together."""
 
 
 @settings("strategy")
@@ -73,6 +78,8 @@ class CFLState(ClusteredState):
 
     scale: float | None = None
     """The mean norm of the first round's updates."""
+    missed: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """The rounds in a row without an update of each client, shape (n,)."""
 
 
 def bipartition(cosines: FloatArray) -> IntArray:
@@ -130,6 +137,9 @@ class CFL(ClusteredStrategy):
         count = len(self.state.models)
         rows = self.state.rows(result.client for result in results)
         found = dict(zip(rows.tolist(), results, strict=True))
+        new = len(state.clients) - len(state.missed)
+        state.missed = np.pad(state.missed, (0, new)) + 1
+        state.missed[rows] = 0
         before = state.clusters.copy()
         for cluster in range(count):
             self.split_if_due(server_round, cluster, found)
@@ -166,9 +176,9 @@ class CFL(ClusteredStrategy):
         eps1, eps2 = settings.bounds
         # |mean update| < eps1 and max |update| > eps2.
         stationary = mean < eps1 * unit and largest > eps2 * unit
-        # Who has left or has no samples cannot disagree.
-        able = self.run.participants.able()[members].sum()
-        whole = len(present) == able > settings.smallest
+        # Who has left, has no samples or keeps failing cannot disagree.
+        able = self.run.participants.able() & (state.missed < PATIENCE)
+        whole = len(present) == able[members].sum() > settings.smallest
         if server_round > settings.first and whole and stationary:
             # Algorithm 1: bipartition by the cosines of the updates.
             cosines = cosine_matrix([found[row].arrays[0] - model for row in present])

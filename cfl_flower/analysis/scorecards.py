@@ -106,10 +106,9 @@ def score_table(
     """
     done = [entries for entries in scores.values() if entries]
     found = {each: {cell(entries, each) for entries in done} for each in columns}
-    shown = [each for each in columns if not done or found[each] - {"-", NEVER}]
-    never = [
-        each.heading for each in columns if each not in shown and NEVER in found[each]
-    ]
+    empty = ({"-"}, {NEVER})
+    shown = [each for each in columns if not done or found[each] not in empty]
+    never = [each.heading for each in columns if found[each] == {NEVER}]
     if never:
         caption = f"{caption}\n{NEVER}, of all methods: {', '.join(never)}".strip()
     cells = {

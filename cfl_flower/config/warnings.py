@@ -8,6 +8,7 @@ from operator import attrgetter
 import numpy as np
 
 from cfl_flower.building import locate
+from cfl_flower.client.attacks import malicious_clients
 from cfl_flower.config.options import ROUNDS
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.drift import Schedule
@@ -107,8 +108,11 @@ def _unused(config: RunConfig) -> Iterator[str]:
         shown = str(value).lower()
         if not (shown in some.split("|") if some else value):
             unused[f"strategy.{idle}"] = f"strategy.{key}={shown}"
-    if not (config.faults.malicious or config.faults.attackers):
-        unused["faults.attack"] = "faults.malicious=0 and faults.attackers=[]"
+    if not malicious_clients(config.faults, config.clients, config.seed):
+        share = f"faults.malicious={config.faults.malicious:g}"
+        unused["faults.attack"] = f"{share} and faults.attackers=[]"
+        if config.faults.malicious:
+            unused["faults.malicious"] = f"clients={config.clients}: it is nobody"
     name = f"strategy={config.names['strategy']}"
     for key in dict.fromkeys(line.partition("=")[0] for line in config.overrides):
         path = key.replace("/", ".")

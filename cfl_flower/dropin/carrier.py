@@ -249,7 +249,7 @@ class Carrier:
         return results
 
     def _leave_out_odd_metrics(self, phase: str) -> None:
-        """Leave out metrics of names or lengths that not two thirds of nodes send.
+        """Leave out metrics that not two thirds of nodes send, of a length and finite.
 
         Flower's means of metrics need those of all nodes to be alike: a node that lacks
         one of the rest is left out with all of its own.
@@ -260,12 +260,12 @@ class Carrier:
         for form, replied in zip(forms, [*self.replied], strict=True):
             client, content = replied
             for record in content.metric_records.values():
-                for name, _ in form - usual:
+                for name in record.keys() - {name for name, _ in usual}:
                     del record[name]
             if not form >= usual:
                 self.replied.remove(replied)
             if odd := sorted({name for name, _ in form ^ usual}):
-                detail = f"{odd} are other ones, or longer, than most nodes send"
+                detail = f"{odd} are not finite, or other or longer ones than most send"
                 self.fail(client, phase, InvalidResultError("metrics", detail))
 
     def _read(
@@ -403,9 +403,10 @@ def content_of(reply: Message | None) -> RecordDict:
 
 
 def metric_form(content: RecordDict) -> frozenset[tuple[str, int]]:
-    """Return the names of a reply's metrics with their lengths, -1 for a number."""
+    """Return the names of a reply's finite metrics and lengths, -1 for a number."""
     return frozenset(
         (name, len(value) if isinstance(value, list) else -1)
         for record in content.metric_records.values()
         for name, value in record.items()
+        if np.isfinite(np.array(value, float)).all()
     )

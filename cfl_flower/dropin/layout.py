@@ -41,8 +41,8 @@ class Layout:
         require(ok, "initial_arrays", sorted(record), allowed)
         for name, each in layout.templates.items():
             field = f"initial_arrays: {name}"
-            allowed = "its real and its imaginary part as two arrays"
-            require(each.dtype.kind != "c", field, each.dtype, allowed)
+            allowed = "its real and its imaginary part, or float32 for bfloat16"
+            require(each.dtype.kind not in "cV", field, each.dtype, allowed)
         return layout
 
     def describe(self) -> dict[str, str]:

@@ -39,10 +39,11 @@ LACKS: tuple[bytes | None, list[Tensor]] = (None, [])
 
 @dataclass(frozen=True)
 class Observed:
-    """What two steps of training changed in a network, beside what is trained."""
+    """What some steps of training changed in a network, beside what is trained."""
 
     statistics: frozenset[str]
-    """Names of buffers that travel: saved, of floats, and changed by training."""
+    """Names of buffers that travel: saved, of floats, and changed by training; all that
+    are finite of a network that counts, or remembers anything else."""
     frozen: frozenset[str] = frozenset()
     """Names of frozen parameters that were changed all the same."""
     remembers: bool = False
@@ -91,7 +92,7 @@ def observe(module: nn.Module, shape: tuple[int, ...]) -> Observed:
     """
     floats = saved_floats(module)
     before = _tensors(module)
-    own = _attributes(module)
+    own = attributes(module)
     parameters = dict(module.named_parameters())
     buffers = dict(module.named_buffers())
     trained = {n for n, each in parameters.items() if each.requires_grad}
@@ -106,16 +107,23 @@ def observe(module: nn.Module, shape: tuple[int, ...]) -> Observed:
     module.train()
     with torch.enable_grad():
         train_twice(module, example_batch(shape))
-        # Some change with larger numbers or batches alone; others take no such numbers.
-        with suppress(Exception):
-            train_twice(module, example_batch(shape).repeat(4, *[1] * len(shape)) * 999)
+        # Some change with larger numbers or batches, or those below 0, alone; others
+        # take no such numbers.
+        for scale in (999, -999):
+            with suppress(Exception):
+                many = example_batch(shape).repeat(4, *[1] * len(shape))
+                train_twice(module, many * scale)
     after = _tensors(module)
     changed = {n for n, old in before.items() if not same(old, after.get(n))}
     # A state that grows is no statistic of a model.
     lasting = {n for n in floats if before[n].shape == after[n].shape}
     statistics = frozenset(lasting & changed)
-    now = _attributes(module)
+    now = attributes(module)
     names = [n for n in own | now if own.get(n, LACKS)[0] != now.get(n, LACKS)[0]]
+    counters = changed - {*floats, *parameters}
+    if names or any(not n.endswith("num_batches_tracked") for n in counters):
+        # Whoever counts may begin with a statistic later.
+        statistics |= {n for n in lasting if bool(before[n].isfinite().all())}
     lost = copies & {*(changed - statistics - trained), *names}
     # Of the weights of each step, such as normalised ones.
     lost -= {n for n, (_, some) in now.items() if any(each.grad_fn for each in some)}
@@ -153,7 +161,7 @@ def _values(module: nn.Module) -> dict[str, Any]:
 def attribute_marks(module: nn.Module) -> dict[str, Any]:
     """Return marks of its layers' attributes: others if a later step changed one."""
     # Code of its author may change torch's layers, too.
-    found = _attributes(module) if own_layers(module) else {}
+    found = attributes(module) if own_layers(module) else {}
     return {name: mark for name, (mark, _) in found.items()}
 
 
@@ -190,7 +198,7 @@ def same(old: Tensor, new: Tensor | None) -> bool:
     return bool(torch.isclose(old, new, rtol=0, atol=0, equal_nan=True).all())
 
 
-def _attributes(module: nn.Module) -> dict[str, tuple[Any, list[Tensor]]]:
+def attributes(module: nn.Module) -> dict[str, tuple[Any, list[Tensor]]]:
     """Return `_values`, plain or as texts, and tensors in each that are no parts."""
     tensors = [*module.parameters(), *module.buffers()]
     parts = {id(part): n for n, part in enumerate([*module.modules(), *tensors])}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import AbstractContextManager, suppress
+from itertools import pairwise
 from operator import call
 from typing import Any
 
@@ -21,6 +22,7 @@ from cfl_flower.models.network import (
 )
 from cfl_flower.models.outside import outside
 from cfl_flower.models.own_state import (
+    attributes,
     example_batch,
     needs_observing,
     same,
@@ -78,10 +80,12 @@ def check_network(
         )
         _require_equal_steps(model, x)
         _require_any_batch(model, x, classes)
+        version = x._version
         with torch.no_grad():
             one, again = (model.module.eval()(x) for _ in range(2))
+        # All models of a test see the same inputs, in whatever place they are.
         _require(
-            same(one, again),
+            same(one, again) and x._version == version,
             f"{type(network).__name__} gives different outputs for the same inputs in "
             "evaluation mode; draw, remember or change the inputs in training alone",
         )
@@ -231,11 +235,28 @@ def _require_alike(one: nn.Module, other: nn.Module) -> None:
         f"two networks {name} of the same seed begin with other weights; draw them "
         "with torch",
     )
-    places = [each.data_ptr() for each in other.parameters() if each.numel()]
     _require(
-        len({*places}) == len(places),
-        f"{name} has two parameters in one memory; share the parameter, not its data",
+        not _shares_memory(other),
+        f"{name} has a parameter in one memory with another one, a buffer or a tensor "
+        "in an attribute; share the parameter, not its data",
     )
+
+
+def _shares_memory(module: nn.Module) -> bool:
+    """Return whether a parameter has memory in common with another tensor of a network.
+
+    Flattening moves parameters, and what was a part of one stays where it is.
+    """
+    beside = [each for _, some in attributes(module).values() for each in some]
+    marked: list[tuple[Tensor, bool]] = [(each, True) for each in module.parameters()]
+    marked += [(each, False) for each in (*module.buffers(), *beside)]
+    spans = [
+        (each.data_ptr(), each.data_ptr() + each.nbytes, own)
+        for each, own in marked
+        if each.numel() and each.layout == torch.strided
+    ]
+    pairs = pairwise(sorted(spans))
+    return any(b > c and (one or two) for (_, b, one), (c, _, two) in pairs)
 
 
 def _require_float32(network: nn.Module, model: FlatModel) -> None:

@@ -290,6 +290,28 @@ class Largest(Net):
         return super().hidden(x / self.high.view(1, 8, 8))
 
 
+class Lowest(Net):
+    """A statistic that numbers below 0 change alone."""
+
+    def set_up(self) -> None:
+        self.register_buffer("low", torch.zeros(64))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.low.copy_(torch.minimum(self.low, x.flatten(1).amin(0)))
+        return super().hidden(x - self.low.view(1, 8, 8))
+
+
+class LateStatistic(Largest):
+    """A statistic that begins after a dozen steps."""
+
+    steps = 0
+
+    def hidden(self, x: Tensor) -> Tensor:
+        self.steps += self.training
+        return super().hidden(x) if self.steps > 12 else Net.hidden(self, x)
+
+
 class Seeded(Net):
     """It sets a seed, so that its weights are the same in all runs."""
 

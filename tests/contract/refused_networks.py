@@ -80,11 +80,34 @@ class PreciseParameter(Net):
 
 
 class SharedMemory(Net):
-    refused = "has two parameters in one memory"
+    refused = "has a parameter in one memory with another"
 
     def set_up(self) -> None:
         self.again = nn.Linear(64, 8)
         self.again.weight.data = self.body.weight.data
+
+
+class SharedPart(Net):
+    refused = "has a parameter in one memory with another"
+
+    def set_up(self) -> None:
+        self.first = self.body.weight.data[:2]
+
+
+class SharedBuffer(Net):
+    refused = "has a parameter in one memory with another"
+
+    def set_up(self) -> None:
+        self.register_buffer("last", self.body.weight.data[-1])
+
+
+class ChangedInputs(Net):
+    """Zeros and ones stay what they are."""
+
+    refused = "different outputs for the same inputs in evaluation"
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return super().hidden(x.pow_(2))
 
 
 class BoundLambda(Net):

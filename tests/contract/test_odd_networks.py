@@ -188,6 +188,8 @@ def test_attributes_may_refer_to_parts_of_their_network(kind, run_small):
     [
         (odd_networks.SavedAverage, True),
         (odd_networks.Largest, True),
+        (odd_networks.Lowest, True),
+        (odd_networks.LateStatistic, True),
         (odd_networks.Mask, False),
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfl_flower.communication.results import Results
 from cfl_flower.types import Result, Vector
 from strategies import cfl as method
 from strategies.cfl import bipartition, separation
@@ -71,6 +72,7 @@ def four_at_odds(
     options += ["clients=4", "participants=4", "strategy.eps1=0.5", "strategy.eps2=0.5"]
     cfl = open_method(tmp_path, *options)
     cfl.welcome(1, [Result(client, 5) for client in range(4)])
+    cfl.state.missed = np.zeros(4, np.int64)
     start = cfl.state.models[0]
     step: Vector = np.zeros_like(start)
     step[0] = 1
@@ -105,3 +107,13 @@ def test_a_missing_update_postpones_a_split(tmp_path):
     assert cfl.state.clusters.tolist() == [0, 0, 0, 0]
     cfl.split_if_due(2, 0, found)
     assert cfl.state.clusters.tolist() == [0, 0, 1, 1]
+
+
+def test_who_keeps_failing_stops_no_split(tmp_path):
+    cfl, found = four_at_odds(tmp_path)
+    results = Results([found[row] for row in (0, 1, 2)])
+    clusters = []
+    for server_round in range(1, method.PATIENCE + 1):
+        cfl.absorb_train(server_round, results)
+        clusters.append(cfl.state.clusters.tolist())
+    assert clusters == [*[[0] * 4] * (method.PATIENCE - 1), [0, 0, 1, 0]]

@@ -26,7 +26,7 @@ one with more than the second that are more than half of its rows."""
 
 FORMATTED = re.compile(
     # A sign or a currency; thousands or digits; decimals; what it is a number of.
-    r"[-+−(<>~≈]?\s*[$€£¥]?\s*(?=[.,]?\d)(\d{1,3}([.,'’\s]\d{3})+|\d*)([.,]\d+)?"
+    r"[-+−<>~≈]?\s*[$€£¥]?\s*[-+−]?\s*(?=[.,]?\d)(\d{1,3}([.,'’\s]\d{3})+|\d*)([.,]\d+)?"
     r"(e[-+]?\d+)?\s*(?P<unit>[^\d\s][^\d]{0,9}[²³]?)?",
     re.IGNORECASE,
 )
@@ -142,8 +142,12 @@ def _encoded(
     refuse(column, column.isna(), why)
     what = f"{where}: in column {column.name},"
     texts, (places,) = numbered_names([column.to_numpy(object).astype(str)], what)
-    forms = [FORMATTED.fullmatch(text.strip().casefold()) for text in texts]
-    if len({form and form["unit"] for form in forms}) == 1 and all(forms):
+    # Accountants write (5) or 5- for -5, and Excel ="5".
+    plain = [text.casefold().strip(' ()="').rstrip("- ") for text in texts]
+    forms = [FORMATTED.fullmatch(text) for text in plain]
+    # One year, two years.
+    units = {(form["unit"] or "").rstrip("s") for form in forms if form}
+    if len(units) == 1 and all(forms):
         told = f"{where}: column {column.name} has numbers such as {texts[0]}"
         remedy = ", or set dataset.decimal=comma" if commas and "," in texts[0] else ""
         raise ConfigError(f"{told}; write them as 1234.5, without a unit{remedy}")

@@ -359,7 +359,10 @@ class Csv(FileTable):
             warnings.simplefilter("error", pd.errors.ParserWarning)
             found: pd.DataFrame = pd.read_csv(**form, names=names)
         if self.decimal == "comma":
-            marked = found.select_dtypes(exclude="number").astype(str).stack()
+            names_alone = {self.label, self.owner, self.image, *texts}
+            inputs = [n for n in self.features or found if n not in names_alone]
+            marked = found[inputs].select_dtypes(exclude="number").astype(str).stack()
+            marked = marked.astype(str)  # of no column at all they are floats
             marked = marked[marked.str.fullmatch(r"[-+]?\d{1,3}(\.\d{3})+(,\d+)?")]
             if len(marked):
                 row, column = marked.index[0]

@@ -30,6 +30,7 @@ class Arrival(Change):
         ok = self.window is None or self.every is not None
         allowed = "null, or at least 1 together with drift.every"
         require(ok, "drift.window", self.window, allowed)
+        require(self.fraction == 1, "drift.fraction", self.fraction, "1, ids or modulo")
 
     @property
     def kept(self) -> int:
@@ -65,10 +66,6 @@ class Release(Arrival):
     """A client's training samples in any order, while its test samples are all there;
     or training and test samples by the time when they were taken: as many of a client's
     at a time, or those of as long a time, the same for all clients."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.fraction == 1, "drift.fraction", self.fraction, "1, ids or modulo")
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""

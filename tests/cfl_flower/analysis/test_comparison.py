@@ -12,7 +12,9 @@ import yaml
 from rich.console import Console
 
 from cfl_flower.analysis.comparison import compare, score_runs
+from cfl_flower.analysis.drift_metrics import score
 from cfl_flower.analysis.saved import load_run
+from cfl_flower.analysis.scorecards import score_table
 from cfl_flower.config.compose import compose_sweep
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
@@ -124,6 +126,20 @@ def test_the_worst_client_is_told_and_who_would_be_better_alone(tmp_path):
     runs = {"ifca": [load_run(Path(configs[-1].output_dir))]}
     text = to_csv(to_frame([("", runs, score_runs(runs))]))
     assert "worst,better_alone,client site-0" in text
+
+
+def test_never_of_all_methods_is_said_of_all_alone():
+    common = {"failures": [], "bytes_up": 1, "bytes_down": 1}
+    scores = {}
+    # No test is before the first drift; ifca recovers from the second one.
+    for name, last in (("fedavg", 0.5), ("ifca", 0.9)):
+        tests = enumerate((None, 0.9, None, 0.9, None, last), 1)
+        lines = [{"round": t, "accuracy": each, **common} for t, each in tests]
+        scores[name] = [{"seed": 0, **score(lines, [2, 5])}]
+    table = score_table("", scores)
+    place = table.headings.index("rounds to recover")
+    assert [line[place] for line in table.lines] == ["never", "-"]
+    assert not table.caption
 
 
 def test_a_common_reference_is_named_once_and_without_one_there_is_no_target(tmp_path):

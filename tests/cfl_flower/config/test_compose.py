@@ -178,6 +178,7 @@ def test_rounds_after_the_last_are_told(key):
         "strategy.local.steps=3 strategy.local.epochs=2": "strategy.local.steps=3",
         "clusters=9": "this strategy",
         "faults.attack=flip": "faults.malicious=0 and faults.attackers=[]",
+        "clients=9 participants=9 faults.malicious=0.05": "clients=9: it is nobody",
         "faults.malicious=0.1 faults.attack=flip": "",
         "faults.attackers=[1] faults.attack=flip": "",
         "strategy.robust=krum strategy.robust_share=0.3": "",

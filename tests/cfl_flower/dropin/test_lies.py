@@ -73,6 +73,8 @@ def bomb() -> bytes:
         (sent(SEEN, Array(np.array("cat"))), "shape"),
         (measured(**{"num-examples": 3, "accuracy": [1.0, 2.0]}), "metrics"),
         (measured(**{"num-examples": 3, "other": 1.0}), "metrics"),
+        (measured(**{"num-examples": 3, "accuracy": np.nan}), "metrics"),
+        (measured(**{"num-examples": 3, "accuracy": -np.inf}), "metrics"),
         (measured(**{"num-examples": [3]}), "num-examples"),
         (measured(**{"num-examples": -3}), "num-examples"),
         (measured(**{"num-examples": float("nan")}), "num-examples"),

@@ -118,6 +118,7 @@ def test_wrong_settings_are_one_line(kind, options, words):
         (np.full((2, 2), 1e300), "numbers must be finite"),
         (np.full(3, 1j, np.complex64), "=complex64 is not allowed; use its real and"),
         (np.zeros((2, 2), np.complex128), "=complex128 is not allowed; use its real"),
+        (np.zeros(3, "V2"), r"=\|V2 is not allowed; use .* float32 for bfloat16"),
     ],
 )
 def test_initial_arrays_that_are_no_model_are_named(kind, array, words):

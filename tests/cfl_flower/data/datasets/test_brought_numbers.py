@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from cfl_flower.data.datasets.npz import Npz
-from cfl_flower.data.datasets.tables import Csv
+from cfl_flower.data.datasets.tables import Csv, Parquet
 from cfl_flower.errors import ConfigError
 from tests.cfl_flower.data.datasets.brought import (
     READERS,
@@ -70,6 +70,19 @@ def test_a_column_that_is_empty_has_no_mean(reader, tmp_path):
     assert "no training sample has input 1" in refusal(dataset, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        *(("1,234", "(900)"), ("1,234", "900-"), ("$5", "-$7"), ("$5", "$-7")),
+        *(("1 year", "2 years"), ('="0"', '="1"'), ("(3)", "4-"), ("3 kg", "-4 kg")),
+    ],
+)
+def test_numbers_are_told_whatever_their_signs_and_plurals(texts, tmp_path):
+    table(b=[*texts] * (ROWS // 2)).to_parquet(tmp_path / "data.parquet")
+    line = refusal(Parquet(features=("a", "b")), tmp_path)
+    assert "column b has numbers such as" in line
+
+
 def test_beside_decimal_commas_the_text_is_what_is_wrong(tmp_path):
     (tmp_path / "data.csv").write_text("a;label\n1,5;x\n2;y\nabc;x\n2,5;y\n")
     dataset = Csv(separator="semicolon", decimal="comma")
@@ -80,6 +93,11 @@ def test_beside_decimal_commas_the_text_is_what_is_wrong(tmp_path):
         assert f"{number}, which has a mark between thousands" in refusal(
             dataset, tmp_path
         )
+    # Names are no numbers, nor is what nobody asked for.
+    lines = ["a;b;who;label", *["1,5;192.168.1.1;1.234;2.500", "2,5;1.234;7;9"] * 4]
+    (tmp_path / "data.csv").write_text("\n".join(lines))
+    named = replace(dataset, features=("a",), owner="who")
+    assert loaded(named, tmp_path)[0].shape == (1,)
     (tmp_path / "data.csv").write_text("a;label\n1,5;x\nNA;y\n2,5;x\n2,5;y\n")
     dataset = Csv(separator="semicolon", decimal="comma", missing="mean")
     assert loaded(dataset, tmp_path)[0].shape == (1,)

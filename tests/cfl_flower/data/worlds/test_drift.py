@@ -250,6 +250,8 @@ def test_timestamps_spread_the_stream_over_the_run(rounds):
 
 
 def test_label_buckets_stream_in_and_are_forgotten():
+    with pytest.raises(ConfigError, match=r"drift\.fraction=0\.5"):
+        LabelBuckets(every=50, first=1, fraction=0.5)
     drift = LabelBuckets(every=50, first=1, buckets=5, window=100)
     line = timeline(drift, partition=Partition(), total=300)
     seen = [line.world(round).visible for round in line.rounds]
