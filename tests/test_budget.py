@@ -19,7 +19,7 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_149,
-    "cfl_flower/analysis": 992,
+    "cfl_flower/analysis": 999,
     "cfl_flower/client": 1_083,
     "cfl_flower/clustering": 536,
     "cfl_flower/communication": 1_283,
@@ -47,7 +47,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 41_283
+TESTS = 41_291
 """Lines of all tests."""
 
 

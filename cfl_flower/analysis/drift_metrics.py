@@ -47,10 +47,12 @@ def score(
     drifts: Sequence[int],
     reference: RunLines = (),
     tests: RunLines = (),
+    ahead: int = 0,
 ) -> Score:
     """Score one run by the lines of its `rounds.jsonl`.
 
-    ``drifts`` are the rounds at whose start the data changed; ``reference`` are the
+    ``drifts`` are the rounds whose tests are the first on changed data, which clients
+    trained on ``ahead`` rounds later: 1 in a prequential run; ``reference`` are the
     lines of the run whose last accuracy is the target, and its time the one to beat: a
     single global model, same seed. ``tests``, the lines of `clients.jsonl`, hold the
     clusters.
@@ -61,7 +63,7 @@ def score(
     target = goal[max(goal)] if goal else None
     reached, seconds = _time_to(target, rounds)
     return {
-        **_after_drifts(rounds, drifts),
+        **_after_drifts(rounds, drifts, ahead),
         "final": curve.get(last),
         "best": max(curve.values(), default=None),
         # Over the run: the area under the curve per round.
@@ -92,12 +94,14 @@ def score(
     }
 
 
-def _after_drifts(rounds: RunLines, drifts: Sequence[int]) -> dict[str, Any]:
+def _after_drifts(
+    rounds: RunLines, drifts: Sequence[int], ahead: int
+) -> dict[str, Any]:
     """Return what drifts did, and what it took to recover from them: means."""
     last = max((row["round"] for row in rounds), default=0)
     bounds = [1, *[drift for drift in drifts if drift <= last], last + 1]
     times = zip(bounds, bounds[1:], bounds[2:], strict=False)
-    found = [_recovery(rounds, *three) for three in times]
+    found = [_recovery(rounds, *three, ahead) for three in times]
     return {
         **{key: mean_of_all(each[key] for each in found) for key in OF_DRIFTS},
         "never_recovered": any(each["never"] for each in found),
@@ -113,10 +117,12 @@ the last test on the new data; then what was spent from the drift up to the firs
 within 2 points of the accuracy before. None where there is no test."""
 
 
-def _recovery(rounds: RunLines, since: int, start: int, stop: int) -> dict[str, Any]:
+def _recovery(
+    rounds: RunLines, since: int, start: int, stop: int, ahead: int
+) -> dict[str, Any]:
     """Return the numbers of the drift at ``start``, with data from ``since`` before it.
 
-    The next data are from ``stop`` on.
+    The next data are from ``stop`` on. What is spent is of rounds of the new data.
     """
     curve = _accuracies(rounds)
     before = _last_tested(curve, since, start)
@@ -129,8 +135,9 @@ def _recovery(rounds: RunLines, since: int, start: int, stop: int) -> dict[str, 
     found["recovered"] = _last_tested(curve, start, stop)
     found["never"] = None not in (before, found["recovered"]) and again is None
     if again is not None:
-        spent = [row for row in rounds if start <= row["round"] <= again]
-        found["rounds_to_recover"] = again - start + 1
+        first = start + ahead
+        spent = [row for row in rounds if first <= row["round"] <= again]
+        found["rounds_to_recover"] = again - first + 1
         found["bytes_to_recover"] = sum(r["bytes_up"] + r["bytes_down"] for r in spent)
         found["seconds_to_recover"] = device_seconds(spent, again)
     return found

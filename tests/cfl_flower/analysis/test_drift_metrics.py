@@ -37,6 +37,14 @@ def test_a_run_has_recovered_within_two_points():
     assert score(rounds(0.9, 0.875), [2])["rounds_to_recover"] is None
 
 
+@pytest.mark.parametrize(("just_after", "spent"), [(0.8, 1), (0.9, 0)])
+def test_a_prequential_test_comes_before_anything_is_spent(just_after, spent):
+    # Round 2 trains on the old data, and is tested on those of round 3.
+    found = score(rounds(0.9, just_after, 0.9), [2], ahead=1)
+    assert found["rounds_to_recover"] == spent
+    assert found["bytes_to_recover"] == spent * 30
+
+
 def test_class_agreement_counts_where_a_class_has_several_meanings():
     lines = rounds(0.8, 0.9, 0.7, 0.6)
     lines[0] |= {"class_ari": [0.5, 0.5], "class_meanings": [1, 1]}
