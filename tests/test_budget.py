@@ -25,7 +25,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/communication": 1_283,
     "cfl_flower/config": 672,
     "cfl_flower/data": 3_495,
-    "cfl_flower/dropin": 714,
+    "cfl_flower/dropin": 716,
     "cfl_flower/engine": 2_031,
     "cfl_flower/environment": 205,
     "cfl_flower/learning": 1_294,

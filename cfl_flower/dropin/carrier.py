@@ -259,13 +259,15 @@ class Carrier:
         usual = {each for each, count in sent.items() if 3 * count >= 2 * len(forms)}
         for form, replied in zip(forms, [*self.replied], strict=True):
             client, content = replied
+            odd = {name for name, _ in form ^ usual}
             for record in content.metric_records.values():
                 for name in record.keys() - {name for name, _ in usual}:
+                    odd.add(name)
                     del record[name]
             if not form >= usual:
                 self.replied.remove(replied)
-            if odd := sorted({name for name, _ in form ^ usual}):
-                detail = f"{odd} are not finite, or other or longer ones than most send"
+            if odd:
+                detail = f"{sorted(odd)} are not finite, or others or longer than most"
                 self.fail(client, phase, InvalidResultError("metrics", detail))
 
     def _read(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import AbstractContextManager, suppress
-from itertools import pairwise
+from itertools import combinations
 from operator import call
 from typing import Any
 
@@ -255,8 +255,8 @@ def _shares_memory(module: nn.Module) -> bool:
         for each, own in marked
         if each.numel() and each.layout == torch.strided
     ]
-    pairs = pairwise(sorted(spans))
-    return any(b > c and (one or two) for (_, b, one), (c, _, two) in pairs)
+    pairs = combinations(spans, 2)
+    return any((p or q) and a < d and c < b for (a, b, p), (c, d, q) in pairs)
 
 
 def _require_float32(network: nn.Module, model: FlatModel) -> None:

@@ -143,7 +143,7 @@ def _encoded(
     what = f"{where}: in column {column.name},"
     texts, (places,) = numbered_names([column.to_numpy(object).astype(str)], what)
     # Accountants write (5) or 5- for -5, and Excel ="5".
-    plain = [text.casefold().strip(' ()="').rstrip("- ") for text in texts]
+    plain = [text.casefold().strip(' ()="').rstrip("-− ") for text in texts]
     forms = [FORMATTED.fullmatch(text) for text in plain]
     # One year, two years.
     units = {(form["unit"] or "").rstrip("s") for form in forms if form}
