@@ -39,6 +39,9 @@ from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task
 from clients.families.choosing import CHOOSE
 from clients.feddrift import ASSIGNED, NEW, OWN_CHOICE
 
+MOST_UNUSED = 20
+"""Number of models that nobody has now, but that stay in case their concept returns."""
+
 
 @settings("strategy")
 class FedDriftSettings(StrategySettings):
@@ -230,6 +233,21 @@ class FedDrift(ClusteredStrategy):
                 self.assign(rows[place], reports[place].step, len(state.models))
             mean = self.run.average([results[place] for place in places.tolist()])
             state.models = [*state.models, mean]
+        self.forget_oldest()
+
+    def forget_oldest(self) -> None:
+        """Drop models that nobody has, but `MOST_UNUSED`: those of the oldest data."""
+        state = self.state
+        newest = np.zeros(len(state.models), np.int64)
+        np.maximum.at(newest, state.steps[:, 2], state.steps[:, 1])
+        unused = np.flatnonzero(state.sizes == 0)
+        oldest = unused[np.argsort(newest[unused], kind="stable")][:-MOST_UNUSED]
+        kept = np.setdiff1d(np.arange(len(newest)), oldest)
+        state.models = [state.models[model] for model in kept.tolist()]
+        state.clusters = np.searchsorted(kept, state.clusters)
+        steps = state.steps[np.isin(state.steps[:, 2], kept)]
+        steps[:, 2] = np.searchsorted(kept, steps[:, 2])
+        state.steps = steps
 
     def assign(self, row: int, step: int, model: int) -> None:
         """Set a client's model, and the model to which data of a time step belong."""

@@ -44,10 +44,24 @@ def _of_data(config: RunConfig) -> Iterator[str]:
     named = config.drift.rounds if isinstance(config.drift, Schedule) else []
     if idle := sorted({*named} - {*config.timeline.rounds}):
         yield f"nothing happens in drift.rounds={idle}, which no event refers to"
-    arrived = float(config.timeline.world(config.rounds).until.max())
+    last = config.timeline.world(config.rounds)
+    if last.transition is not None:
+        at = f"{last.transition.share:.0%} of its width in rounds={config.rounds}"
+        yield f"the change of round {last.transition.began} is at {at}"
+    if "forgetting" in config.metrics and not _returns(config):
+        yield f"metrics=[forgetting]: no concept returns in rounds={config.rounds}"
+    arrived = float(last.until.max())
     if arrived < 1:
         yield f"only {arrived:.0%} of the samples arrive in rounds={config.rounds}"
     yield from _nobodys_labels(config)
+
+
+def _returns(config: RunConfig) -> bool:
+    """Return whether the first concept of any client leaves and returns."""
+    timeline = config.timeline
+    seen = np.stack([timeline.concepts(at) for at in timeline.shown(config.rounds)])
+    left = np.logical_or.accumulate(seen != seen[0])
+    return bool((left & (seen == seen[0])).any())
 
 
 def _of_network(config: RunConfig) -> Iterator[str]:
@@ -108,6 +122,9 @@ def _unused(config: RunConfig) -> Iterator[str]:
         shown = str(value).lower()
         if not (shown in some.split("|") if some else value):
             unused[f"strategy.{idle}"] = f"strategy.{key}={shown}"
+    events = config.drift.events.items()
+    idle_first = {at: f"{at}.every=null" for at, event in events if event.every is None}
+    unused |= {f"{at}.first": why for at, why in idle_first.items()}
     if not malicious_clients(config.faults, config.clients, config.seed):
         share = f"faults.malicious={config.faults.malicious:g}"
         unused["faults.attack"] = f"{share} and faults.attackers=[]"

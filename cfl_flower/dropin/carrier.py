@@ -28,6 +28,7 @@ from cfl_flower.dropin.layout import Layout, Others, middle
 from cfl_flower.dropin.terms import Terms
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.mods import ASK, FIRST, NEAR, NEAR_LAMBDA
+from cfl_flower.privacy.clipping import capped_counts
 from cfl_flower.seeding import generator
 from cfl_flower.types import REPORT, ClientId, Failure, Plan, Result, Task, Vector
 
@@ -245,14 +246,14 @@ class Carrier:
         if self._counters:
             self.others = middle([*self._counters.values()])
         self._leave_out_odd_metrics(phase)
+        self._limit_weights()
         results.sort_by_client()
         return results
 
     def _leave_out_odd_metrics(self, phase: str) -> None:
         """Leave out metrics that not two thirds of nodes send, of a length and finite.
 
-        Flower's means of metrics need those of all nodes to be alike: a node that lacks
-        one of the rest is left out with all of its own.
+        Flower's means need all to be alike: a node that lacks one is left out of all.
         """
         forms = [metric_form(content) for _, content in self.replied]
         sent = Counter(chain.from_iterable(forms))
@@ -269,6 +270,15 @@ class Carrier:
             if odd:
                 detail = f"{sorted(odd)} are not finite, or others or longer than most"
                 self.fail(client, phase, InvalidResultError("metrics", detail))
+
+    def _limit_weights(self) -> None:
+        """Limit what weighs the nodes' metrics, as what weighs their models is."""
+        key = self.terms.weighted_by_key
+        records = [next(iter(each.metric_records.values())) for _, each in self.replied]
+        told = np.array([[record[key]] for record in records], float)
+        most = capped_counts(told, self.terms.settings.weight_cap) if records else told
+        for record, (limit,) in zip(records, most.tolist(), strict=True):
+            record[key] = min(record[key], limit)
 
     def _read(
         self, phase: str, plan: Plan, task: Task, replies: list[Message | None]
@@ -352,8 +362,7 @@ class Carrier:
     def find_width(self, timeout: float) -> int:
         """Ask all nodes to report, and return how many numbers they say.
 
-        A method has to know it before its first round. A node that has not answered
-        after ``timeout`` seconds is not waited for.
+        A method has to know it before its first round. ``timeout`` is in seconds.
         """
         self.discover()
         tasks = [Task(client) for client in self.clients]

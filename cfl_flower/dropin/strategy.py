@@ -291,15 +291,14 @@ class DropIn(Terms):
         self, server_round: int, arrays: ArrayRecord
     ) -> MetricRecord | None:
         """Let ``evaluate_fn`` test each cluster; return the mean over nodes."""
-        assert self._evaluate_fn is not None
         server_round += self.engine.context.done
         if not server_round:
-            return self._evaluate_fn(0, 0, arrays)
+            return self._evaluated(0, 0, arrays)
         state = self.engine.context.state
         found: dict[int, MetricRecord] = {}
         for cluster in np.flatnonzero(state.sizes).tolist():
             own = self.arrays_of(state.models[cluster])
-            if (metrics := self._evaluate_fn(server_round, cluster, own)) is not None:
+            if (metrics := self._evaluated(server_round, cluster, own)) is not None:
                 found[cluster] = metrics
         self.found.cluster_evaluate_metrics_serverapp[server_round] = found
         means = {}
@@ -307,8 +306,18 @@ class DropIn(Terms):
             # A cluster may lack a measure that others have.
             having = [cluster for cluster in found if name in found[cluster]]
             values = [found[cluster][name] for cluster in having]
+            ok = len({np.shape(value) for value in values}) == 1
+            require(ok, f"evaluate_fn's {name}", values, "as many for each cluster")
             means[name] = np.average(values, 0, state.sizes[having]).tolist()
         return MetricRecord(means) if found else None
+
+    def _evaluated(self, *asked: Any) -> MetricRecord | None:
+        """Return what ``evaluate_fn`` finds of round, cluster and arrays."""
+        assert self._evaluate_fn is not None
+        metrics = self._evaluate_fn(*asked)
+        ok = metrics is None or isinstance(metrics, MetricRecord)
+        require(ok, "evaluate_fn", metrics, "one that returns a MetricRecord, or None")
+        return metrics
 
     def _complete(self, result: Result) -> ClusteredResult:
         """Add to what Flower returns the clusters, and the rounds done before."""

@@ -13,6 +13,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Result
+from strategies import feddrift
 from strategies.feddrift import NEW, FedDrift, merge_closest, model_distances
 from tests.conftest import open_method
 
@@ -142,6 +143,23 @@ def test_participants_are_told_which_model_their_data_belong_to(server):
         server.assign(2, step, model)
     told = {task.client: task.config["assigned"] for task in server.plan_train(4).tasks}
     assert told == {0: "[]", 1: "[]", 2: "[[1, 0], [3, 1]]"}
+
+
+def test_of_models_that_nobody_has_those_of_the_oldest_data_go(server, monkeypatch):
+    """Client 2 says in each round that its data are new; two unused models may stay."""
+    monkeypatch.setattr(feddrift, "MOST_UNUSED", 2)
+    state = server.state
+    server.assign(1, 1, 1)
+    for server_round in range(4, 9):
+        server.engine.context.record = RoundRecord(server_round)
+        sizes = [0] * len(state.models)
+        loner = trained(2, NEW, sizes, 0.0, float(server_round))
+        loner.metrics["step"] = server_round
+        absorb(server, loner)
+    # What clients have, and the two newest that client 2 left.
+    assert [float(model[0]) for model in state.models] == [0, 1, 6, 7, 8]
+    assert state.clusters.tolist() == [0, 1, 4]
+    assert state.steps.tolist() == [[1, 1, 1], [2, 6, 2], [2, 7, 3], [2, 8, 4]]
 
 
 @pytest.mark.parametrize(

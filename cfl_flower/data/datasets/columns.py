@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import date
 from numbers import Number
+from typing import Annotated, TypeAlias
 from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
+from pydantic import AfterValidator
 
 from cfl_flower.data.datasets.missing import place
 from cfl_flower.data.reading.names import numbered_names
@@ -56,6 +58,15 @@ INTEGER = "integer"
 """The format of times that are no dates, though they look like some."""
 
 
+def column_name(found: object) -> str:
+    """Return the name of a column as text, however its accents are written."""
+    return normalize("NFC", str(found)).strip()
+
+
+Column: TypeAlias = Annotated[str, AfterValidator(column_name)]
+"""The name of a column in a setting."""
+
+
 def column_names(found: Iterable[object]) -> list[str]:
     """Return the names of columns as text, or raise `ValueError` if two are the same.
 
@@ -64,7 +75,7 @@ def column_names(found: Iterable[object]) -> list[str]:
     >>> column_names(["age ", 2])
     ['age', '2']
     """
-    names = [normalize("NFC", str(name)).strip() for name in found]
+    names = list(map(column_name, found))
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"several columns are called {', '.join(twice)}")

@@ -20,10 +20,13 @@ from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
 
-READ = re.compile(
-    "(x|y|owner|time)(_train|_test)?|(train|test)_(images|labels|jpeg|offsets)"
+WHOLE = re.compile("x|y|owner|time")
+"""Names of the arrays that are read where x and y are there."""
+
+DIVIDED = re.compile(
+    "(x|y|owner|time)_(train|test)|(train|test)_(images|labels|jpeg|offsets)"
 )
-"""Names of the arrays that are read."""
+"""Names of the arrays that are read where they are not."""
 
 
 @settings("dataset")
@@ -62,7 +65,8 @@ class Npz(InferredDataset):
                         f"{self.called} has x and y, and {', '.join(more)} as well; "
                         "keep x and y alone, or x_train, y_train, x_test and y_test"
                     )
-                return self._noted({"train": _part(stored, "x", "y", "")}, stored)
+                whole = {"train": _part(stored, "x", "y", "")}
+                return self._noted(whole, stored, WHOLE)
             divided = any("test" in name for name in stored)
             found = {}
             for part in PARTS if divided else PARTS[:1]:
@@ -72,11 +76,13 @@ class Npz(InferredDataset):
                     x = f"{part}_images"
                     y = f"{part}_labels"
                 found[part] = _part(stored, x, y, f"_{part}")
-            return self._noted(found, stored)
+            return self._noted(found, stored, DIVIDED)
 
-    def _noted(self, parts: Parts, stored: Iterable[str]) -> Parts:
+    def _noted(
+        self, parts: Parts, stored: Iterable[str], read: re.Pattern[str]
+    ) -> Parts:
         """Return the parts with a note of the arrays that are in none."""
-        left = [name for name in stored if not READ.fullmatch(name)]
+        left = [name for name in stored if not read.fullmatch(name)]
         told = f"{self.called}: {', '.join(left)} is not read"
         return noted(parts, told) if left else parts
 

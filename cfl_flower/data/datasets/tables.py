@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfl_flower.data.datasets.columns import (
+    Column,
     column_names,
     encode,
     moments,
@@ -53,14 +54,14 @@ class TableDataset(InferredDataset):
     na_values: tuple[str, ...] | None = None
     """Texts that stand for a missing value, as an empty cell does; null for ?, -, NA,
     nan, None, null and their like. With [], a class may be called None."""
-    label: str = "label"
+    label: Column = "label"
     """Column of the classes, by number or name."""
-    features: tuple[str, ...] = ()
+    features: tuple[Column, ...] = ()
     """Columns of the inputs; [] for all that no other setting names. A column of texts
     becomes one input for each text."""
-    owner: str | None = None
+    owner: Column | None = None
     """Column that says whose a sample is, for `partition=natural`."""
-    time: str | None = None
+    time: Column | None = None
     """Column with integers or dates, for `drift=timestamps`; row, if no column is
     called so, for the place of a sample in its table."""
     time_format: str | None = None
@@ -69,7 +70,7 @@ class TableDataset(InferredDataset):
     periods: Count = 1
     """Number of equal parts of the time; `standardise=pooled` takes mean and deviation
     from the first, since later data are not known yet."""
-    image: str | None = None
+    image: Column | None = None
     """Column of images, instead of features."""
     size: Count = 32
     """Height and width to which images are resized."""

@@ -63,6 +63,30 @@ def test_metrics_are_by_round_and_cluster():
     assert found.failures == {1: [], 2: []}
 
 
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ([{"each": [1.0]}, {"each": [1.0, 2.0]}], "evaluate_fn's each=.* as many"),
+        ([{"each": 1.0}, {"each": [1.0, 2.0]}], "evaluate_fn's each=.* as many"),
+        ([{"each": []}, {"each": [2]}], "evaluate_fn's each=.* as many"),
+    ],
+)
+def test_clusters_measures_of_different_lengths_are_an_error(told, said):
+    def evaluate(number: int, cluster: int, arrays: ArrayRecord) -> MetricRecord:
+        return MetricRecord(told[cluster])
+
+    more = {"evaluate_fn": evaluate, "significance": 0.0}
+    with pytest.raises(ConfigError, match=said):
+        start(make_app(labels_of_half), plain.Fielding, **more)
+
+
+@pytest.mark.parametrize("found", [0.5, "good", {"loss": 0.5}, (0.5, {"loss": 1})])
+def test_an_evaluate_function_of_another_type_is_an_error(found):
+    """Flower 1.x's former functions returned a pair."""
+    with pytest.raises(ConfigError, match=r"evaluate_fn=.*returns a MetricRecord"):
+        start(make_app(), rounds=1, evaluate_fn=lambda n, _: found)
+
+
 def test_flowers_evaluate_function_is_called_as_flower_does():
     seen: list[int] = []
     start(make_app(), rounds=1, evaluate_fn=lambda n, _: seen.append(n))
@@ -223,13 +247,20 @@ def test_a_metric_that_few_nodes_send_costs_no_other():
     ],
 )
 def test_weights_are_the_nodes_numbers_up_to_the_cap(kind, counts, weights):
-    told = [measuring(**{"num-examples": count}) for count in counts]
+    told = [
+        measuring(**{"num-examples": count, "acc": float(1 + place)})
+        for place, count in enumerate(counts)
+    ]
     app = make_app(answers=dict(enumerate(told)))
     options = {"weight_cap": 5.0, "weighting": "samples"}
     found = start(app, kind, rounds=1, **options)
     (cluster,) = set(found.clusters.values())
     weight = found.cluster_arrays[cluster][WEIGHT].numpy()
-    np.testing.assert_allclose(weight, np.average([1, 2, 3, 4], weights=weights), 1e-6)
+    mean = np.average([1, 2, 3, 4], weights=weights)
+    np.testing.assert_allclose(weight, mean, 1e-6)
+    for by_round in (found.train_metrics_clientapp, found.evaluate_metrics_clientapp):
+        assert by_round[1]["acc"] == pytest.approx(mean)
+    assert found.cluster_train_metrics[1][cluster]["acc"] == pytest.approx(mean)
 
 
 def test_a_strategy_is_copied_and_a_result_is_shown_without_its_numbers():

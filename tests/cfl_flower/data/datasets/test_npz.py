@@ -45,6 +45,7 @@ def test_float_images_may_have_their_channels_at_either_end(tmp_path):
     [
         (["x_val", "y_val"], "x_val, y_val is not read"),
         (["owners_train"], "owners_train is not read"),
+        (["owner", "time"], "owner, time is not read"),
         (["owner_train", "time_test"], ""),
     ],
 )

@@ -1,6 +1,7 @@
 import gzip
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -113,6 +114,23 @@ def test_tabs_decimal_commas_and_other_characters_are_read(tmp_path):
     assert sorted(found) == [1.5, 2.5, 3.5, 4.5]
     with pytest.raises(ConfigError, match=r"data\.csv cannot be read"):
         Csv(**form).load(str(tmp_path))
+
+
+@pytest.mark.parametrize("written", ["NFC", "NFD", "NFKC", "NFKD"])
+@pytest.mark.parametrize("named", ["NFC", "NFD"])
+def test_a_column_is_known_by_its_name_however_accents_are_written(
+    written, named, tmp_path
+):
+    text = "höhe,güte,größe,é\n1,good,3,4\n2,bad,4,3\n3,good,4,3\n4,bad,3,4\n"
+    folder = write(tmp_path, normalize(written, text))  # type: ignore[arg-type]
+    names: dict[str, Any] = {"label": "güte", "owner": " größe", "time": "é"}
+    own = {key: normalize(named, name) for key, name in names.items()}  # type: ignore[arg-type]
+    features = (normalize(named, "höhe"),)  # type: ignore[arg-type]
+    table = Csv(**own, features=features, standardise=False).complete(folder)
+    train, test = table.load(folder)
+    assert table.names == ("bad", "good")
+    assert sorted(torch.cat([train.x, test.x]).flatten().tolist()) == [1, 2, 3, 4]
+    assert {*times(train), *times(test)} == {3, 4}
 
 
 def options(name: str) -> dict[str, Any]:
