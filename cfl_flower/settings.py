@@ -103,6 +103,7 @@ def settings(group: str, frozen: bool = True) -> Callable[[type[T]], type[T]]:
 
         @wraps(validate)
         def initialise(self: T, *args: Any, **values: Any) -> None:
+            given = dict(zip(made.__pydantic_fields__, args, strict=False)) | values
             try:
                 validate(self, *map(plain, args), **plain(values))
             except ValidationError as error:
@@ -112,6 +113,10 @@ def settings(group: str, frozen: bool = True) -> Callable[[type[T]], type[T]]:
                     f"{group}: the annotations of {cls.__qualname__} cannot be read "
                     f"({error.message.splitlines()[0]}); name types that its module has"
                 ) from error
+            for name, value in given.items():
+                if _is_turned(plain(value), getattr(self, name, None)):
+                    allowed = allowed_values(made.__pydantic_fields__[name])
+                    raise _refused(f"{group}.{name}".lstrip("."), value, allowed)
 
         made.__init__ = initialise
         return made
@@ -170,8 +175,19 @@ def _first_problem(group: str, cls: Any, error: ValidationError) -> ConfigError:
     allowed = allowed_values(known[name])
     if problem["type"] == "finite_number":
         allowed = allowed.replace("a number", "a finite number")
+    return _refused(key, value, allowed)
+
+
+def _refused(key: str, value: object, allowed: str) -> ConfigError:
     shown = json.dumps(value) if value is None or isinstance(value, bool) else value
     return ConfigError(f"{key}={shown} is not allowed; use {allowed}")
+
+
+def _is_turned(given: object, made: object) -> bool:
+    """Return whether pydantic took true or false, perhaps in a list, for a number."""
+    if isinstance(given, list | tuple) and isinstance(made, list | tuple):
+        return any(map(_is_turned, given, made))
+    return isinstance(given, bool) and type(made) in (int, float)
 
 
 def plain(value: Any) -> Any:

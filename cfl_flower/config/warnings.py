@@ -122,9 +122,8 @@ def _unused(config: RunConfig) -> Iterator[str]:
         shown = str(value).lower()
         if not (shown in some.split("|") if some else value):
             unused[f"strategy.{idle}"] = f"strategy.{key}={shown}"
-    events = config.drift.events.items()
-    idle_first = {at: f"{at}.every=null" for at, event in events if event.every is None}
-    unused |= {f"{at}.first": why for at, why in idle_first.items()}
+    single = [at for at, each in config.drift.events.items() if each.every is None]
+    unused |= {f"{at}.first": f"{at}.every=null" for at in single}
     if not malicious_clients(config.faults, config.clients, config.seed):
         share = f"faults.malicious={config.faults.malicious:g}"
         unused["faults.attack"] = f"{share} and faults.attackers=[]"

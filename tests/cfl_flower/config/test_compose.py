@@ -228,6 +228,31 @@ def test_what_is_not_as_asked_is_told_once(asked, said):
     assert said in "".join(found)
 
 
+@pytest.mark.parametrize(
+    ("base", "key"),
+    [
+        *(("", key) for key in ("rounds", "seed", "clusters", "partition.purity")),
+        *(("", f"strategy.{key}") for key in ("weight_cap", "threshold", "local.mu")),
+        ("drift=rotate", "drift.every"),
+        ("privacy=central", "privacy.clip"),
+        ("server_optimizer=yogi", "server_optimizer.tau"),
+        ("model=mlp", "model.hidden"),
+        ("strategy=flexcfl", "strategy.pretraining"),
+    ],
+)
+def test_true_is_no_number(base, key):
+    group = key if "." not in key else rf"\S*{key.rpartition('.')[2]}"
+    with pytest.raises(ConfigError, match=rf"^{group}=true is not allowed; use .*num"):
+        compose(f"{base} {key}=true")
+
+
+@pytest.mark.parametrize("key", ["drift.rounds", "faults.attackers"])
+@pytest.mark.parametrize("value", ["[true]", "[true,3]"])
+def test_true_in_a_list_is_no_number(key, value):
+    with pytest.raises(ConfigError, match=rf"^{key}=.* use a list of whole numbers"):
+        compose(f"drift=rotate {key}={value}")
+
+
 def compose(overrides: str) -> RunConfig:
     return compose_config(["rounds=14", *overrides.split()])
 
