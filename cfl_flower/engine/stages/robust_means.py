@@ -28,7 +28,7 @@ from cfl_flower.engine.uploads_state import AsynchronousState
 from cfl_flower.privacy.clipping import FEWEST, nearest, shortened, update_length
 from cfl_flower.run_config import RunConfig
 from cfl_flower.settings import require
-from cfl_flower.types import ClientId, Plan, Result, Task, Vector, Version
+from cfl_flower.types import ClientId, Plan, Result, Task, Vector
 
 RULES: Mapping[str, Callable[[int, int], FedAvg]] = {
     # A quarter more, as a share of the results is rounded down to a number of them.
@@ -47,8 +47,8 @@ RULES: Mapping[str, Callable[[int, int], FedAvg]] = {
 FEWEST_OF_BULYAN = 7
 """Those of Bulyan, 4 f + 3."""
 
-Groups = dict[Version, list[int]]
-"""The places of results with a version of the same model."""
+Groups = dict[tuple[int, int | None], list[int]]
+"""The places of results with a version of the same model, or of none, by the array."""
 
 
 def robust_update(
@@ -170,7 +170,7 @@ class RobustMeans(Stage):
         heavy = np.maximum(np.array(weights) / np.median(weights), 1.0).tolist()
         lengths = {
             (place, row): heavy[row]
-            * update_length(results[row].arrays[place], plan.models[model])
+            * update_length(results[row].arrays[place], started_from(plan, model))
             for (place, model), rows in groups.items()
             for row in rows
         }
@@ -178,8 +178,8 @@ class RobustMeans(Stage):
         clipped = set[ClientId]()
         fewest = FEWEST_OF_BULYAN if rule == "bulyan" else FEWEST
         for (place, model), rows in groups.items():
-            received = plan.models[model]
-            if rule != "clip" and len(rows) >= fewest:
+            received = started_from(plan, model)
+            if rule != "clip" and model is not None and len(rows) >= fewest:
                 updates = [arrays[row][place] - received for row in rows]
                 own = [weights[row] for row in rows]
                 update = robust_update(rule, updates, own, settings.robust_share)
@@ -214,9 +214,13 @@ def group_results(plan: Plan, results: Sequence[Result]) -> Groups:
         task = tasks[result.client]
         for place, array in enumerate(result.arrays):
             model = origin(plan, task, result, array)
-            if model is not None:
-                groups.setdefault((place, model), []).append(row)
+            groups.setdefault((place, model), []).append(row)
     return groups
+
+
+def started_from(plan: Plan, model: int | None) -> Vector:
+    """Return what an array is compared with: the plan's model, 0 if it is of none."""
+    return np.zeros(1, np.float32) if model is None else plan.models[model]
 
 
 def origin(plan: Plan, task: Task, result: Result, array: Vector) -> int | None:

@@ -18,6 +18,7 @@ from cfl_flower.privacy.clipping import nearest, shortened, update_length
 from cfl_flower.types import UPDATE_LENGTHS, Plan, Result, SumSpec, Task
 from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import SYSTEMS, Run, open_method, sample
+from tests.contract.test_strategies import NAMES, NEEDS
 
 METHODS = ["fedavg", "fielding", "ifca", "flexcfl", "stocfl", "fedccfa", "fedem"]
 ONE_BY_ONE = ["ccfl", "fedasync", "fedsoft"]
@@ -28,6 +29,11 @@ COUNT = [f"faults.attackers=[{LIAR}]", "faults.attack=count"]
 
 def largest(run: Run) -> float:
     return max(float(abs(model).max()) for model in run.state.models)
+
+
+def honest_accuracy(run: Run) -> float:
+    tests = [row for row in run.clients if row["round"] == 6 and row["client"] != LIAR]
+    return float(np.mean([row["accuracy"] for row in tests]))
 
 
 def seen(run: Run, measure: str) -> list[Any]:
@@ -82,7 +88,8 @@ def test_results_are_grouped_by_the_model_that_they_are_versions_of():
         Result(3, 1, [np.float32([1, 2, 3])]),
         Result(4, 1, [np.float32([-1e5, 0]), np.float32([])]),
     ]
-    assert group_results(plan, results) == {(0, 0): [1, 2], (0, 1): [0, 4]}
+    own = {(0, None): [3], (1, None): [4]}
+    assert group_results(plan, results) == {(0, 0): [1, 2], (0, 1): [0, 4], **own}
     assert nearest(np.float32([1]), models) is None
 
 
@@ -98,6 +105,18 @@ def test_noise_of_one_client_is_clipped_in_every_method(method, run_small):
     # FedSoft's liar sends shares that are none, and is refused.
     refused = [each["client"] for each in run.failures]
     assert LIAR in [*seen(run, "clipped"), *refused]
+
+
+@pytest.mark.parametrize("method", sample(NAMES, ["fedpac", "fedccfa"]))
+def test_noise_of_one_client_costs_the_others_little_if_it_is_clipped(
+    method, run_small
+):
+    """Of FedPAC's classifiers, for which none was sent, too."""
+    needs = NEEDS.get(f"strategy={method}", [])
+    plain = [f"strategy={method}", "strategy.robust=clip", "rounds=6", *needs]
+    whole = honest_accuracy(run_small(*plain, folder="whole"))
+    # CFL splits off who differs.
+    assert honest_accuracy(run_small(*plain, *NOISE)) > whole - 0.12
 
 
 @pytest.mark.parametrize(
