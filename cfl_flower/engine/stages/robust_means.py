@@ -168,8 +168,14 @@ class RobustMeans(Stage):
         # A weight above the median moves a mean as a longer update does.
         weights = [settings.weight(result) for result in results]
         heavy = np.maximum(np.array(weights) / np.median(weights), 1.0).tolist()
+        # What no model was sent for is weighed by the method itself.
+        factors = {
+            (place, row): 1.0 if model is None else heavy[row]
+            for (place, model), rows in groups.items()
+            for row in rows
+        }
         lengths = {
-            (place, row): heavy[row]
+            (place, row): factors[place, row]
             * update_length(results[row].arrays[place], started_from(plan, model))
             for (place, model), rows in groups.items()
             for row in rows
@@ -194,7 +200,7 @@ class RobustMeans(Stage):
             for row in rows:
                 if lengths[place, row] > bound:
                     clipped.add(results[row].client)
-                    limit = bound / heavy[row]
+                    limit = bound / factors[place, row]
                     arrays[row][place] = shortened(arrays[row][place], received, limit)
         self._note("clipped", [r.client for r in results if r.client in clipped])
         pairs = zip(results, arrays, strict=True)
