@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController
 
+from cfl_flower.errors import ConfigError
 from cfl_flower.types import ClientId
 
 
@@ -48,6 +49,19 @@ def generator(
     True
     """
     return np.random.default_rng([seed, key(purpose), server_round, key(client)])
+
+
+@contextmanager
+def no_common_draws(what: str) -> Iterator[None]:
+    """Raise `ConfigError` if the body draws from NumPy's common generator."""
+    _, before, place, *_ = np.random.get_state()
+    yield
+    _, after, now, *_ = np.random.get_state()
+    if place != now or not np.array_equal(before, after):
+        raise ConfigError(
+            f"{what} draws from np.random, which no run seeds; draw from the generator "
+            "that it gets, such as occasion.rng, or from generator(seed, purpose)"
+        )
 
 
 def torch_seed(

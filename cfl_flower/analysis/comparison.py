@@ -156,7 +156,8 @@ def score_runs(runs: Runs, reference: str = REFERENCE_METHOD) -> Scores:
     for run, single, local in zip(every, singles, alone, strict=True):
         goal = () if single is None else every[single].rounds
         ahead = int(run.resolved["evaluation"] == "prequential")
-        own = score(run.rounds, run.tested_drifts, goal, run.tests, ahead)
+        drifts = [each - ahead for each in run.changes]
+        own = score(run.rounds, drifts, goal, run.tests, ahead)
         if "forgetting" in run.resolved["metrics"] and not run.on_own_data:
             own["forgetting"] = forgetting(run.tests, run.tested_concepts())
         own |= _of_clients(run, None if local is None else every[local])

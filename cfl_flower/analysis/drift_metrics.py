@@ -52,7 +52,8 @@ def score(
     """Score one run by the lines of its `rounds.jsonl`.
 
     ``drifts`` are the rounds whose tests are the first on changed data, which clients
-    trained on ``ahead`` rounds later: 1 in a prequential run; ``reference`` are the
+    train on ``ahead`` rounds later: 1 in a prequential run. One whose data nobody has
+    trained on yet ends the data before it alone. ``reference`` are the
     lines of the run whose last accuracy is the target, and its time the one to beat: a
     single global model, same seed. ``tests``, the lines of `clients.jsonl`, hold the
     clusters.
@@ -99,7 +100,9 @@ def _after_drifts(
 ) -> dict[str, Any]:
     """Return what drifts did, and what it took to recover from them: means."""
     last = max((row["round"] for row in rounds), default=0)
-    bounds = [1, *[drift for drift in drifts if drift <= last], last + 1]
+    bounds = [1, *[drift for drift in drifts if drift + ahead <= last]]
+    later = [drift for drift in drifts if drift + ahead > last]
+    bounds.append(min([*later, last + 1]))
     times = zip(bounds, bounds[1:], bounds[2:], strict=False)
     found = [_recovery(rounds, *three, ahead) for three in times]
     return {

@@ -7,6 +7,7 @@ from typing import Any
 from cfl_flower.building import locate
 from cfl_flower.engine.stages import STAGES
 from cfl_flower.errors import NoConceptsError
+from cfl_flower.learning.aggregation import Average
 from cfl_flower.learning.by_name import check_parts
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.run_config import RunConfig
@@ -39,7 +40,7 @@ def check_supported(method: type[Any], config: RunConfig) -> None:
     # The loss is reported by a client that trains the one model it receives.
     reports_loss = getattr(locate(config.strategy.client), "reports_loss", False)
     own_step = not supports.server_optimizer
-    ok = not (own_step and (optimizer.remembers or optimizer.by_loss))
+    ok = not own_step or type(optimizer) is Average
     why = f"average with {name}, whose server has its own step or none"
     config.require_option(ok, "server_optimizer", why)
     ok = reports_loss or not optimizer.by_loss

@@ -8,7 +8,7 @@ import numpy as np
 
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.learning.selection import Known, share_participants
-from cfl_flower.seeding import generator
+from cfl_flower.seeding import generator, no_common_draws
 from cfl_flower.types import BoolArray, ClientId, IntArray, Plan, Task, Vector
 
 
@@ -51,7 +51,8 @@ class Participants:
         shares = share_participants(config.participants, sizes, rng)
         for stratum, share in enumerate(shares.tolist()):
             members = np.flatnonzero(strata == stratum)
-            found = config.selection.choose(members, share, rng, known).tolist()
+            with no_common_draws(f"selection={config.names['selection']}"):
+                found = config.selection.choose(members, share, rng, known).tolist()
             chosen |= dict.fromkeys(found, stratum)
         self.strata = {state.clients[row]: k for row, k in chosen.items()}
         return sorted(chosen)

@@ -14,7 +14,7 @@ from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
 from cfl_flower.errors import ConfigError
-from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
+from cfl_flower.learning.aggregation import Average, Memory, QFedAvg, mean_model
 from cfl_flower.models import FlatModel, model_of
 from cfl_flower.privacy.clipping import capped_losses
 from cfl_flower.runs.record import RoundRecord
@@ -123,7 +123,7 @@ class RunServices:
         the network that are not in the model: a personal classifier.
         """
         optimizer = self._context.config.server_optimizer
-        if not optimizer.remembers:
+        if type(optimizer) is Average:
             return mean
         memory = self._before.get(digest(model), [])
         fresh, memory = optimizer.step(model, mean, self.weights - absent, memory)

@@ -111,7 +111,6 @@ def mixture(models: Sequence[Vector], shares: Vector) -> Vector:
 class Average:
     """Server optimiser: a cluster's next model is the mean of its results."""
 
-    remembers: ClassVar[bool] = False
     by_loss: ClassVar[bool] = False
 
     def step(self, model: Vector, mean: Vector, weights: int, memory: Memory) -> Step:
@@ -152,8 +151,6 @@ class FedYogi(Average):
     """Decay of the first moment."""
     beta2: Decay = 0.99
     """Decay of the second moment."""
-
-    remembers: ClassVar[bool] = True
 
     def step(self, model: Vector, mean: Vector, weights: int, memory: Memory) -> Step:
         """Return the next model, and the moments m and v of its weights."""

@@ -68,6 +68,10 @@ def test_the_last_prequential_test_is_any_other(run_small, undisturbed):
     assert shorter.rounds[-1]["loss"] == longer.rounds[2]["loss"]
     # Nobody can train on the data of the round after the last.
     assert load_run(shorter.folder).tested_drifts == [1]
+    saved = {"fielding": [load_run(shorter.folder)]}
+    ((found,),) = score_runs(saved).values()
+    # The test of round 2 is the last on the data of round 3.
+    assert found["recovered"] == shorter.rounds[1]["accuracy"]
 
 
 def test_results_of_classes_are_in_rows_and_in_the_report(run_small, undisturbed):

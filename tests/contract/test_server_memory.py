@@ -62,8 +62,6 @@ and the steps that lead to the youngest model after all rounds."""
 class Steps(Average):
     """A server optimiser that remembers how many steps led to a model."""
 
-    remembers: ClassVar[bool] = True
-
     def step(
         self, model: Vector, mean: Vector, weights: int, memory: Memory
     ) -> tuple[Vector, Memory]:
@@ -72,10 +70,22 @@ class Steps(Average):
         return mean, [memory[0] + 1 if memory else np.ones(1, np.float32)]
 
 
-def counting(folder: Path, *overrides: str) -> Any:
+class Half:
+    """One of one's own, without a base class or a memory."""
+
+    by_loss: ClassVar[bool] = False
+
+    def step(
+        self, model: Vector, mean: Vector, weights: int, memory: Memory
+    ) -> tuple[Vector, Memory]:
+        """Return the middle of the model and its results' mean."""
+        return model + (mean - model) / 2, []
+
+
+def counting(folder: Path, *overrides: str, by: Any = Steps) -> Any:
     """Return a method whose server optimiser counts its steps."""
     method = open_method(folder, *overrides)
-    config = replace(method.run.config, server_optimizer=Steps())
+    config = replace(method.run.config, server_optimizer=by())
     method.engine.context.config = config
     return method
 
@@ -90,6 +100,20 @@ def test_the_server_optimiser_goes_on_whatever_is_done_to_models(change, tmp_pat
     assert min(float(memory[0][0]) for memory in memories) == youngest
     # It forgets models that there are no more.
     assert len(memories) <= len(method.state.models)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fielding", "ifca", "stocfl", "fedem"])
+def test_an_optimiser_without_a_memory_takes_its_steps(name, tmp_path):
+    found = []
+    for by in (Average, Half):
+        method = counting(tmp_path / by.__name__, f"strategy={name}", "rounds=1", by=by)
+        before = [model.copy() for model in method.state.models]
+        method.engine.run()
+        pairs = zip(method.state.models, before, strict=False)
+        found.append([model - first for model, first in pairs])
+    for whole, half in zip(*found, strict=True):
+        np.testing.assert_allclose(half, whole / 2, rtol=0, atol=1e-5)
+    assert any(abs(whole).max() > 1e-2 for whole in found[0])
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedrep"])

@@ -23,7 +23,7 @@ from cfl_flower.data.worlds.drift import Change, Occasion
 from cfl_flower.data.worlds.partition import Angles
 from cfl_flower.data.worlds.view import rotate
 from cfl_flower.data.worlds.world import Look, World, alter, turned
-from cfl_flower.seeding import generator
+from cfl_flower.seeding import generator, no_common_draws
 from cfl_flower.settings import Natural, require, settings
 from cfl_flower.types import BoolArray, FloatArray, IntArray
 
@@ -57,7 +57,8 @@ class Appearance(Change):
         there are n.
         """
         each = zip(x.cpu().numpy(), labels.tolist(), own, strict=True)
-        shown = [self.look(sample.copy(), y, rng) for sample, y, rng in each]
+        with no_common_draws(f"drift: {type(self).__name__}.look"):
+            shown = [self.look(sample.copy(), y, rng) for sample, y, rng in each]
         if not shown:
             return x
         return torch.from_numpy(np.stack(shown).astype(np.float32)).to(x.device)

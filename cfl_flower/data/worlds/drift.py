@@ -20,7 +20,7 @@ from pydantic import Field
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.world import World
 from cfl_flower.errors import ConfigError
-from cfl_flower.seeding import generator
+from cfl_flower.seeding import generator, no_common_draws
 from cfl_flower.settings import Count, Fraction, require, settings
 from cfl_flower.types import BoolArray, IntArray
 
@@ -141,7 +141,11 @@ class Change(ABC):
         """Draw whom it concerns and return the world after it."""
         chosen = self._choose(world.clients, occasion.rng)
         try:
-            return self.change(world, chosen, occasion)
+            with no_common_draws(f"drift: {type(self).__name__}.change"):
+                after = self.change(world, chosen, occasion)
+            said = f"drift: what {type(self).__name__}.change returns"
+            require(isinstance(after, World), said, type(after).__name__, "a World")
+            return after
         except ValueError as error:
             if "read-only" not in str(error):
                 raise

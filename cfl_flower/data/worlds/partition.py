@@ -28,7 +28,7 @@ from cfl_flower.data.worlds.world import (
     first_world,
     relabel_clients,
 )
-from cfl_flower.seeding import generator
+from cfl_flower.seeding import generator, no_common_draws
 from cfl_flower.settings import (
     Count,
     Natural,
@@ -127,7 +127,10 @@ class Partition:
         self, clients: int, classes: int, known: Known, seed: int
     ) -> Layout:
         """Return the layout; raise a `ConfigError` if it is of others than asked."""
-        layout = self.layout(clients, classes, known, seed)
+        with no_common_draws(f"partition: {type(self).__name__}.layout"):
+            layout = self.layout(clients, classes, known, seed)
+        said = f"partition: what {type(self).__name__}.layout returns"
+        require(isinstance(layout, Layout), said, type(layout).__name__, "a Layout")
         for name, asked in (("demand", (clients, classes)), ("groups", (clients,))):
             shape = getattr(layout, name).shape
             key = f"partition: {type(self).__name__}.layout: {name}.shape"

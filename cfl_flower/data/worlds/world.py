@@ -279,11 +279,20 @@ def alter(world: World, clients: BoolArray, **values: ArrayLike) -> World:
 
     ``clients`` is a mask of shape (clients,), or (clients, L) for traits of labels.
     """
+    shapes = [world.groups.shape[:1], world.groups.shape]
+    mask = np.asarray(clients)
+    ok = mask.dtype == bool and mask.shape in shapes
+    allowed = f"a mask: booleans of shape {shapes[0]} or {shapes[1]}, as chosen is"
+    require(ok, "drift: the clients to alter", f"{mask.dtype}{mask.shape}", allowed)
     altered: dict[str, Any] = {}
     for name, value in values.items():
+        require(name in traits(world), "drift: the trait to alter", name, "another")
         old = getattr(world, name)
-        mask = clients if old.ndim == clients.ndim else clients[:, None]
-        altered[name] = np.where(mask, value, old)
+        known = ((), old.shape, old.shape[1:], (*old.shape[:-1], 1))
+        ok = mask.ndim <= old.ndim and np.shape(value) in known
+        require(ok, f"drift: the shape of {name}", np.shape(value), str(old.shape))
+        own = mask if old.ndim == mask.ndim else mask[:, None]
+        altered[name] = np.where(own, value, old)
     return replace(world, **altered)
 
 
@@ -324,6 +333,9 @@ def relabel_clients(world: World, clients: BoolArray, names: IntArray) -> World:
 
     ``names`` has the shape (L,) or (clients, L).
     """
-    table = np.broadcast_to(names, world.relabel.shape)
+    size = world.relabel.shape
+    ok = np.shape(names) in (size, size[1:])
+    require(ok, "drift: the shape of names", np.shape(names), f"{size} or {size[1:]}")
+    table = np.broadcast_to(names, size)
     renamed = np.take_along_axis(table, world.relabel, axis=1)
     return alter(world, clients, relabel=renamed)

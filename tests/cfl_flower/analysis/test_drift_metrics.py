@@ -45,6 +45,18 @@ def test_a_prequential_test_comes_before_anything_is_spent(just_after, spent):
     assert found["bytes_to_recover"] == spent * 30
 
 
+@pytest.mark.parametrize("later", [[4], [4, 9], [4, 4]])
+def test_a_test_on_data_after_the_run_s_tells_of_no_recovery(later):
+    """The test of round 4 is on data of round 5, on which nobody trains."""
+    found = score(rounds(0.9, 0.5, 0.6, 0.95), [2, *later], ahead=1)
+    assert (found["just_after"], found["recovered"]) == (0.5, 0.6)
+    assert found["never_recovered"]
+    assert found["rounds_to_recover"] is None
+    assert found["final"] == 0.95
+    alone = score(rounds(0.9, 0.8, 0.7, 0.6), later, ahead=1)
+    assert (alone["just_after"], alone["never_recovered"]) == (None, False)
+
+
 def test_class_agreement_counts_where_a_class_has_several_meanings():
     lines = rounds(0.8, 0.9, 0.7, 0.6)
     lines[0] |= {"class_ari": [0.5, 0.5], "class_meanings": [1, 1]}
