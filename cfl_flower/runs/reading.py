@@ -44,6 +44,10 @@ MAY_DIFFER = frozenset(
 """Groups and settings without effect on the numbers of the rounds that are done."""
 
 
+OF_ALL_ROUNDS = ("system.evaluate_every", "system.checkpoint_best")
+"""Settings of `system` by which rounds that are done are tested, or kept as best."""
+
+
 def finished(config: RunConfig) -> dict[str, Json] | None:
     """Return the summary of a run if it is complete and has the same settings.
 
@@ -92,8 +96,7 @@ def effective_differences(
     for difference in differences(with_defaults(saved), with_defaults(resolved)):
         key = difference[0]
         free = not MAY_DIFFER.isdisjoint({key, key.partition(".")[0]})
-        # Means over tested rounds are of other rounds.
-        if not free or key == "system.evaluate_every":
+        if not free or key in OF_ALL_ROUNDS:
             yield difference
 
 

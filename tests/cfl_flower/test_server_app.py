@@ -1,6 +1,7 @@
 import io
 import logging
 
+import numpy as np
 import pytest
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -11,6 +12,7 @@ from cfl_flower.config.compose import compose_sweep
 from cfl_flower.errors import (
     LONGEST,
     CflError,
+    ConfigError,
     FailedRunsError,
     InvalidResultError,
     printable,
@@ -98,12 +100,31 @@ def test_clients_without_samples_are_counted_by_run_and_preview(
     text = io.StringIO()
     execute(InProcessGrid(), config, Console(file=text, width=200))
     stream = open_stream(config)
-    sizes = [len(stream.view(each, 1).train()[1]) for each in range(config.clients)]
-    said = f"{sizes.count(0):,} of {clients:,} clients hold no sample"
+    views = [stream.view(each, 1) for each in range(config.clients)]
     assert preview(asked.split()) == 0
+    found = {"train": [view.train() for view in views]}
+    found["test"] = [view.test() for view in views]
     for words in (text.getvalue(), capsys.readouterr().out):
-        assert ("hold no sample" in words) is bool(clients)
-        assert not clients or said in words
+        for verb, samples in found.items():
+            none = [len(y) for _, y in samples].count(0)
+            said = f"{none:,} of {clients:,} clients hold no sample to {verb} on"
+            assert (f"hold no sample to {verb} on" in words) is bool(none)
+            assert not none or said in words
+        assert ("hold no sample to train" in words) is bool(clients)
+
+
+def test_a_run_in_which_nobody_tests_is_refused(tmp_path):
+    y = np.arange(60) % 3
+    parts = {"x_train": y[:, None], "y_train": y, "x_test": y[:9, None]}
+    # Clients hold labels 0 and 2.
+    np.savez(tmp_path / "data.npz", **parts, y_test=np.full(9, 1))
+    asked = f"dataset=npz data_dir={tmp_path} clients=2 participants=2 clusters=2"
+    asked += " partition.groups=2 partition.labels=1 partition.purity=1"
+    (config,) = compose_sweep(
+        f"{asked} strategy=fedavg rounds=1 drift=none output_dir={tmp_path / 'out'}"
+    )
+    with pytest.raises(ConfigError, match="no client has samples to test on; take"):
+        execute(InProcessGrid(), config, Console(file=io.StringIO()))
 
 
 @pytest.mark.parametrize(

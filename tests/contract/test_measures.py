@@ -129,6 +129,11 @@ def test_the_best_model_is_kept_beside_the_last(name, run_small, undisturbed):
     parts = run_small(*asked, "resume=true", folder="parts")
     assert parts.summary["checkpoint_best"] == whole.summary["checkpoint_best"]
     assert whole.numbers == undisturbed(*every).numbers
+    # Of rounds that are done, another best one is not known.
+    for other in ("null", "accuracy", "loss"):
+        asked = [*every, f"system.checkpoint_best={other}", "rounds=7", "resume=true"]
+        with pytest.raises(ConfigError, match="checkpoint_best=validation_accuracy"):
+            run_small(*asked, folder="parts")
 
 
 @pytest.mark.parametrize("evaluation", ["round", "prequential"])

@@ -26,15 +26,15 @@ from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, IntArray
 
 
-def say_empty(empty: int, clients: int) -> str:
-    """Say how many clients can train on nothing, and what to do about it.
+def say_empty(empty: int, clients: int, verb: str) -> str:
+    """Say how many clients can train or test on nothing, and what to do about it.
 
     Examples
     --------
-    >>> say_empty(1571, 3000)
+    >>> say_empty(1571, 3000, "train")
     '1,571 of 3,000 clients hold no sample to train on; use fewer, or another partition'
     """
-    held = f"{empty:,} of {clients:,} clients hold no sample to train on"
+    held = f"{empty:,} of {clients:,} clients hold no sample to {verb} on"
     return f"{held}; use fewer, or another partition"
 
 
@@ -86,15 +86,17 @@ class Stream:
         """Return what names the samples that there are, whoever holds them."""
         return "-".join(pool.digest() for pool in self._pools)
 
-    def empty(self) -> int:
-        """Return how many clients were allocated no sample to train on at first."""
+    def empty(self, part: int) -> int:
+        """Return how many clients were allocated no sample of a pool at first."""
         world = self.timeline.world(1)
-        train = self._holdings.samples(world, 0)[0]
-        hands = (train[client] for client in range(world.clients))
-        if self._partition.validation:
+        found = self._holdings.samples(world, 0)[part]
+        hands = (found[client] for client in range(world.clients))
+        if part == 0 and self._partition.validation:
             kept = ~self._held_out
             hands = (hand[kept[hand % len(kept)]] for hand in hands)
-        return 0 if len(self._shared) else sum(not len(hand) for hand in hands)
+        # Whom the others' samples are enough for.
+        fed = self._partition.tests != "own" if part else len(self._shared)
+        return 0 if fed else sum(not len(hand) for hand in hands)
 
     def idle(self) -> str:
         """Say how many periods of a stream in time bring no sample, if any do."""
@@ -112,12 +114,16 @@ class Stream:
 
     def notes(self) -> list[str]:
         """Return what makes the clients' data probably not what was meant."""
-        empty = self.empty()
-        told = say_empty(empty, self.timeline.world(1).clients) if empty else ""
-        return [line for line in (told, self.idle()) if line]
+        clients = self.timeline.world(1).clients
+        empty = {verb: self.empty(part) for part, verb in enumerate(("train", "test"))}
+        told = [say_empty(n, clients, verb) for verb, n in empty.items() if n]
+        return [line for line in (*told, self.idle()) if line]
 
     def require_samples(self) -> None:
-        """Raise `ConfigError` for a round in which no client can train."""
+        """Raise `ConfigError` for a round in which no client can train, or no tests."""
+        if self.empty(1) == self.timeline.world(1).clients:
+            own = "partition.test_minimum=1, another partition, or a part for tests"
+            raise ConfigError(f"no client has samples to test on; take {own}")
         for number in self.timeline.shown(self.rounds):
             world = self.timeline.world(number)
             held = (self._indices(world, each, 0) for each in range(world.clients))
