@@ -100,11 +100,12 @@ def _decode(name: str, array: Array, template: NDArray[Any]) -> NDArray[Any]:
         raise InvalidResultError("shape", detail)
     try:
         found = array.numpy()
+        form = (found.shape, found.dtype.kind)
     except Exception as error:
-        # Whatever NumPy says of bytes that are no array.
+        # Whatever NumPy says of bytes that are no array, or a zip of some.
         detail = f"arrays: {name} cannot be read ({type(error).__name__})"
         raise InvalidResultError("shape", detail) from error
-    if (found.shape, found.dtype.kind) != (template.shape, template.dtype.kind):
+    if form != (template.shape, template.dtype.kind):
         sent = f"arrays: {name} is {found.dtype}{found.shape}"
         detail = f"{sent}, not {template.dtype}{template.shape}"
         raise InvalidResultError("shape", detail)

@@ -24,6 +24,9 @@ from tests.cfl_flower.dropin.apps import (
 )
 
 
+PLACES = (WEIGHT, SEEN)
+
+
 def sent(name: str, array: Array) -> Any:
     """Return what puts an array into a trained model."""
 
@@ -53,10 +56,21 @@ def bomb() -> bytes:
     return file.getvalue()
 
 
+def zipped(**arrays: Any) -> bytes:
+    """Return the bytes of an .npz file, which NumPy reads, too."""
+    file = BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+ZIPS = [zipped(a=np.zeros(1)), zipped(arr_0=np.zeros((2, 3))), zipped()]
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
         (lambda content: 1 / 0, "node"),
+        *((sent(name, forged(each)), "shape") for each in ZIPS for name in PLACES),
         (lambda content: RecordDict({"arrays": content["arrays"]}), "num-examples"),
         (sent("layer.bias", Array(np.zeros(3))), "shape"),
         (sent(WEIGHT, Array(np.zeros(3))), "shape"),
