@@ -187,11 +187,13 @@ class Delivery:
         failures = [f for f in record.failures if f.phase == phase]
         reasons = [f"client {f.client}: {f.reason}: {f.detail}" for f in failures]
         remedy = self._context.fleet.remedy
-        if not all(map(is_bounded, self._context.state.models)):
+        huge = bool(failures) and all(f.reason == "non-finite" for f in failures)
+        if huge or not all(map(is_bounded, self._context.state.models)):
             remedy = (
                 "what they received is not finite itself, or huge: training diverged, "
-                "so take smaller learning rates (strategy.local.learning_rate, or the "
-                "server's own) in a new output_dir"
+                "or one client sent that. Take smaller learning rates "
+                "(strategy.local.learning_rate, or the server's own), or "
+                "strategy.robust=clip, in a new output_dir"
             )
         raise NoValidResultError(
             f"round {record.round}: none of {len(failures)} clients gave a valid "

@@ -10,6 +10,7 @@ from statistics import fmean
 import numpy as np
 
 from cfl_flower.learning.outcomes import COUNTED, measure_outcomes
+from cfl_flower.privacy.clipping import capped_counts
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.types import (
     CLASS_COUNTS,
@@ -31,8 +32,11 @@ def note_tests(
     tested: Sequence[Result],
     clusters: IntArray,
     malicious: Collection[ClientId] = (),
+    cap: float | None = None,
 ) -> list[ClientRow]:
     """Record the accuracies of a round; nothing without tested clients.
+
+    In means over all samples a client counts for at most ``cap`` times the median one.
 
     The n results have the metric ``correct``, and ``own_correct`` of ``own_tested`` if
     the test is on more than a client's own samples, ``validation_correct`` of
@@ -47,9 +51,13 @@ def note_tests(
     counts = np.array([result.num_examples for result in tested], float)
     losses = np.array([result.loss for result in tested], float)
     accuracies = correct / counts
-    record.accuracy = float(correct.sum() / counts.sum())
+    # What a client says of its tests is no more certain than what it says of training.
+    weights = capped_counts(counts[:, None], cap)[:, 0]
+    if capped := np.flatnonzero(weights < counts).tolist():
+        record.measures["capped_tests"] = [tested[row].client for row in capped]
+    record.accuracy = _pooled(correct, counts, cap)
     record.accuracy_mean = float(accuracies.mean())
-    record.loss = float(losses @ counts / counts.sum())
+    record.loss = float(losses @ weights / weights.sum())
     if malicious:
         honest = np.array([result.client not in malicious for result in tested])
         total = float(counts[honest].sum())
@@ -57,7 +65,11 @@ def note_tests(
         record.measures["accuracy_honest"] = share
     for name, key in FURTHER.items():
         if any(result.metrics.get(f"{name}_tested") for result in tested):
-            record.measures[key] = _pooled(tested, name)
+            right, held = (
+                np.array([int(each.metrics.get(f"{name}_{of}", 0)) for each in tested])
+                for of in ("correct", "tested")
+            )
+            record.measures[key] = _pooled(right, held, cap)
     personalised = [_share(result, "own") for result in tested]
     if known := [share for share in personalised if share is not None]:
         record.measures["personalised"] = float(np.mean(known))
@@ -129,11 +141,11 @@ def _known(measured: FloatArray) -> Json:
     return float(measured) if math.isfinite(measured) else None
 
 
-def _pooled(tested: Sequence[Result], name: str) -> float:
-    """Return the accuracy of a further test over the samples of all clients."""
-    right = sum(int(result.metrics.get(f"{name}_correct", 0)) for result in tested)
-    total = sum(int(result.metrics.get(f"{name}_tested", 0)) for result in tested)
-    return right / total
+def _pooled(right: FloatArray, counts: FloatArray, cap: float | None) -> float:
+    """Return the accuracy over the samples of all clients, who count up to the cap."""
+    told = counts > 0
+    weights = capped_counts(counts[told, None].astype(float), cap)[:, 0]
+    return float((right[told] * (weights / counts[told])).sum() / weights.sum())
 
 
 def _share(result: Result, name: str) -> float | None:

@@ -23,7 +23,6 @@ from tests.cfl_flower.dropin.apps import (
     start,
 )
 
-
 PLACES = (WEIGHT, SEEN)
 
 

@@ -27,6 +27,43 @@ def test_accuracy_is_recorded_over_samples_and_over_clients():
     assert seen == [(3, 0, 1, 0.9, 10), (3, 7, 0, 0.5, 30)]
 
 
+def test_who_claims_many_tests_counts_up_to_the_cap():
+    held = {"validation_correct": 1, "validation_tested": 2}
+    results = [*(result(client, 8, 10, 0.5, **held) for client in range(4))]
+    lies = {"validation_correct": 0, "validation_tested": 2**40}
+    results.append(result(7, 0, 2**40, 2.0, **lies))
+    record = RoundRecord(1)
+    note_tests(record, results, np.zeros(5, np.int64), cap=5.0)
+    # Of five with 10 samples and 5 * 10, and with 2 and 5 * 2 held out.
+    assert record.accuracy == pytest.approx(32 / 90)
+    assert record.loss == pytest.approx((40 * 0.5 + 50 * 2.0) / 90)
+    assert record.measures["validation_accuracy"] == pytest.approx(4 / 18)
+    assert record.measures["capped_tests"] == [7]
+    plain = RoundRecord(1)
+    note_tests(plain, results, np.zeros(5, np.int64))
+    assert plain.accuracy is not None
+    assert plain.accuracy < 1e-9
+    assert "capped_tests" not in plain.measures
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=9)
+)
+def test_a_cap_that_nobody_reaches_changes_no_bit(pairs):
+    sizes = [max(1, *pair) for pair in pairs]
+    results = [
+        result(client, min(pair), size, 0.3 * size)
+        for client, (pair, size) in enumerate(zip(pairs, sizes, strict=True))
+    ]
+    found = []
+    for cap in (None, 1e9):
+        record = RoundRecord(1)
+        note_tests(record, results, np.zeros(len(results), np.int64), cap=cap)
+        found.append((record.accuracy, record.loss, record.measures))
+    assert found[0] == found[1]
+    assert found[0][0] == sum(map(min, pairs)) / sum(sizes)
+
+
 def test_honest_and_personalised_accuracies_are_recorded_too():
     record = RoundRecord(1)
     own = {"own_correct": 3, "own_tested": 4}
