@@ -17,7 +17,7 @@ import torch
 from cfl_flower.clustering.algorithms import nearest_centre
 from cfl_flower.learning.anchors import class_means
 from cfl_flower.learning.testing import logits
-from cfl_flower.types import Vector
+from cfl_flower.types import CHANGED, Vector
 from clients.fedrc import FedRCClient
 from clients.tested import Config, Metrics, Reply, Samples
 
@@ -25,8 +25,6 @@ PROTOTYPES = "prototypes"
 """Entry of a config that asks for the mean outputs for each label."""
 STEP = "step"
 """Entry of a config: the round in which the time step began."""
-CHANGED = "changed"
-"""Entry of metrics: whether the client's data are others in the next round."""
 KEPT = "kept"
 """Entry of metrics: whether the client trained on its earlier data as well."""
 

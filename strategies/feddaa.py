@@ -25,8 +25,8 @@ from cfl_flower.clustering.algorithms import (
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import Disclosure
 from cfl_flower.settings import Count, settings
-from cfl_flower.types import FloatArray, Plan, Result, Scalar, Task, Vector
-from clients.feddaa import CHANGED, KEPT, PROTOTYPES, STEP
+from cfl_flower.types import CHANGED, FloatArray, Plan, Result, Scalar, Task, Vector
+from clients.feddaa import KEPT, PROTOTYPES, STEP
 from strategies.fedrc import FedRC, FedRCSettings, FedRCState, even_shares
 
 
@@ -126,4 +126,6 @@ class FedDAA(FedRC):
         changed = sum(result.report is not None for result in results)
         self.run.record.drifted = changed
         self.run.record.moved = 0
+        # The time step clusters all clients' prototypes anew.
+        self.run.record.reclustered = changed > 0
         self.state.due = self.state.due or changed > 0

@@ -20,7 +20,7 @@ from cfl_flower.engine.context import RoundContext
 from cfl_flower.environment.machine import return_free_memory
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.privacy.clipping import FEWEST
-from cfl_flower.types import REPORT, Plan, Result
+from cfl_flower.types import CHANGED, REPORT, Plan, Result
 
 Reader: TypeAlias = Callable[[Result], Result]
 """Returns a result with its report, or raises `InvalidResultError`."""
@@ -39,9 +39,14 @@ def reported_length(phase: str, result: Result) -> float | None:
     return length if math.isfinite(length) else None
 
 
+def reports_news(result: Result) -> bool:
+    """Return whether a test says that the client's data are others."""
+    return REPORT in result.metrics or result.metrics.get(CHANGED) is True
+
+
 def without_report(result: Result) -> Result:
     """Return the result of a test without what it says about the client's data."""
-    metrics = {k: v for k, v in result.metrics.items() if k != REPORT}
+    metrics = {k: v for k, v in result.metrics.items() if k not in (REPORT, CHANGED)}
     return replace(result, metrics=metrics)
 
 

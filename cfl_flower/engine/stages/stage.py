@@ -17,7 +17,7 @@ import numpy as np
 
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.engine.delivery import Delivery, without_report
+from cfl_flower.engine.delivery import Delivery, reports_news, without_report
 from cfl_flower.engine.participants import Participants
 from cfl_flower.learning.outcomes import COUNTED
 from cfl_flower.privacy.clipping import capped_counts, capped_losses
@@ -25,7 +25,6 @@ from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.record import ClientRow
 from cfl_flower.settings import require
 from cfl_flower.types import (
-    REPORT,
     START_LOSS,
     START_RMS,
     BoolArray,
@@ -197,7 +196,7 @@ class ReportBudget(Stage):
     def receive(self, plan: Plan, results: Results) -> Results:
         """Leave out reports beyond the budget; their tests count."""
         led = self.context.state.led
-        reporters = [result.client for result in results if REPORT in result.metrics]
+        reporters = [result.client for result in results if reports_news(result)]
         resting = [each for each in reporters if led.get(each, 0.0) > MOST - 1]
         self._reporters = [each for each in reporters if each not in resting]
         if not resting:

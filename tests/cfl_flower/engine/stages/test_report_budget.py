@@ -1,5 +1,7 @@
 """A client that has all clients clustered anew in every round is not heard for long."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,9 +9,10 @@ from cfl_flower.clustering.representations import FAR, check_length, report_leng
 from cfl_flower.engine.delivery import reported_length
 from cfl_flower.engine.stages.stage import MOST, REGAINED
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.types import Result, Vector
+from cfl_flower.types import CHANGED, Result, Vector
+from clients.feddaa import FedDAAClient
 from clients.fielding import FieldingClient
-from clients.tested import Config
+from clients.tested import Config, Metrics
 
 LIAR = 2
 ROUNDS = 16
@@ -28,13 +31,32 @@ class Restless(FieldingClient):
         return forged
 
 
+class Jumpy(FedDAAClient):
+    """Client `LIAR` says in every round that its data change."""
+
+    def report(self, config: Config, server_round: int, *more: Any) -> Metrics:
+        """Return that they do."""
+        honest = super().report(config, server_round, *more)
+        return honest | ({CHANGED: True} if self.context.client == LIAR else {})
+
+
 CLIENT = f"strategy.client={__name__}.Restless"
 OPTIONS = ["strategy=fielding", f"rounds={ROUNDS}", "drift=none", "partition.groups=3"]
 
 
-@pytest.mark.parametrize("trigger", ["strategy.threshold=0.1", "/trigger=pairwise"])
-def test_reports_that_recluster_round_after_round_are_left_out(trigger, run_small):
-    run = run_small(*OPTIONS, CLIENT, trigger.replace("/", "strategy/"))
+JUMPY = ["strategy=feddaa", f"strategy.client={__name__}.Jumpy"]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        [CLIENT, "strategy.threshold=0.1"],
+        [CLIENT, "strategy/trigger=pairwise"],
+        JUMPY,
+    ],
+)
+def test_reports_that_recluster_round_after_round_are_left_out(own, run_small):
+    run = run_small(*OPTIONS, *own)
     led = sum(bool(row["reclustered"]) for row in run.rounds)
     assert MOST <= led <= MOST + REGAINED * ROUNDS
     resting = [row["resting"] for row in run.rounds if "resting" in row]
