@@ -48,6 +48,8 @@ class StrategySettings:
     }
     """Settings without effect unless another one has one of some values, as in
     ``"other=a|b"``, or, as in ``"other"``, any but zero, false, none and nothing."""
+    waits: ClassVar[str] = ""
+    """The setting whose number of rounds goes by before the method is itself."""
 
     client: str = "clients.base.ClusteredClient"
     """Dotted path of the NumPyClient that does this method's tasks."""

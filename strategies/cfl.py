@@ -45,6 +45,8 @@ each round keeps the others together."""
 class CFLSettings(StrategySettings):
     """CFL's settings."""
 
+    waits = "first"
+
     weighting: Weighting = "plain"
     eps1: NonNegative | None = None
     """A cluster is split if its mean update is shorter than this; null: 0.4, or 0.2

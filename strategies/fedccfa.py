@@ -48,6 +48,8 @@ OF_ALIGNMENT = ("alignment_weight", "temperature", "start", "anchors")
 class FedCCFASettings(DecoupledSettings):
     """FedCCFA's settings."""
 
+    waits = "start"
+
     idle_unless = DecoupledSettings.idle_unless | {
         "gamma": "alignment_weight=none",
         **dict.fromkeys(OF_ALIGNMENT, "alignment=contrast"),

@@ -31,6 +31,8 @@ from strategies.families.decoupled import AnchorState
 class FedFMSettings(StrategySettings):
     """FedFM's settings."""
 
+    waits = "start"
+
     client: str = "clients.fedfm.FedFMClient"
     needs_extractor: ClassVar[bool] = True
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -33,17 +35,7 @@ def _warnings(config: RunConfig) -> Iterator[str]:
 
 def _of_data(config: RunConfig) -> Iterator[str]:
     """Say what clients hold, or when it changes, that is not what was asked."""
-    names = config.names
-    if why := _why_nothing_changes(config):
-        yield f"nothing changes with drift={names['drift']}: {why}"
-    for place in ROUNDS:
-        group, key = place.split(".")
-        named = getattr(getattr(config, group), key, [])
-        if late := [each for each in named if each > config.rounds]:
-            yield f"nothing happens in {place}={late}, after rounds={config.rounds}"
-    named = config.drift.rounds if isinstance(config.drift, Schedule) else []
-    if idle := sorted({*named} - {*config.timeline.rounds}):
-        yield f"nothing happens in drift.rounds={idle}, which no event refers to"
+    yield from _of_rounds(config)
     last = config.timeline.world(config.rounds)
     if last.transition is not None:
         at = f"{last.transition.share:.0%} of its width in rounds={config.rounds}"
@@ -54,6 +46,38 @@ def _of_data(config: RunConfig) -> Iterator[str]:
     if arrived < 1:
         yield f"only {arrived:.0%} of the samples arrive in rounds={config.rounds}"
     yield from _nobodys_labels(config)
+
+
+def _of_rounds(config: RunConfig) -> Iterator[str]:
+    """Say what would happen after the run, or at no time."""
+    name = f"strategy={config.names['strategy']}"
+    why = _why_nothing_changes(config)
+    if why:
+        yield f"nothing changes with drift={config.names['drift']}: {why}"
+    named = {at: _rounds_of(config, at) for at in ROUNDS}
+    # Those of a preset are for runs of many lengths.
+    asked = [line for line in config.overrides if line.startswith("drift.")]
+    if not why and any(".rounds=" in line for line in asked):
+        events = config.drift.events.items()
+        named |= {f"{at}.rounds": event.rounds for at, event in events}
+    for at, rounds in named.items():
+        prequential = at not in ROUNDS and config.evaluation == "prequential"
+        if late := [each for each in rounds if each > config.rounds + prequential]:
+            yield f"nothing happens in {at}={late}, after rounds={config.rounds}"
+    listed = config.drift.rounds if isinstance(config.drift, Schedule) else []
+    used = {each for event in config.drift.events.values() for each in event.rounds}
+    if idle := sorted({*listed} - used):
+        yield f"nothing happens in drift.rounds={idle}, which no event refers to"
+    waits = config.strategy.waits
+    if waits and (begins := getattr(config.strategy, waits)) >= config.rounds:
+        told = f"strategy.{waits}={begins} with rounds={config.rounds}"
+        yield f"{name} is not itself before the end: {told}"
+
+
+def _rounds_of(config: RunConfig, place: str) -> list[int]:
+    group, key = place.split(".")
+    found: list[int] = getattr(getattr(config, group), key, [])
+    return found
 
 
 def _returns(config: RunConfig) -> bool:
@@ -122,8 +146,7 @@ def _unused(config: RunConfig) -> Iterator[str]:
         shown = str(value).lower()
         if not (shown in some.split("|") if some else value):
             unused[f"strategy.{idle}"] = f"strategy.{key}={shown}"
-    single = [at for at, each in config.drift.events.items() if each.every is None]
-    unused |= {f"{at}.first": f"{at}.every=null" for at in single}
+    unused |= _idle_elsewhere(config, method)
     if not malicious_clients(config.faults, config.clients, config.seed):
         share = f"faults.malicious={config.faults.malicious:g}"
         unused["faults.attack"] = f"{share} and faults.attackers=[]"
@@ -135,6 +158,28 @@ def _unused(config: RunConfig) -> Iterator[str]:
         for idle, why in unused.items():
             if path == idle or path.startswith(f"{idle}."):
                 yield f"{name}: {key} has no effect with {why}"
+
+
+def _idle_elsewhere(config: RunConfig, method: Any) -> dict[str, str]:
+    """Return the settings that others make idle, beside the method's own, and why."""
+    privacy = config.privacy
+    devices = config.devices
+    sent = method.discloses
+    used = {
+        "privacy.least_members": (privacy.secure_sums, "privacy.secure_sums=false"),
+        "privacy.report_noise": (sent and sent.reports, "this strategy"),
+        "devices.joining": (devices.joins, "devices.joins=[]"),
+        "devices.leaving": (devices.leaves, "devices.leaves=[]"),
+    }
+    for at, event in config.drift.events.items():
+        used[f"{at}.first"] = (event.every, f"{at}.every=null")
+    for name, training in vars(config.strategy).items():
+        if getattr(training, "schedule", None):
+            other = replace(training, learning_rate=2 * training.learning_rate)
+            ok = other.rates(config.rounds) != training.rates(config.rounds)
+            at = f"strategy.{name}"
+            used[f"{at}.learning_rate"] = (ok, f"{at}.schedule={training.schedule}")
+    return {key: why for key, (needed, why) in used.items() if not needed}
 
 
 def _why_nothing_changes(config: RunConfig) -> str:

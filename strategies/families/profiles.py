@@ -27,6 +27,8 @@ from clients.profile import ProfileRequest
 class ProfileSettings(StrategySettings):
     """The settings that both methods have."""
 
+    waits = "warmup"
+
     client: str = "clients.profile.ProfileClient"
     warmup: Count = 3
     """Rounds of FedAvg before profiles say something."""

@@ -76,6 +76,8 @@ from strategies.fielding.threshold import (
 class FieldingSettings(StrategySettings):
     """Fielding's settings."""
 
+    idle_unless = StrategySettings.idle_unless | {"threshold": "trigger.name=centre"}
+
     client: str = "clients.fielding.FieldingClient"
     weighting: Weighting = "plain"
     sampling: Sampling = "clusters"
