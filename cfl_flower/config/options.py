@@ -31,6 +31,9 @@ GROUPS = {
 OF_OURS = re.compile("^(_target_|defaults):", re.MULTILINE)
 """What a file of an option of ours has."""
 
+PRESET = "# @package _global_"
+"""Start of a preset's file, by which Hydra takes its settings for those of the run."""
+
 ROUNDS = ("devices.joins", "devices.leaves", "strategy.drift_rounds")
 """Settings that are lists of rounds, but for a drift's."""
 
@@ -80,6 +83,10 @@ def check_options(overrides: Sequence[Override]) -> None:
         if item.value() not in known:
             hint = known_names(asked, known)
             raise ConfigError(f"{group}={asked} is not allowed; {hint}")
+        for path in option_files(group, asked) if group == "experiment" else ():
+            if not path.read_text(encoding="utf-8").startswith(PRESET):
+                said = f"the first line of {path} has to be {PRESET}"
+                raise ConfigError(f"experiment={asked}: {said}")
 
 
 def refuse_options(overrides: Iterable[Override], choices: Mapping[str, str]) -> None:

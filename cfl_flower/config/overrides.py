@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -143,7 +144,14 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     if len(set(map(tuple, jobs))) < len(jobs):
         keys = ", ".join(sorted(swept))
         raise ConfigError(f"{keys}: the same run occurs twice; name each value once")
-    return [own_folder(job, swept) for job in jobs]
+    found = [own_folder(job, swept) for job in jobs]
+    pairs = zip(found, jobs, strict=True)
+    places = Counter(each for own, job in pairs for each in {*own} - {*job})
+    if twice := [place for place, count in places.items() if count > 1]:
+        keys = ", ".join(sorted(swept))
+        told = f"two runs would have {twice[0]}; run them one by one"
+        raise ConfigError(f"{keys}: {told}")
+    return found
 
 
 def own_folder(job: Sequence[str], swept: set[str]) -> list[str]:

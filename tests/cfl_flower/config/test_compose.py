@@ -6,7 +6,7 @@ import pytest
 
 from cfl_flower.building import build
 from cfl_flower.config.compose import compose_config, compose_sweep
-from cfl_flower.config.options import GROUPS, ROUNDS, list_options
+from cfl_flower.config.options import GROUPS, PRESET, ROUNDS, list_options
 from cfl_flower.config.warnings import find_warnings
 from cfl_flower.errors import ConfigError
 from cfl_flower.run_config import RunConfig
@@ -224,10 +224,10 @@ def test_a_setting_that_another_one_idles_is_told(asked, why):
         "drift=none metrics=[forgetting]": "no concept returns in rounds=14",
         "metrics=[forgetting]": "no concept returns in rounds=14",
         "drift=regroup_and_back drift.rounds=[3,15]": "in drift.steps.back.rounds=[15]",
-        "drift=rotate drift.rounds=[5,20]": "happens in drift.rounds=[20], after rounds",
-        "drift=rotate drift.rounds=[5,15,16]": "in drift.rounds=[15, 16], after rounds=",
+        "drift=rotate drift.rounds=[5,20]": "in drift.rounds=[20], after round",
+        "drift=rotate drift.rounds=[5,15,16]": "in drift.rounds=[15, 16], after",
         "drift=rotate drift.rounds=[5,15] evaluation=prequential": "",
-        "drift=rotate drift.rounds=[5,16] evaluation=prequential": "drift.rounds=[16], a",
+        "drift=rotate drift.rounds=[5,16] evaluation=prequential": "rounds=[16], a",
         "strategy=fedccfa model=mlp": "start=20 with rounds=14",
         "strategy=fedccfa model=mlp strategy.start=14": "start=14 with rounds=14",
         "strategy=fedccfa model=mlp strategy.start=13": "",
@@ -274,6 +274,28 @@ def test_true_is_no_number(base, key):
 def test_true_in_a_list_is_no_number(key, value):
     with pytest.raises(ConfigError, match=rf"^{key}=.* use a list of whole numbers"):
         compose(f"drift=rotate {key}={value}")
+
+
+@pytest.mark.parametrize(
+    ("text", "ok"),
+    [
+        (f"{PRESET}\nrounds: 3\n", True),
+        ("rounds: 3\n", False),
+        (f"# Mine\n{PRESET}\nrounds: 3\n", False),
+        ("", False),
+    ],
+)
+def test_a_preset_s_first_line_is_needed_and_told(text, ok, tmp_path, monkeypatch):
+    (tmp_path / "experiment" / "deep").mkdir(parents=True)
+    monkeypatch.setenv("CFL_CONF", str(tmp_path))
+    for name in ("mine", "deep/mine"):
+        (tmp_path / "experiment" / f"{name}.yaml").write_text(text)
+        if ok:
+            assert compose_config([f"experiment={name}"]).rounds == 3
+            continue
+        said = rf"^experiment={name}: the first line of .* has to be {PRESET}"
+        with pytest.raises(ConfigError, match=said):
+            compose_config([f"experiment={name}"])
 
 
 def compose(overrides: str) -> RunConfig:

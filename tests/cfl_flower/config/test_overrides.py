@@ -52,6 +52,19 @@ def test_a_sweep_is_a_line_for_each_run(line, jobs):
     assert bool(swept_keys(line)) is (len(jobs) > 1)
 
 
+@pytest.mark.parametrize(
+    "swept",
+    [
+        "dataset.file=o+k.csv,o_k.csv",
+        "dataset.file=a/b,a_b|seed=0,1",
+    ],
+)
+def test_runs_that_would_share_a_folder_are_refused(swept):
+    with pytest.raises(ConfigError, match=r"two runs would have output_dir=\S+o?_"):
+        expand([*swept.split("|"), "output_dir=/tmp/a"])
+    assert len(expand(swept.split("|"))) in (2, 4)
+
+
 def test_every_run_of_a_sweep_has_its_own_folder():
     jobs = expand(
         ["strategy=fedavg,local", "seed=range(0,3)", "rounds=2,4", "output_dir=a"]
