@@ -49,7 +49,7 @@ class StrategySettings:
     """Settings without effect unless another one has one of some values, as in
     ``"other=a|b"``, or, as in ``"other"``, any but zero, false, none and nothing."""
     waits: ClassVar[str] = ""
-    """The setting whose number of rounds goes by before the method is itself."""
+    """The setting that is the number of rounds before the method is itself."""
 
     client: str = "clients.base.ClusteredClient"
     """Dotted path of the NumPyClient that does this method's tasks."""
@@ -107,10 +107,7 @@ class StrategySettings:
         """Raise `ConfigError` for settings that do not fit the number of clients."""
 
     def check_privacy(self) -> None:
-        """Raise `ConfigError` for settings with which more is sent than is accounted.
-
-        By ``privacy=`` central and local, see `engine.declarations.Disclosure`.
-        """
+        """Raise `ConfigError` where ``privacy=`` accounts for less than is sent."""
 
     def check_secure_sums(self) -> None:
         """Raise `ConfigError` for settings with which single models are sent."""

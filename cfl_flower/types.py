@@ -179,14 +179,12 @@ START_LOSSES = (START_LOSS, START_RMS)
 mean loss of their samples, and the root of its mean square."""
 
 REPORT = "representation"
-"""The metric in which clients report what represents their data."""
-
 CHANGED = "changed"
-"""The metric in which clients say whether their data are others in the next round."""
+"""Metrics in which clients report what represents their data, and whether these change
+in the next round."""
 
 UPDATE_LENGTHS = "update_lengths"
-"""The metric in which a trained client tells how long its updates were before it
-shortened them, with ``strategy.robust=clip`` and secure sums."""
+"""The metric in which a client tells how long its updates were before ``clip``."""
 
 OUTCOMES = "outcomes"
 """The metric in which a tested client sends the counts of its test, if it is asked."""

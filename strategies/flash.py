@@ -18,7 +18,7 @@ from pydantic import Field
 
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Disclosure, Supports
-from cfl_flower.settings import NonNegative, Positive, settings
+from cfl_flower.settings import Magnitude, NonNegative, Positive, settings
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import FloatArray, Vector
 
@@ -32,11 +32,11 @@ class FlashSettings(StrategySettings):
     client: str = "clients.flash.FlashClient"
     server_rate: Positive = 0.01
     """eta_g, the server's learning rate."""
-    tau: Positive = 0.001
+    tau: Magnitude = 0.001
     """tau, added to the denominator; v starts at its square."""
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Memory of the first moment."""
-    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    beta2: Annotated[float, Field(gt=0, lt=1)] = 0.99
     """Memory of the second moment."""
     stop: NonNegative = 0.004
     """gamma: a client stops when an epoch lowers its validation loss by less than stop

@@ -14,7 +14,7 @@ from typing import Literal
 
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Disclosure, Published, Supports
-from cfl_flower.settings import Count, Positive, require, settings
+from cfl_flower.settings import Count, Magnitude, Positive, require, settings
 from cfl_flower.state import StrategySettings, Weighting
 from cfl_flower.types import Plan, Task
 
@@ -31,7 +31,7 @@ class PFedMeSettings(StrategySettings):
     """lambda, strength of the attraction between theta and w."""
     outer_rate: Positive = 0.01
     """eta, learning rate of the client's copy of the global model."""
-    beta: Positive = 1.0
+    beta: Magnitude = 1.0
     """beta, the share of the clients' mean in the next global model."""
     tested: Literal["personal", "local"] = "personal"
     """A client is tested with its theta, or with its w after its last training."""

@@ -143,7 +143,10 @@ class Delivery:
         valid = []
         for result in results:
             try:
-                valid.append(read(result))
+                own = read(result)
+                if not isinstance(own, Result):
+                    raise TypeError(f"read_result returned {own!r:.60}, not a Result")
+                valid.append(own)
             except InvalidResultError as error:
                 failure = context.fleet.fail(result.client, phase, error)
                 context.record.failures.append(failure)

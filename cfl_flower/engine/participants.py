@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cfl_flower.engine.context import RoundContext
+from cfl_flower.errors import ConfigError
 from cfl_flower.learning.selection import Known, share_participants
 from cfl_flower.seeding import generator, no_common_draws
 from cfl_flower.types import BoolArray, ClientId, IntArray, Plan, Task, Vector
@@ -52,7 +53,14 @@ class Participants:
         for stratum, share in enumerate(shares.tolist()):
             members = np.flatnonzero(strata == stratum)
             with no_common_draws(f"selection={config.names['selection']}"):
-                found = config.selection.choose(members, share, rng, known).tolist()
+                drawn = config.selection.choose(members, share, rng, known)
+            found = np.asarray(drawn).tolist()
+            known_rows = {*found} <= {*members.tolist()}
+            if not (known_rows and len({*found}) == len(found) <= share):
+                raise ConfigError(
+                    f"selection={config.names['selection']}: choose returned "
+                    f"{found!r:.60}, not at most {share} of the members, each once"
+                )
             chosen |= dict.fromkeys(found, stratum)
         self.strata = {state.clients[row]: k for row, k in chosen.items()}
         return sorted(chosen)

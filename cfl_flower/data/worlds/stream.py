@@ -117,6 +117,9 @@ class Stream:
         clients = self.timeline.world(1).clients
         empty = {verb: self.empty(part) for part, verb in enumerate(("train", "test"))}
         told = [say_empty(n, clients, verb) for verb, n in empty.items() if n]
+        if self._partition.validation and not self._held_out.any():
+            share = f"partition.validation={self._partition.validation:g}"
+            told.append(f"{share} holds out no sample: nothing is validated")
         return [line for line in (*told, self.idle()) if line]
 
     def require_samples(self) -> None:

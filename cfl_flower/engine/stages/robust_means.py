@@ -169,16 +169,15 @@ class RobustMeans(Stage):
         weights = [settings.weight(result) for result in results]
         heavy = np.maximum(np.array(weights) / np.median(weights), 1.0).tolist()
         # What no model was sent for is weighed by the method itself.
+        places = [(at, row) for at, rows in groups.items() for row in rows]
         factors = {
             (place, row): 1.0 if model is None else heavy[row]
-            for (place, model), rows in groups.items()
-            for row in rows
+            for (place, model), row in places
         }
         lengths = {
             (place, row): factors[place, row]
             * update_length(results[row].arrays[place], started_from(plan, model))
-            for (place, model), rows in groups.items()
-            for row in rows
+            for (place, model), row in places
         }
         arrays = [list(result.arrays) for result in results]
         clipped = set[ClientId]()

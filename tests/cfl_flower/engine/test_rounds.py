@@ -1,7 +1,8 @@
 """The rounds of a synchronous method: who takes part, device time, what is noted."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from cfl_flower.engine.simulated_devices import Devices
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.learning.optimizer import LocalTraining
+from cfl_flower.learning.selection import RandomSelection
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.server_app import open_stream
@@ -224,3 +226,44 @@ def test_a_plan_has_a_list_of_models_of_its_own():
     plan.models.append(np.ones(2, np.float32))
     assert len(models) == 1
     assert plan.models[0] is models[0]
+
+
+class Own(RandomSelection):
+    """A selection of one's own, by a function of members and count."""
+
+    made: Any = None
+
+    def choose(self, members: Any, count: int, rng: Any, known: Any) -> Any:
+        """Return what the function makes."""
+        return self.made(members, count)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (lambda rows, n: np.repeat(rows[0], n), "choose returned"),
+        (lambda rows, n: rows, "not at most 3 of the members"),
+        (lambda rows, n: [99], "choose returned"),
+        (lambda rows, n: rows[:n] + 0.5, "choose returned"),
+        (lambda rows, n: np.random.permutation(rows)[:n], "np.random"),
+        (lambda rows, n: rows[:n].tolist(), ""),
+        (lambda rows, n: rows[:0], ""),
+    ],
+)
+def test_a_selection_of_one_s_own_that_is_wrong_is_told(made, told, tmp_path):
+    method = open_method(tmp_path, "clients=6", "participants=3", "strategy=fedavg")
+    method.welcome(1, [Result(client, 1) for client in range(6)])
+    config = replace(method.run.config, selection=Own())
+    method.engine.context.config = config
+    with patch.object(Own, "made", staticmethod(made)):
+        if not told:
+            assert len(method.run.participants.choose(1)) in (0, 3)
+            return
+        with pytest.raises(ConfigError, match=told):
+            method.run.participants.choose(1)
+
+
+def test_a_method_that_forgets_to_return_a_result_is_told(run_small, monkeypatch):
+    monkeypatch.setattr(FedAvg, "read_result", lambda *_: None)
+    with pytest.raises(TypeError, match="read_result returned None, not a Result"):
+        run_small("strategy=fedavg", "rounds=1")
