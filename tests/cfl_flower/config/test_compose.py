@@ -102,12 +102,8 @@ def test_a_file_may_have_several_drifts(tmp_path, monkeypatch):
     steps = "steps:\n  noise:\n    rounds: [7]"
     parts = "defaults: [rotate@steps.rotate, noise@steps.noise, _self_]"
     (folder / "both.yaml").write_text("\n".join(["# Both.", parts, target, steps]))
-    of_both = "rounds: [5]\nwidth: 1"
-    twice = parts.replace("rotate@steps.rotate", "sudden@steps.sudden")
-    (folder / "twice.yaml").write_text("\n".join([twice, of_both, target, steps]))
     monkeypatch.chdir(tmp_path)
     assert compose_config(["drift=both"]).timeline.changes == [7, 13, 25]
-    assert compose_config(["drift=twice"]).timeline.changes == [5, 7]
 
 
 def test_times_of_a_drift_may_be_shares_of_the_run():
@@ -296,6 +292,33 @@ def test_a_preset_s_first_line_is_needed_and_told(text, ok, tmp_path, monkeypatc
         said = rf"^experiment={name}: the first line of .* has to be {PRESET}"
         with pytest.raises(ConfigError, match=said):
             compose_config([f"experiment={name}"])
+
+
+@pytest.mark.parametrize(
+    ("drift", "overrides", "rounds"),
+    [
+        ("sudden", "", [7, 19]),
+        ("sudden", "drift.steps.one.rounds=[3]", [3, 7]),
+        ("sudden", "drift.steps.one.rounds=[11] drift.steps.one.width=2", [7, 11, 12]),
+        ("gradual", "drift.steps.one.width=3", [7, 13, 14, 15]),
+        ("staggered", "drift.steps.one.rounds=[9,11,12]", [7, 9, 11, 12]),
+        ("regroup_and_back", "drift.steps.one.rounds=[8,9]", [7, 8, 9]),
+        ("sudden", "drift.steps.one.steps.first.rounds=[4]", [4, 7, 19]),
+    ],
+)
+def test_a_drift_in_another_one_has_its_own_rounds(
+    drift, overrides, rounds, tmp_path, monkeypatch
+):
+    (tmp_path / "drift").mkdir()
+    text = (
+        f"defaults: [{drift}@steps.one, noise@steps.noise, _self_]\n"
+        "_target_: cfl_flower.data.worlds.drift.Schedule\n"
+        "steps: {noise: {rounds: [7]}}\n"
+    )
+    (tmp_path / "drift" / "mine.yaml").write_text(text)
+    monkeypatch.setenv("CFL_CONF", str(tmp_path))
+    config = compose_config(["drift=mine", "rounds=30", *overrides.split()])
+    assert config.timeline.rounds == rounds
 
 
 def compose(overrides: str) -> RunConfig:
