@@ -20,6 +20,7 @@ from collections.abc import (
 from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
+from statistics import fmean
 from typing import Self
 from uuid import uuid4
 
@@ -58,6 +59,9 @@ FAILURE = "failure.txt"
 
 DATA = ".data"
 """File with what names the samples that a run began with."""
+
+ROUNDED = 1e-9
+"""Differences of means that are of rounding."""
 
 BEST = "checkpoint.best"
 """Folder of the checkpoint with the best value of `system.checkpoint_best`."""
@@ -217,6 +221,15 @@ class RunDirectory:
         """
         rounds = read_rounds(self.path)[:server_round]
         tests = [row for row in read_tests(self.path) if row["round"] <= server_round]
+        found: dict[int, list[float]] = {}
+        for row in tests:
+            found.setdefault(row["round"], []).append(row["accuracy"])
+        with unbroken(self.path / "clients.jsonl"):
+            for row in rounds:
+                own = found.get(row["round"])
+                if own and abs(fmean(own) - row["accuracy_mean"]) > ROUNDED:
+                    wrong = f"round {row['round']} has another accuracy_mean"
+                    raise ValueError(f"{wrong} in rounds.jsonl")
         expected = set(range(1, server_round + 1))
         for name, kept in (("rounds.jsonl", rounds), ("clients.jsonl", tests)):
             with unbroken(self.path / name):
