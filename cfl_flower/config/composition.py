@@ -297,10 +297,14 @@ def _too_few(settings: DictConfig, error: InterpolationKeyError) -> str:
     if match is None:
         return f"{first_line(error)}; correct the ${{...}} that names it"
     text = OmegaConf.to_yaml(settings)
-    places = re.findall(rf"\${{{re.escape(match[1])}\[(\d+)\]}}", text)
-    values = OmegaConf.select(settings, match[1])
-    count = 1 + max(map(int, places))
+    # A place such as ${....rounds[1]} is relative: a dot for each step from the list up.
+    found = re.findall(rf"\${{(\.*){re.escape(match[1])}\[(\d+)\]}}", text)
+    parts = re.findall(r"\w+", str(error.full_key))
+    steps = len(found[0][0])
+    key = ".".join([*(parts[:-steps] if steps else []), match[1]])
+    values = OmegaConf.select(settings, key)
+    count = 1 + max(int(place) for _, place in found)
     return (
-        f"{match[1]}={values} is not allowed; use a list of {count} values, each of "
+        f"{key}={values} is not allowed; use a list of {count} values, each of "
         "which another setting refers to"
     )

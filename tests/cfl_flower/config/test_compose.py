@@ -319,6 +319,10 @@ def test_a_drift_in_another_one_has_its_own_rounds(
     monkeypatch.setenv("CFL_CONF", str(tmp_path))
     config = compose_config(["drift=mine", "rounds=30", *overrides.split()])
     assert config.timeline.rounds == rounds
+    if drift == "staggered":
+        said = r"^drift\.steps\.one\.rounds=\[3\] .* a list of 3 values"
+        with pytest.raises(ConfigError, match=said):
+            compose_config(["drift=mine", "drift.steps.one.rounds=[3]"])
 
 
 def compose(overrides: str) -> RunConfig:
