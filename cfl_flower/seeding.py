@@ -54,10 +54,10 @@ def generator(
 @contextmanager
 def no_common_draws(what: str) -> Iterator[None]:
     """Raise `ConfigError` if the body draws from NumPy's common generator."""
-    _, before, place, *_ = np.random.get_state()
+    _, before, *rest = np.random.get_state()
     yield
-    _, after, now, *_ = np.random.get_state()
-    if place != now or not np.array_equal(before, after):
+    _, after, *others = np.random.get_state()
+    if rest != others or not np.array_equal(before, after):
         raise ConfigError(
             f"{what} draws from np.random, which no run seeds; draw from the generator "
             "that it gets, such as occasion.rng, or from generator(seed, purpose)"

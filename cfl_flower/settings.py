@@ -184,9 +184,11 @@ def _refused(key: str, value: object, allowed: str) -> ConfigError:
 
 
 def _is_turned(given: object, made: object) -> bool:
-    """Return whether pydantic took true or false, perhaps in a list, for a number."""
+    """Return whether pydantic took true or false, perhaps inside, for a number."""
     if isinstance(given, list | tuple) and isinstance(made, list | tuple):
         return any(map(_is_turned, given, made))
+    if isinstance(given, dict) and isinstance(made, dict):
+        return any(_is_turned(each, made.get(key)) for key, each in given.items())
     return isinstance(given, bool) and type(made) in (int, float)
 
 

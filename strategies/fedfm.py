@@ -32,6 +32,7 @@ class FedFMSettings(StrategySettings):
     """FedFM's settings."""
 
     waits = "start"
+    idle_unless = StrategySettings.idle_unless | {"start": "alignment_weight"}
 
     client: str = "clients.fedfm.FedFMClient"
     needs_extractor: ClassVar[bool] = True

@@ -18,24 +18,24 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_172,
+    "cfl_flower": 1_174,
     "cfl_flower/analysis": 1_002,
     "cfl_flower/client": 1_083,
     "cfl_flower/clustering": 536,
     "cfl_flower/communication": 1_283,
-    "cfl_flower/config": 734,
-    "cfl_flower/data": 3_530,
-    "cfl_flower/dropin": 732,
-    "cfl_flower/engine": 2_053,
+    "cfl_flower/config": 744,
+    "cfl_flower/data": 3_536,
+    "cfl_flower/dropin": 733,
+    "cfl_flower/engine": 2_055,
     "cfl_flower/environment": 205,
     "cfl_flower/learning": 1_292,
     "cfl_flower/models": 920,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_205,
+    "cfl_flower/runs": 1_209,
     "cfl_flower/secure": 637,
     "clients": 1_322,
     "simulations": 4_613,
-    "strategies": 3_041,
+    "strategies": 3_042,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -47,7 +47,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 41_774
+TESTS = 41_802
 """Lines of all tests."""
 
 

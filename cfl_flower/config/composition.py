@@ -297,7 +297,7 @@ def _too_few(settings: DictConfig, error: InterpolationKeyError) -> str:
     if match is None:
         return f"{first_line(error)}; correct the ${{...}} that names it"
     text = OmegaConf.to_yaml(settings)
-    # A place such as ${....rounds[1]} is relative: a dot for each step from the list up.
+    # A place such as ${....rounds[1]} is relative, by as many steps as it has dots.
     found = re.findall(rf"\${{(\.*){re.escape(match[1])}\[(\d+)\]}}", text)
     parts = re.findall(r"\w+", str(error.full_key))
     steps = len(found[0][0])

@@ -34,6 +34,9 @@ OF_OURS = re.compile("^(_target_|defaults):", re.MULTILINE)
 PRESET = "# @package _global_"
 """Start of a preset's file, by which Hydra takes its settings for those of the run."""
 
+HEADER = re.compile(r"\s*#\s*@package\s+_global_\s*?(\n|$)")
+"""The same, as Hydra reads it."""
+
 ROUNDS = ("devices.joins", "devices.leaves", "strategy.drift_rounds")
 """Settings that are lists of rounds, but for a drift's."""
 
@@ -84,7 +87,7 @@ def check_options(overrides: Sequence[Override]) -> None:
             hint = known_names(asked, known)
             raise ConfigError(f"{group}={asked} is not allowed; {hint}")
         for path in option_files(group, asked) if group == "experiment" else ():
-            if not path.read_text(encoding="utf-8").startswith(PRESET):
+            if not HEADER.match(path.read_text(encoding="utf-8")):
                 said = f"the first line of {path} has to be {PRESET}"
                 raise ConfigError(f"experiment={asked}: {said}")
 

@@ -18,6 +18,7 @@ from cfl_flower.data.worlds.label_skew import LabelGroups
 from cfl_flower.models import model_of
 from cfl_flower.models.requirements import lacks_statistics, odd_outputs
 from cfl_flower.run_config import RunConfig
+from cfl_flower.state import StrategySettings
 
 
 def find_warnings(config: RunConfig) -> list[str]:
@@ -57,21 +58,26 @@ def _of_rounds(config: RunConfig) -> Iterator[str]:
     named = {at: _rounds_of(config, at) for at in ROUNDS}
     # Those of a preset are for runs of many lengths.
     asked = [line for line in config.overrides if line.startswith("drift.")]
+    listed = config.drift.rounds if isinstance(config.drift, Schedule) else []
     if not why and any(".rounds=" in line for line in asked):
-        events = config.drift.events.items()
-        named |= {f"{at}.rounds": event.rounds for at, event in events}
+        named["drift.rounds"] = listed
+        for at, event in config.drift.events.items():
+            named[f"{at}.rounds"] = [
+                each for each in event.rounds if each not in listed
+            ]
     for at, rounds in named.items():
         prequential = at not in ROUNDS and config.evaluation == "prequential"
         if late := [each for each in rounds if each > config.rounds + prequential]:
             yield f"nothing happens in {at}={late}, after rounds={config.rounds}"
-    listed = config.drift.rounds if isinstance(config.drift, Schedule) else []
     used = {each for event in config.drift.events.values() for each in event.rounds}
     if idle := sorted({*listed} - used):
         yield f"nothing happens in drift.rounds={idle}, which no event refers to"
     waits = config.strategy.waits
-    if waits and (begins := getattr(config.strategy, waits)) >= config.rounds:
-        told = f"strategy.{waits}={begins} with rounds={config.rounds}"
-        yield f"{name} is not itself before the end: {told}"
+    acts = f"strategy.{waits}" not in dict(_idle(config.strategy))
+    if waits and acts and getattr(config.strategy, waits) >= config.rounds:
+        begins = f"strategy.{waits}={getattr(config.strategy, waits)}"
+        told = f"{begins} with rounds={config.rounds}"
+        yield f"{name} does not come to what follows its start: {told}"
 
 
 def _rounds_of(config: RunConfig, place: str) -> list[int]:
@@ -83,7 +89,10 @@ def _rounds_of(config: RunConfig, place: str) -> list[int]:
 def _returns(config: RunConfig) -> bool:
     """Return whether the first concept of any client leaves and returns."""
     timeline = config.timeline
-    seen = np.stack([timeline.concepts(at) for at in timeline.shown(config.rounds)])
+    # A prequential test is on the next round's data.
+    early = config.evaluation == "prequential"
+    later = [at for at in timeline.shown(config.rounds + early) if at > 1 + early]
+    seen = np.stack([timeline.concepts(at) for at in (1 + early, *later)])
     left = np.logical_or.accumulate(seen != seen[0])
     return bool((left & (seen == seen[0])).any())
 
@@ -140,12 +149,7 @@ def _unused(config: RunConfig) -> Iterator[str]:
     unused = dict.fromkeys(method.supports.unused, "this strategy")
     if getattr(strategy, "clusters", None) != config.clusters:
         unused["clusters"] = "this strategy"
-    for idle, need in strategy.idle_unless.items():
-        key, _, some = need.partition("=")
-        value = attrgetter(key)(strategy)
-        shown = str(value).lower()
-        if not (shown in some.split("|") if some else value):
-            unused[f"strategy.{idle}"] = f"strategy.{key}={shown}"
+    unused |= dict(_idle(strategy))
     unused |= _idle_elsewhere(config, method)
     if not malicious_clients(config.faults, config.clients, config.seed):
         share = f"faults.malicious={config.faults.malicious:g}"
@@ -158,6 +162,16 @@ def _unused(config: RunConfig) -> Iterator[str]:
         for idle, why in unused.items():
             if path == idle or path.startswith(f"{idle}."):
                 yield f"{name}: {key} has no effect with {why}"
+
+
+def _idle(strategy: StrategySettings) -> Iterator[tuple[str, str]]:
+    """Yield the method's settings that another of its own makes idle, and why."""
+    for idle, need in strategy.idle_unless.items():
+        key, _, some = need.partition("=")
+        value = attrgetter(key)(strategy)
+        shown = str(value).lower()
+        if not (shown in some.split("|") if some else value):
+            yield f"strategy.{idle}", f"strategy.{key}={shown}"
 
 
 def _idle_elsewhere(config: RunConfig, method: Any) -> dict[str, str]:

@@ -278,7 +278,8 @@ class Carrier:
         told = np.array([[record[key]] for record in records], float)
         most = capped_counts(told, self.terms.settings.weight_cap) if records else told
         for record, (limit,) in zip(records, most.tolist(), strict=True):
-            record[key] = min(record[key], limit)
+            told_as = type(record[key])
+            record[key] = min(record[key], told_as(limit) or limit)
 
     def _read(
         self, phase: str, plan: Plan, task: Task, replies: list[Message | None]

@@ -307,7 +307,7 @@ class DropIn(Terms):
             having = [cluster for cluster in found if name in found[cluster]]
             values = [found[cluster][name] for cluster in having]
             ok = len({np.shape(value) for value in values}) == 1
-            require(ok, f"evaluate_fn's {name}", values, "as many for each cluster")
+            require(ok, f"evaluate_fn's {name}", values, "ones of the same length")
             means[name] = np.average(values, 0, state.sizes[having]).tolist()
         return MetricRecord(means) if found else None
 

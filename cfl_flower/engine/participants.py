@@ -54,12 +54,14 @@ class Participants:
             members = np.flatnonzero(strata == stratum)
             with no_common_draws(f"selection={config.names['selection']}"):
                 drawn = config.selection.choose(members, share, rng, known)
-            found = np.asarray(drawn).tolist()
+            rows = np.asarray(drawn)
+            whole = rows.ndim == 1 and (rows.dtype.kind in "iu" or not rows.size)
+            found = rows.tolist() if whole else []
             known_rows = {*found} <= {*members.tolist()}
-            if not (known_rows and len({*found}) == len(found) <= share):
+            if not (whole and known_rows and len({*found}) == len(found) <= share):
                 raise ConfigError(
                     f"selection={config.names['selection']}: choose returned "
-                    f"{found!r:.60}, not at most {share} of the members, each once"
+                    f"{drawn!r:.60}, not at most {share} of the members, each once"
                 )
             chosen |= dict.fromkeys(found, stratum)
         self.strata = {state.clients[row]: k for row, k in chosen.items()}

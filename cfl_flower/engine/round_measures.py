@@ -40,7 +40,7 @@ def note_tests(
     cap = config.strategy.weight_cap if robust else None
     rows = measures.note_tests(context.record, tested, clusters, malicious, cap)
     classes = config.dataset.classes
-    return note_measures(context.record, tested, rows, config.metrics, classes)
+    return note_measures(context.record, tested, rows, config.metrics, classes, cap)
 
 
 def note_empty(state: ClusteredState, results: Sequence[Result]) -> None:

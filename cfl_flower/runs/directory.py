@@ -227,7 +227,8 @@ class RunDirectory:
         with unbroken(self.path / "clients.jsonl"):
             for row in rounds:
                 own = found.get(row["round"])
-                if own and abs(fmean(own) - row["accuracy_mean"]) > ROUNDED:
+                mean = row["accuracy_mean"]
+                if own and (mean is None or abs(fmean(own) - mean) > ROUNDED):
                     wrong = f"round {row['round']} has another accuracy_mean"
                     raise ValueError(f"{wrong} in rounds.jsonl")
         expected = set(range(1, server_round + 1))

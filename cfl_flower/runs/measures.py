@@ -90,11 +90,13 @@ def note_measures(
     rows: Sequence[ClientRow],
     wanted: Collection[str],
     classes: int,
+    cap: float | None = None,
 ) -> list[ClientRow]:
     """Note the measures that are wanted beside the accuracy; return rows with them.
 
-    Of the samples of all clients together that send counts, and in a client's row of
-    its own. None is what has no value, as the AUC of a client with one label.
+    Of the samples of all clients together that send counts, up to the ``cap`` of
+    `note_tests`, and in a client's row of its own. None is what has no value, as the
+    AUC of a client with one label.
     """
     names = [name for name in COUNTED if name in wanted]
     record.measures |= dict.fromkeys(names)
@@ -109,7 +111,9 @@ def note_measures(
     if not names or not sent:
         return found
     counts = np.array([np.frombuffer(each, "<f8") for each in sent.values()])
-    pooled = measure_outcomes(counts.sum(axis=0), classes)
+    sizes = np.array([[tested[i].num_examples] for i in sent], float)
+    factors = capped_counts(sizes, cap) / sizes
+    pooled = measure_outcomes((factors * counts).sum(axis=0), classes)
     own = measure_outcomes(counts, classes)
     record.measures |= {name: _known(pooled[name]) for name in names}
     for place, i in enumerate(sent):

@@ -124,9 +124,11 @@ class Stream:
 
     def require_samples(self) -> None:
         """Raise `ConfigError` for a round in which no client can train, or no tests."""
-        if self.empty(1) == self.timeline.world(1).clients:
-            own = "partition.test_minimum=1, another partition, or a part for tests"
-            raise ConfigError(f"no client has samples to test on; take {own}")
+        worlds = map(self.timeline.world, self.timeline.shown(self.rounds + 1))
+        held = (self._indices(w, each, 1) for w in worlds for each in range(w.clients))
+        if self._partition.tests == "own" and not any(map(len, held)):
+            more = "another partition, fewer clients, or more samples for tests"
+            raise ConfigError(f"no client has samples to test on; take {more}")
         for number in self.timeline.shown(self.rounds):
             world = self.timeline.world(number)
             held = (self._indices(world, each, 0) for each in range(world.clients))

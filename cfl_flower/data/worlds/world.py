@@ -281,16 +281,20 @@ def alter(world: World, clients: BoolArray, **values: ArrayLike) -> World:
     """
     shapes = [world.groups.shape[:1], world.groups.shape]
     mask = np.asarray(clients)
-    ok = mask.dtype == bool and mask.shape in shapes
+    ok = mask.dtype == bool and mask.shape in (*shapes, (*shapes[0], 1))
     allowed = f"a mask: booleans of shape {shapes[0]} or {shapes[1]}, as chosen is"
     require(ok, "drift: the clients to alter", f"{mask.dtype}{mask.shape}", allowed)
     altered: dict[str, Any] = {}
     for name, value in values.items():
         require(name in traits(world), "drift: the trait to alter", name, "another")
         old = getattr(world, name)
-        known = ((), old.shape, old.shape[1:], (*old.shape[:-1], 1))
+        kind = np.asarray(value).dtype
+        size = old.shape
+        known = ((), size, size[1:], (*size[:-1], 1), (1, *size[1:]))
         ok = mask.ndim <= old.ndim and np.shape(value) in known
-        require(ok, f"drift: the shape of {name}", np.shape(value), str(old.shape))
+        ok = ok and np.can_cast(kind, old.dtype, "same_kind")
+        given = f"{kind}{np.shape(value)}"
+        require(ok, f"drift: what {name} becomes", given, f"{old.dtype}{old.shape}")
         own = mask if old.ndim == mask.ndim else mask[:, None]
         altered[name] = np.where(own, value, old)
     return replace(world, **altered)

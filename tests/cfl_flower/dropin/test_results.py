@@ -66,9 +66,12 @@ def test_metrics_are_by_round_and_cluster():
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ([{"each": [1.0]}, {"each": [1.0, 2.0]}], "evaluate_fn's each=.* as many"),
-        ([{"each": 1.0}, {"each": [1.0, 2.0]}], "evaluate_fn's each=.* as many"),
-        ([{"each": []}, {"each": [2]}], "evaluate_fn's each=.* as many"),
+        (
+            [{"each": [1.0]}, {"each": [1.0, 2.0]}],
+            "evaluate_fn's each=.*the same length",
+        ),
+        ([{"each": 1.0}, {"each": [1.0, 2.0]}], "evaluate_fn's each=.*the same length"),
+        ([{"each": []}, {"each": [2]}], "evaluate_fn's each=.*the same length"),
     ],
 )
 def test_clusters_measures_of_different_lengths_are_an_error(told, said):

@@ -368,9 +368,20 @@ WRONG: list[tuple[str, Any, str]] = [
     ),
     ("a misspelt trait", lambda w, c: alter(w, c, rotation=9.0), "trait to alter=rot"),
     ("another's trait", lambda w, c: alter(w, c, looked=3), "trait to alter=looked"),
-    ("labels' mask", lambda w, c: alter(w, w.visible, degrees=9.0), "shape of degrees"),
-    ("too short", lambda w, c: alter(w, c, degrees=np.ones(3)), "the shape of degrees"),
-    ("wide", lambda w, c: alter(w, c, degrees=np.ones((20, 1))), "the shape of degr"),
+    (
+        "labels' mask",
+        lambda w, c: alter(w, w.visible, degrees=9.0),
+        "degrees becomes=",
+    ),
+    ("too short", lambda w, c: alter(w, c, degrees=np.ones(3)), "degrees becomes="),
+    (
+        "wide",
+        lambda w, c: alter(w, c, degrees=np.ones((20, 1))),
+        "degrees becomes=",
+    ),
+    ("a text", lambda w, c: alter(w, c, source="x"), "what source becomes"),
+    ("a half", lambda w, c: alter(w, c, groups=1.5), "what groups becomes=float64"),
+    ("no value", lambda w, c: alter(w, c, degrees=None), "degrees becomes="),
     ("short names", lambda w, c: relabel_clients(w, c, NAMES[:3]), "shape of names"),
     ("tall", lambda w, c: relabel_clients(w, c, NAMES[:, None]), "shape of names"),
     ("nothing", lambda w, c: None, "what Own.change returns=NoneType .* a World"),
@@ -403,6 +414,7 @@ def test_a_change_of_one_s_own_that_is_wrong_is_told(made, told, monkeypatch):
         {"relabel": NAMES},
         {"relabel": np.tile(NAMES, (20, 1))},
         {"source": np.arange(20)[:, None]},
+        {"visible": np.zeros((1, 10), bool)},
     ],
 )
 def test_a_change_of_one_s_own_concerns_whom_it_says(values, monkeypatch):
