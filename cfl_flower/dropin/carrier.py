@@ -278,8 +278,7 @@ class Carrier:
         told = np.array([[record[key]] for record in records], float)
         most = capped_counts(told, self.terms.settings.weight_cap) if records else told
         for record, (limit,) in zip(records, most.tolist(), strict=True):
-            told_as = type(record[key])
-            record[key] = min(record[key], told_as(limit) or limit)
+            record[key] = min(record[key], type(record[key])(limit) or limit)
 
     def _read(
         self, phase: str, plan: Plan, task: Task, replies: list[Message | None]

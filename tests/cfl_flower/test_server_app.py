@@ -125,6 +125,10 @@ def test_a_run_in_which_nobody_tests_is_refused(tmp_path):
     )
     with pytest.raises(ConfigError, match="no client has samples to test on; take"):
         execute(InProcessGrid(), config, Console(file=io.StringIO()))
+    # Some do after a drift.
+    for number in (1, 3):
+        (config,) = compose_sweep(f"{asked} rounds=4 drift.rounds=[{number}]")
+        open_stream(config).require_samples()
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,22 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from cfl_flower.runs.measures import adjusted_rand_index, class_scores, note_tests
+from cfl_flower.learning.outcomes import count_outcomes
+from cfl_flower.runs.measures import (
+    adjusted_rand_index,
+    class_scores,
+    note_measures,
+    note_tests,
+)
 from cfl_flower.runs.record import RoundRecord
-from cfl_flower.types import Result
+from cfl_flower.types import OUTCOMES, Result
 
 
 def result(client: int, correct: int, count: int, loss: float, **more: int) -> Result:
@@ -44,6 +52,25 @@ def test_who_claims_many_tests_counts_up_to_the_cap():
     assert plain.accuracy is not None
     assert plain.accuracy < 1e-9
     assert "capped_tests" not in plain.measures
+
+
+def test_measures_of_labels_have_the_cap_too():
+    """All find their labels but one client, who claims 2^40 times as many tests."""
+    labels = torch.arange(9) % 3
+    results = []
+    for client, (times, off) in enumerate([*[(1, 0)] * 4, (2**40, 1)]):
+        counts = times * count_outcomes(9 * torch.eye(3)[(labels + off) % 3], labels)
+        told = {OUTCOMES: counts.astype("<f8").tobytes()}
+        one = result(client, 9 * (1 - off), 9 * times, 0.5)
+        results.append(replace(one, telemetry=told))
+    found = []
+    for cap in (5.0, None):
+        record = RoundRecord(1)
+        rows = note_tests(record, results, np.zeros(5, np.int64), cap=cap)
+        note_measures(record, results, rows, ["macro_f1"], 3, cap)
+        found.append(record.measures["macro_f1"])
+    # 36 tests are right, and 45 of the liar's count.
+    assert found == [pytest.approx(36 / 81), pytest.approx(0, abs=1e-9)]
 
 
 @given(
