@@ -52,11 +52,11 @@ def score(
     """Score one run by the lines of its `rounds.jsonl`.
 
     ``drifts`` are the rounds whose tests are the first on changed data, which clients
-    train on ``ahead`` rounds later: 1 in a prequential run. One whose data nobody has
-    trained on yet ends the data before it alone. ``reference`` are the
-    lines of the run whose last accuracy is the target, and its time the one to beat: a
-    single global model, same seed. ``tests``, the lines of `clients.jsonl`, hold the
-    clusters.
+    train on ``ahead`` rounds later: 1 in a prequential run. A drift whose data nobody
+    has trained on yet is not scored, but the data before it end there. ``reference``
+    are the lines of the run whose last accuracy is the target, and its time the one to
+    beat: a single global model, same seed. ``tests``, the lines of `clients.jsonl`,
+    hold the clusters.
     """
     curve = _accuracies(rounds)
     last = max((row["round"] for row in rounds), default=0)

@@ -141,14 +141,14 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
         return [list(overrides)]
     last = {item.get_key_element(): item for item in parse(overrides)}
     jobs = list(map(list, product(*map(_one_by_one, last.values()))))
+    keys = ", ".join(sorted(swept))
     if len(set(map(tuple, jobs))) < len(jobs):
-        keys = ", ".join(sorted(swept))
         raise ConfigError(f"{keys}: the same run occurs twice; name each value once")
     found = [own_folder(job, swept) for job in jobs]
+    # A run's own folder is what differs from the job as it was asked for.
     pairs = zip(found, jobs, strict=True)
     places = Counter(each for own, job in pairs for each in {*own} - {*job})
     if twice := [place for place, count in places.items() if count > 1]:
-        keys = ", ".join(sorted(swept))
         told = f"two runs would have {twice[0]}; run them one by one"
         raise ConfigError(f"{keys}: {told}")
     return found

@@ -62,9 +62,7 @@ def _of_rounds(config: RunConfig) -> Iterator[str]:
     if not why and any(".rounds=" in line for line in asked):
         named["drift.rounds"] = listed
         for at, event in config.drift.events.items():
-            named[f"{at}.rounds"] = [
-                each for each in event.rounds if each not in listed
-            ]
+            named[f"{at}.rounds"] = sorted({*event.rounds} - {*listed})
     for at, rounds in named.items():
         prequential = at not in ROUNDS and config.evaluation == "prequential"
         if late := [each for each in rounds if each > config.rounds + prequential]:
@@ -77,7 +75,7 @@ def _of_rounds(config: RunConfig) -> Iterator[str]:
     if waits and acts and getattr(config.strategy, waits) >= config.rounds:
         begins = f"strategy.{waits}={getattr(config.strategy, waits)}"
         told = f"{begins} with rounds={config.rounds}"
-        yield f"{name} does not come to what follows its start: {told}"
+        yield f"{name} is still in its first rounds when the run ends: {told}"
 
 
 def _rounds_of(config: RunConfig, place: str) -> list[int]:
