@@ -117,6 +117,13 @@ class RunConfig(Basics):
     overrides: list[str]
     """The user's overrides, as given."""
 
+    @property
+    def test_cap(self) -> float | None:
+        """For how many times the median samples a test counts at most, or None."""
+        robust: str = self.strategy.robust
+        cap: float | None = self.strategy.weight_cap
+        return None if robust == "none" else cap
+
     def require_option(self, condition: bool, group: str, allowed: str) -> None:
         """Raise the one-line error of the option that is chosen of a group."""
         require(condition, group, self.names[group], allowed)

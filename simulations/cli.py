@@ -13,13 +13,14 @@ from __future__ import annotations
 import ast
 import runpy
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from cfl_flower import __version__
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import known_names
-from simulations.shell.terminal import report
+from simulations.shell.terminal import command
 
 COMMANDS = (
     *("run", "compare", "preview", "report", "reproduce", "track", "assign", "export"),
@@ -53,9 +54,9 @@ def show_commands(start: str, modules: dict[str, str]) -> None:
     print("\n  --help     this, or with a command what it takes\n  --version")
 
 
-def app() -> None:
+@command
+def main(words: Sequence[str]) -> None:
     """Start the command that the first word names; exit as it does."""
-    words = sys.argv[1:]
     deploying = words[:1] == ["deploy"]
     modules = DEPLOYING if deploying else MODULES
     word, *arguments = [*words[deploying:], "--help"]
@@ -70,7 +71,12 @@ def app() -> None:
         runpy.run_module(f"simulations.{modules[word]}", run_name="__main__")
     else:
         hint = known_names(word, [*modules, *([] if deploying else ["deploy"])])
-        sys.exit(report(ConfigError(f"{word} is no command; {hint}")))
+        raise ConfigError(f"{word} is no command; {hint}")
+
+
+def app() -> None:
+    """Be the script `cfl-flower`."""
+    sys.exit(main(sys.argv[1:]))
 
 
 if __name__ == "__main__":

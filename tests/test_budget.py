@@ -18,13 +18,13 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_174,
+    "cfl_flower": 1_186,
     "cfl_flower/analysis": 1_002,
     "cfl_flower/client": 1_083,
     "cfl_flower/clustering": 536,
     "cfl_flower/communication": 1_283,
-    "cfl_flower/config": 741,
-    "cfl_flower/data": 3_536,
+    "cfl_flower/config": 745,
+    "cfl_flower/data": 3_561,
     "cfl_flower/dropin": 732,
     "cfl_flower/engine": 2_055,
     "cfl_flower/environment": 205,
@@ -34,7 +34,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_209,
     "cfl_flower/secure": 637,
     "clients": 1_322,
-    "simulations": 4_613,
+    "simulations": 4_627,
     "strategies": 3_042,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -47,7 +47,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 41_833
+TESTS = 41_915
 """Lines of all tests."""
 
 

@@ -259,6 +259,7 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
     for place, event in events.items():
         with located(place):
             event.check(dataset.shape)
+            event.rehearse(dataset.shape, dataset.classes)
     images = len(dataset.shape) == 3
     for server_round in [1, *timeline.rounds]:
         turned = timeline.world(server_round).degrees.any() or any(partition.turns)

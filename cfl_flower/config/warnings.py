@@ -63,6 +63,9 @@ def _of_rounds(config: RunConfig) -> Iterator[str]:
         named["drift.rounds"] = listed
         for at, event in config.drift.events.items():
             named[f"{at}.rounds"] = sorted({*event.rounds} - {*listed})
+    if not why and any(key in line for line in asked for key in (".first=", ".every=")):
+        regular = {at: each for at, each in config.drift.events.items() if each.every}
+        named |= {f"{at}.first": [event.first] for at, event in regular.items()}
     for at, rounds in named.items():
         prequential = at not in ROUNDS and config.evaluation == "prequential"
         if late := [each for each in rounds if each > config.rounds + prequential]:

@@ -55,7 +55,7 @@ def note_tests(
     weights = capped_counts(counts[:, None], cap)[:, 0]
     if capped := np.flatnonzero(weights < counts).tolist():
         record.measures["capped_tests"] = [tested[row].client for row in capped]
-    record.accuracy = _pooled(correct, counts, cap)
+    record.accuracy = pooled(correct, counts, cap)
     record.accuracy_mean = float(accuracies.mean())
     record.loss = float(losses @ weights / weights.sum())
     if malicious:
@@ -69,7 +69,7 @@ def note_tests(
                 np.array([int(each.metrics.get(f"{name}_{of}", 0)) for each in tested])
                 for of in ("correct", "tested")
             )
-            record.measures[key] = _pooled(right, held, cap)
+            record.measures[key] = pooled(right, held, cap)
     personalised = [_share(result, "own") for result in tested]
     if known := [share for share in personalised if share is not None]:
         record.measures["personalised"] = float(np.mean(known))
@@ -113,9 +113,9 @@ def note_measures(
     counts = np.array([np.frombuffer(each, "<f8") for each in sent.values()])
     sizes = np.array([[tested[i].num_examples] for i in sent], float)
     factors = capped_counts(sizes, cap) / sizes
-    pooled = measure_outcomes((factors * counts).sum(axis=0), classes)
+    together = measure_outcomes((factors * counts).sum(axis=0), classes)
     own = measure_outcomes(counts, classes)
-    record.measures |= {name: _known(pooled[name]) for name in names}
+    record.measures |= {name: _known(together[name]) for name in names}
     for place, i in enumerate(sent):
         more = dict(found[i].measures)
         more |= {name: _known(own[name][place]) for name in names}
@@ -145,7 +145,7 @@ def _known(measured: FloatArray) -> Json:
     return float(measured) if math.isfinite(measured) else None
 
 
-def _pooled(right: FloatArray, counts: FloatArray, cap: float | None) -> float:
+def pooled(right: FloatArray, counts: FloatArray, cap: float | None) -> float:
     """Return the accuracy over the samples of all clients, who count up to the cap."""
     told = counts > 0
     weights = capped_counts(counts[told, None].astype(float), cap)[:, 0]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+import os
 import re
+import select
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -49,7 +51,8 @@ def command(
     """Make a `main` of what a command does with its arguments.
 
     It returns the exit code: 0, what the work returns, or that of its `CflError`, which
-    is reported: 2 for bad input, 1 for a failure and 130 after Ctrl-C.
+    is reported: 2 for bad input, 1 for a failure or where nobody reads the output, and
+    130 after Ctrl-C.
     """
 
     @wraps(work)
@@ -58,14 +61,31 @@ def command(
         # for it took most of a second.
         atexit.register(gc.freeze)
         try:
-            require_own_packages()
-            return work(arguments) or 0
+            try:
+                require_own_packages()
+                return work(arguments) or 0
+            finally:
+                # What cannot be written is known here, not at exit.
+                sys.stdout.flush()
         except CflError as error:
             return report(error)
         except KeyboardInterrupt:
             return report(InterruptedRunError("interrupted"))
+        except BrokenPipeError:
+            if not _nobody_reads():
+                raise
+            # Python flushes once more at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
 
     return main
+
+
+def _nobody_reads() -> bool:
+    """Return whether who reads stdout, such as `head`, has ended."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in output.poll(0))
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,5 +1,7 @@
 """`cfl-flower` starts every command, and lists what there is to choose."""
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -8,7 +10,7 @@ import pytest
 from cfl_flower import __version__
 from cfl_flower.errors import ConfigError
 from simulations import choices
-from simulations.cli import COMMANDS, DEVICES, app
+from simulations.cli import COMMANDS, DEVICES, main
 from tests.conftest import run_command
 
 Teller = Callable[..., str]
@@ -18,7 +20,7 @@ Teller = Callable[..., str]
 def tell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Teller:
     def told(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["cfl-flower", *arguments])
-        app()
+        assert main([*arguments]) == 0
         return capsys.readouterr().out
 
     return told
@@ -33,9 +35,8 @@ def test_help_has_a_line_for_each_command(tell):
     assert tell("--version") == f"cfl-flower {__version__}\n"
 
 
-def test_the_nearest_command_is_told(tell, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        tell("rn")
+def test_the_nearest_command_is_told(capsys):
+    assert main(["rn"]) == 2
     assert "rn is no command; did you mean run?" in capsys.readouterr().err
 
 
@@ -61,6 +62,22 @@ for line in sys.argv[1:]:
     print(f"\\nended: {line}:", code, *sys.modules)
 """
 """Carries out commands, and says after each what has been imported."""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["--help"], ["list", "strategy"]])
+def test_a_reader_may_stop_reading(arguments, unbuffered):
+    read, write = os.pipe()
+    os.close(read)
+    ended = subprocess.run(
+        [sys.executable, "-m", "simulations.cli", *arguments],
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (1, b"")
 
 
 def test_help_and_a_wrong_key_need_none_of_what_trains():

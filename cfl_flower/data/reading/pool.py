@@ -142,22 +142,42 @@ def _recipes() -> bytes:
 
 
 def load_pools(dataset: Dataset, data_dir: str) -> tuple[Pool, Pool]:
-    """Return what a dataset has loaded, or raise `ConfigError` if it does not fit."""
+    """Return what a dataset has loaded, or raise `ConfigError` if it does not fit.
+
+    Inputs of other floating types become float32.
+    """
     found = dataset.load(data_dir)
     name = f"dataset: what {type(dataset).__name__}.load returns"
     last = dataset.classes - 1
     remedy = (
-        f"return two Pools, with inputs {dataset.shape} and labels from 0 to {last}"
+        f"return two Pools, with finite inputs {dataset.shape}, labels from 0 to "
+        f"{last} and an owner, time, domain and row for each sample, or for none"
     )
     with refused(name, remedy):
         train, test = found
-        for pool in (train, test):
-            shape = tuple(pool.x.shape)
-            # It refuses what are no whole numbers, and those below 0.
-            largest = len(np.bincount(pool.labels)) - 1
-            if shape != (len(pool.labels), *dataset.shape) or largest > last:
-                raise ValueError(f"inputs {shape} and labels up to {largest}")
-    return train, test
+        return _fitting(train, dataset), _fitting(test, dataset)
+
+
+def _fitting(pool: Pool, dataset: Dataset) -> Pool:
+    """Return a pool with inputs as networks take them; ValueError if it cannot be."""
+    shape = tuple(pool.x.shape)
+    count = len(pool.labels)
+    # It refuses what are no whole numbers, and those below 0.
+    largest = len(np.bincount(pool.labels)) - 1
+    if shape != (count, *dataset.shape) or largest >= dataset.classes:
+        raise ValueError(f"inputs {shape} and labels up to {largest}")
+    for name in ("owners", "times", "domains", "rows"):
+        each = getattr(pool, name)
+        if each is not None and len(each) != count:
+            raise ValueError(f"{len(each)} {name} for {count} samples")
+    # Sums of a table's inputs are in double precision, and what it lacks is filled in
+    # when all clients' sums are known.
+    if not pool.x.is_floating_point() or getattr(dataset, "lacks_sums", False):
+        return pool
+    x = pool.x.float()
+    if not x.isfinite().all():
+        raise ValueError("inputs that are no finite float32")
+    return pool if x is pool.x else replace(pool, x=x)
 
 
 def cached_arrays(name: str, build: Callable[[], Parts]) -> Parts:

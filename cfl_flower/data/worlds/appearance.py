@@ -7,11 +7,11 @@ normalised.
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -23,9 +23,13 @@ from cfl_flower.data.worlds.drift import Change, Occasion
 from cfl_flower.data.worlds.partition import Angles
 from cfl_flower.data.worlds.view import rotate
 from cfl_flower.data.worlds.world import Look, World, alter, turned
+from cfl_flower.errors import refused
 from cfl_flower.seeding import generator, no_common_draws
 from cfl_flower.settings import Natural, require, settings
 from cfl_flower.types import BoolArray, FloatArray, IntArray
+
+REHEARSED = 10
+"""Labels of which a look is tried on a sample before a run."""
 
 
 @settings("drift")
@@ -62,6 +66,18 @@ class Appearance(Change):
         if not shown:
             return x
         return torch.from_numpy(np.stack(shown).astype(np.float32)).to(x.device)
+
+    def rehearse(self, shape: tuple[int, ...], classes: int) -> None:
+        """Raise `ConfigError` if `look` fails for a sample of noise of some labels."""
+        labels = np.array(self.labels or range(classes))[:REHEARSED]
+        what = f"drift: {type(self).__name__}.look"
+        rng = generator(0, what)
+        x = torch.from_numpy(rng.random((len(labels), *shape), np.float32))
+        with refused(what, f"return one finite sample of shape {shape}"):
+            after = self.show(x, labels, rng, itertools.repeat(rng, len(labels)))
+            finite = bool(after.isfinite().all())
+            if after.shape != x.shape or not finite:
+                raise ValueError(f"shape {tuple(after.shape[1:])}, finite: {finite}")
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
@@ -238,7 +254,7 @@ class DrawPatterns(Change):
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
         channels: list[tuple[int, ...]] = [(each,) for each in self.channels] or [()]
-        kinds = list(product(self.rotations, channels))
+        kinds = list(itertools.product(self.rotations, channels))
         among = occasion.draw_labels(self.random_labels or world.classes, world.classes)
         columns = world.classes if self.random_labels else 1
         drawn = occasion.rng.integers(len(kinds), size=(world.clients, columns))

@@ -137,6 +137,10 @@ class Change(ABC):
         """Raise `ConfigError` if it does not fit inputs of a shape: most fit any."""
         del shape
 
+    def rehearse(self, shape: tuple[int, ...], classes: int) -> None:
+        """Raise `ConfigError` if what it does to samples fails: most do nothing."""
+        del shape, classes
+
     def apply(self, world: World, occasion: Occasion) -> World:
         """Draw whom it concerns and return the world after it."""
         chosen = self._choose(world.clients, occasion.rng)

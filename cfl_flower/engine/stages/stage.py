@@ -22,6 +22,7 @@ from cfl_flower.engine.participants import Participants
 from cfl_flower.learning.outcomes import COUNTED
 from cfl_flower.privacy.clipping import capped_counts, capped_losses
 from cfl_flower.run_config import RunConfig
+from cfl_flower.runs.measures import pooled
 from cfl_flower.runs.record import ClientRow
 from cfl_flower.settings import require
 from cfl_flower.types import (
@@ -175,11 +176,12 @@ class AbsentClients(Stage):
         tested_before = (number - 1) // every * every
         joined = self._presence.first
         new = [row for row in rows if max(tested_before, 1) < joined[int(row.client)]]
-        tested = sum(row.num_examples for row in new)
         measures["newcomers"] = len(new)
-        if tested:
-            correct = sum(row.accuracy * row.num_examples for row in new)
-            measures["accuracy_newcomers"] = round(correct / tested, 5)
+        counts = np.array([row.num_examples for row in new])
+        if counts.any():
+            correct = counts * [row.accuracy for row in new]
+            accuracy = pooled(correct, counts, self.config.test_cap)
+            measures["accuracy_newcomers"] = round(accuracy, 5)
 
 
 class ReportBudget(Stage):

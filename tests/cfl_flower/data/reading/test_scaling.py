@@ -11,6 +11,7 @@ import pytest
 from cfl_flower.data.datasets.npz import Npz
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.datasets.tables import Csv
+from cfl_flower.data.reading.pool import load_pools
 from cfl_flower.errors import ConfigError
 from tests.cfl_flower.data.pools import times
 
@@ -167,3 +168,12 @@ def test_bytes_of_any_shape_are_read_as_0_to_1(tmp_path):
         np.savez(tmp_path / "data.npz", x=np.full(shape, 51, np.uint8), y=LABELS)
         for pool in Npz().load(str(tmp_path)):
             assert pool.inputs(slice(None)).numpy() == pytest.approx(0.2)
+
+
+def test_numbers_wait_in_double_precision_for_the_sums_of_all_clients(tmp_path):
+    since = [None, *range(1_700_000_000, 1_700_000_059)]
+    frame = pd.DataFrame({"since": since, "label": [0, 1] * 30})
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    dataset = Csv(standardise="clients", missing="mean", shape=(1,), classes=2)
+    held = [pool.x.ravel().tolist() for pool in load_pools(dataset, str(tmp_path))]
+    assert len({*held[0], *held[1]}) == 60

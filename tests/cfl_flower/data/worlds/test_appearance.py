@@ -1,7 +1,9 @@
 """What looks different after a drift is what the drift says, and nothing else."""
 
+import random
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,6 +171,38 @@ def test_an_own_function_changes_samples():
     assert all(same(samples(source, 0, 4), samples(source, 0, 1)))
     again = stream(Ink([2], above=6))
     assert torch.equal(again.view(0, 2).train()[0], after)
+
+
+@settings("drift")
+class Mine(Appearance):
+    """A look that is a function of the sample."""
+
+    made: Any = None
+
+    def look(self, x: FloatArray, y: int, rng: np.random.Generator) -> FloatArray:
+        """Return what the function makes."""
+        found: FloatArray = self.made(x)
+        return found
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda x: x[..., :4], r"shape \(1, 8, 4\)"),
+        (lambda x: x.ravel(), r"shape \(64,\)"),
+        (lambda x: x * np.nan, r"shape \(1, 8, 8\), finite: False"),
+        (lambda x: None, r"shape \(\), finite: False"),
+        (lambda x: "dark", "ValueError"),
+        (lambda x: x.lacking, "AttributeError"),
+        (lambda x: x * np.random.random(), "draws from np.random"),
+        (lambda x: x * random.random(), "draws from Python's random"),
+        (lambda x: x * float(torch.rand(1)), "draws from torch's own generator"),
+    ],
+)
+def test_a_look_of_one_s_own_that_is_wrong_is_told_before_a_run(made, said):
+    with pytest.raises(ConfigError, match=rf"drift: Mine\.look.*{said}"):
+        Mine([2], made=made).rehearse((1, 8, 8), 10)
+    Mine([2], made=lambda x: (255 * x).astype(np.uint8)).rehearse((1, 8, 8), 10)
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,10 @@ WRONG = {
     "inputs .*8, 1": lambda pool: replace(pool, x=pool.x.movedim(1, -1)),
     "labels up to 9": lambda pool: replace(pool, labels=pool.labels[1:]),
     "no attribute": lambda pool: (pool.x, pool.y),
+    "no finite": lambda pool: replace(pool, x=pool.x * float("nan")),
+    "no finite float32": lambda pool: replace(pool, x=pool.x.double() + 1e300),
+    "3 owners": lambda pool: replace(pool, owners=pool.labels[:3]),
+    "3 times": lambda pool: replace(pool, times=pool.labels[:3]),
 }
 
 
@@ -207,6 +211,19 @@ def test_samples_of_a_dataset_of_ones_own_fit_what_it_says(why):
 
     with pytest.raises(ConfigError, match=f"what Own.load returns .*{why}.*0 to 9"):
         Stream(Own(), Partition(), Regroup([2]), 4, 0, rounds=3)
+
+
+def test_inputs_in_double_precision_become_float32():
+    @dataclass(frozen=True)
+    class Own(Digits):
+        def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
+            train, test = super().load(data_dir)
+            return replace(train, x=train.x.double()), test
+
+    found = Stream(Own(), Partition(), Regroup([2]), 4, 0, rounds=3).view(0, 1)
+    plain = Stream(Digits(), Partition(), Regroup([2]), 4, 0, rounds=3).view(0, 1)
+    assert found.train()[0].dtype == torch.float32
+    assert torch.equal(found.train()[0], plain.train()[0])
 
 
 # Mixtures
