@@ -25,7 +25,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/communication": 1_283,
     "cfl_flower/config": 745,
     "cfl_flower/data": 3_561,
-    "cfl_flower/dropin": 732,
+    "cfl_flower/dropin": 749,
     "cfl_flower/engine": 2_055,
     "cfl_flower/environment": 205,
     "cfl_flower/learning": 1_292,
@@ -39,9 +39,9 @@ BUDGET: dict[str, int] = {
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
-LONGEST_FILE = 423
+LONGEST_FILE = 410
 LONGEST_FUNCTION = 60
-LONG_FILES = 45
+LONG_FILES = 44
 """Files of more than 240 lines."""
 SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""

@@ -66,7 +66,7 @@ class PlainServices(RunServices):
     @property
     def network(self) -> Any:
         """What is known of the app's network: the numbers in an embedding."""
-        return SimpleNamespace(split=SimpleNamespace(width=self.carrier.width))
+        return SimpleNamespace(split=SimpleNamespace(width=self.carrier.reader.width))
 
     @property
     def weights(self) -> int:

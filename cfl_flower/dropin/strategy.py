@@ -115,8 +115,10 @@ class DropIn(Terms):
         """Save the state after the last round in a folder, without pickles."""
         number = self.engine.context.number
         carrier = self.carrier
-        reporting = sorted(map(int, carrier.reporting))
-        kept = self._kept(self.running.state, carrier.others, carrier.width, reporting)
+        reporting = sorted(map(int, carrier.reader.reporting))
+        kept = self._kept(
+            self.running.state, carrier.others, carrier.reader.width, reporting
+        )
         self._checkpoint(Path(path)).save(number, kept)
 
     def _find_saved(self) -> tuple[int, Any]:
@@ -131,9 +133,9 @@ class DropIn(Terms):
         saved = self._checkpoint(self.resumed)
         require(saved.exists(), "resume", self.resumed, "a folder with a saved run")
         done, kept = saved.load(self._kept)
-        self.carrier.width = kept.width
+        self.carrier.reader.width = kept.width
         self.carrier.others = kept.counters
-        self.carrier.reporting.update(kept.reporting)
+        self.carrier.reader.reporting.update(kept.reporting)
         return done, kept.state
 
     @checked
@@ -162,7 +164,7 @@ class DropIn(Terms):
         done, state = self._find_saved()
         if self.reports and state is None:
             self.carrier.find_width(timeout)
-        config = self._config(self.carrier.width, num_rounds, timeout)
+        config = self._config(self.carrier.reader.width, num_rounds, timeout)
         fleet = cast(Fleet, self.carrier)
         self.running = self.method(config, fleet, engine=PlainRounds)
         if state is not None:
@@ -259,7 +261,7 @@ class DropIn(Terms):
 
     def _metrics(self, verb: str, clusters: Mapping[int, int]) -> MetricRecord | None:
         """Note the mean metrics of each cluster, and return those of all."""
-        replied = self.carrier.replied
+        replied = self.carrier.reader.replied
         if not replied:
             return None
         members: dict[int, list[RecordDict]] = {}
