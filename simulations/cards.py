@@ -136,6 +136,7 @@ def make_card(
         "shape": list(dataset.shape),
         "scaling": scaling(dataset),
         "network": network_settings(saved),
+        "seed": saved.resolved["seed"],
         "trained": training(saved, done, state, cluster),
         "label_shares": settings.label_shares,
         "fine_tuning": settings.fine_tuning,

@@ -152,12 +152,21 @@ def places_of(saved: SavedRun, state: ClusteredState) -> dict[str, FloatArray]:
 
 def write_model(module: nn.Module, card: dict[str, Json], folder: Path) -> None:
     """Write a model in all forms, and its card; say which form it does not have."""
-    named = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    named = {name: each.contiguous() for name, each in tensors_of(module).items()}
     save_file(named, folder / MODEL)
     files = {"safetensors": MODEL, **write_programs(module, card["shape"], folder)}
     card = {**card, "files": files}
     (folder / CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
     (folder / TEXT).write_text(to_markdown(card), encoding="utf-8")
+
+
+def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return copies of what a network saves; `ConfigError` if some is no tensor."""
+    saved = module.state_dict()
+    odd = [name for name, each in saved.items() if not torch.is_tensor(each)]
+    allowed = "networks that save tensors alone; put the rest into buffers"
+    require(not odd, "model", f"{type(module).__name__} with {odd}", allowed)
+    return {name: tensor.clone() for name, tensor in saved.items()}
 
 
 def write_programs(

@@ -46,7 +46,9 @@ def load_network(folder: Path, card: dict[str, Json]) -> nn.Module:
     path = need(folder / MODEL, REMEDY)
     with intact(path, REMEDY):
         kind = build(card["network"], "model")
-        network = build_network(kind, tuple(card["shape"]), len(card["classes"]), 0)
+        # What a network draws and does not save follows from the run's seed.
+        sizes = tuple(card["shape"]), len(card["classes"])
+        network = build_network(kind, *sizes, card.get("seed", 0))
         network.load_state_dict(load_file(path))
     return network.eval()
 

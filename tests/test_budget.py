@@ -23,19 +23,19 @@ BUDGET: dict[str, int] = {
     "cfl_flower/client": 1_083,
     "cfl_flower/clustering": 536,
     "cfl_flower/communication": 1_283,
-    "cfl_flower/config": 745,
+    "cfl_flower/config": 747,
     "cfl_flower/data": 3_561,
     "cfl_flower/dropin": 749,
     "cfl_flower/engine": 2_055,
     "cfl_flower/environment": 205,
-    "cfl_flower/learning": 1_292,
-    "cfl_flower/models": 920,
+    "cfl_flower/learning": 1_293,
+    "cfl_flower/models": 944,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_209,
     "cfl_flower/secure": 637,
     "clients": 1_322,
-    "simulations": 4_627,
-    "strategies": 3_042,
+    "simulations": 4_635,
+    "strategies": 3_049,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -47,7 +47,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 41_915
+TESTS = 42_137
 """Lines of all tests."""
 
 

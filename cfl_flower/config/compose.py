@@ -72,7 +72,9 @@ def check_settings(composition: Composition, ask: Ask | None = None) -> RunConfi
     timeline = _timeline(basics, groups, paths["data_dir"])
     dataset = groups["dataset"]
     model = check_network(groups["model"], dataset.shape, dataset.classes)
-    if getattr(groups["strategy"], "needs_extractor", False):
+    strategy = groups["strategy"]
+    apart = ("needs_extractor", "reads_extractor")
+    if any(getattr(strategy, name, False) for name in apart):
         require_divided(model, dataset.shape)
     _check_batches(groups["strategy"].local.batch_size, model, dataset)
     plain |= paths

@@ -38,9 +38,10 @@ def dense_layers(module: Any) -> list[nn.Linear] | None:
     extractor = module.extractor
     parts = [*extractor] if type(extractor) is nn.Sequential else [extractor]
     layers: list[Any] = [*parts[1::2], module.classifier]
-    kinds = [nn.Flatten, *[nn.Linear, nn.ReLU] * (len(layers) - 1)]
+    kinds = [nn.Flatten, *[nn.Linear, nn.ReLU] * (len(layers) - 1), nn.Linear]
     own = [each for each in module.parameters() if each.requires_grad]
-    plain = list(map(type, parts)) == kinds and len(own) == 2 * len(layers)
+    found = list(map(type, [*parts, module.classifier]))
+    plain = found == kinds and len(own) == 2 * len(layers)
     return layers if plain and not has_hooks(module) else None
 
 

@@ -138,14 +138,19 @@ def load_weights(network: nn.Module, path: Path) -> None:
             given = load_file(path)
         else:
             given = torch.load(path, map_location="cpu", weights_only=True)
-        shapes = {name: tensor.shape for name, tensor in given.items()}
+        found = {name: each for name, each in given.items() if torch.is_tensor(each)}
+    loaded = {}
     for name, tensor in network.state_dict().items():
-        if name.startswith("classifier.") or not tensor.is_floating_point():
+        floats = torch.is_tensor(tensor) and tensor.is_floating_point()
+        if name.startswith("classifier.") or not floats:
             continue
-        short = name if name in shapes else name.removeprefix("extractor.")
+        short = name if name in found else name.removeprefix("extractor.")
         allowed = f"a file with {name} of shape {(*tensor.shape,)}, or another model"
-        require(shapes.get(short) == tensor.shape, "model.weights", path, allowed)
-        tensor.copy_(given[short])
+        ok = short in found and found[short].shape == tensor.shape
+        require(ok, "model.weights", path, allowed)
+        loaded[name] = found[short]
+    # What `state_dict` returns may be copies.
+    network.load_state_dict(loaded, strict=False)
 
 
 def add_adapters(network: nn.Module, settings: Lora) -> None:
@@ -201,10 +206,15 @@ def merged(network: nn.Module) -> nn.Module:
     network = deepcopy(network)
     for layer in network.modules():
         if parametrize.is_parametrized(layer):
+            adapted = [
+                (name, own)
+                for name, own in layer.parametrizations.items()  # type: ignore
+                if any(isinstance(each, LowRank) for each in own)
+            ]
             # torch takes the weight out of the layer's class, which the copy shares.
             kind = type(layer)
             layer.__class__ = type(kind.__name__, kind.__bases__, dict(vars(kind)))
-            for name, own in list(layer.parametrizations.items()):  # type: ignore
+            for name, own in adapted:
                 if hasattr(own, "original"):
                     # Another layer may share it, which has an adapter of its own.
                     own.original = nn.Parameter(own.original.detach().clone())

@@ -89,8 +89,13 @@ def _split(module: nn.Module, length: int) -> Split:
     weight = classifier.weight
     bias = classifier.bias
     *rest, last_weight, last_bias = module.parameters()
-    if last_weight is not weight or last_bias is not bias:
-        raise ConfigError("model: its classifier's parameters must be its last ones")
+    inner: Iterable[Tensor] = getattr(module.extractor, "parameters", tuple)()
+    shared = {id(weight), id(bias)}.intersection(map(id, inner))
+    if last_weight is not weight or last_bias is not bias or shared:
+        raise ConfigError(
+            "model: its classifier's parameters must be its last ones, and in no part "
+            "of its extractor"
+        )
     if not (weight.requires_grad and bias.requires_grad):
         raise ConfigError(
             f"model: {type(module).__name__} has a frozen classifier, which the "

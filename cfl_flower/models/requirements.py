@@ -20,7 +20,7 @@ from cfl_flower.models.network import (
     build_model,
     build_network,
 )
-from cfl_flower.models.outside import outside
+from cfl_flower.models.outside import has_hooks, outside
 from cfl_flower.models.own_state import (
     attributes,
     example_batch,
@@ -102,17 +102,34 @@ def require_divided(model: FlatModel, shape: tuple[int, ...]) -> None:
     if not (hasattr(network, "extractor") and hasattr(network, "classifier")):
         return
     start = model.to_vector()
-    name = f"{type(network).__name__} is more than classifier(extractor(x)), which"
+    name = f"{type(network).__name__} is more than classifier(extractor(x))"
+    remedy = "the strategy takes it apart: put the rest into its extractor, a layer"
     for training in (False, True):
         found = []
         # The network's own pass, with its hooks, and that of its two parts.
         for forward in (call, Network.forward):
-            with _refusing(network, shape), torch.no_grad(), torch.random.fork_rng([]):
+            # What is no layer, or takes other inputs, raises anything.
+            trial = refused(f"model: {name}", remedy)
+            with trial, torch.no_grad(), torch.random.fork_rng([]):
                 torch.manual_seed(0)
                 network = model.load(start).module.train(training)
                 found.append(forward(network, example_batch(shape)))
-        whole = torch.allclose(found[0], found[1])
-        _require(whole, f"{name} the strategy trains; put the rest into its extractor")
+        _require(torch.allclose(found[0], found[1]), f"{name}; {remedy}")
+
+
+def require_plain_classifier(model: FlatModel) -> None:
+    """Require that a classifier computes W z + b, as it is trained and tested alone.
+
+    Raises `ConfigError`.
+    """
+    network: Any = model.module
+    name = f"the classifier of {type(network).__name__}"
+    plain = type(network.classifier) is nn.Linear and not has_hooks(network.classifier)
+    _require(
+        plain,
+        f"{name} may be more than W z + b, as which the strategy trains it; use "
+        "torch.nn.Linear itself, without hooks",
+    )
 
 
 def _require_any_batch(model: FlatModel, x: Tensor, classes: int) -> None:

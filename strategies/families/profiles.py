@@ -28,6 +28,7 @@ class ProfileSettings(StrategySettings):
     """The settings that both methods have."""
 
     waits = "warmup"
+    reads_extractor: ClassVar[bool] = True
 
     client: str = "clients.profile.ProfileClient"
     warmup: Count = 3

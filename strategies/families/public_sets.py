@@ -29,6 +29,8 @@ from cfl_flower.environment.machine import usable_cores
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.testing import evaluate
 from cfl_flower.models import FlatModel
+from cfl_flower.models.outside import has_hooks
+from cfl_flower.models.own_state import own_layers
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, IntArray, Vector
 
@@ -134,6 +136,9 @@ class Validation:
         self._pool = ThreadPoolExecutor(
             threads or usable_cores(), "validation", torch.set_num_threads, (1,)
         )
+        # A layer of somebody's own may keep one call's outputs for the next.
+        module = model.module
+        self._map = map if own_layers(module) or has_hooks(module) else self._pool.map
         self._model = model
         self._sets = list(sets)
         self._known: dict[int, tuple[Vector, tuple[float, float]]] = {}
@@ -161,5 +166,5 @@ class Validation:
 
     def _test(self, model: Vector, samples: Samples) -> tuple[float, float]:
         network = self._model.load(model)
-        loss, correct = evaluate(network, samples.x, samples.y, self._pool.map)
+        loss, correct = evaluate(network, samples.x, samples.y, self._map)
         return loss, correct / len(samples.y)

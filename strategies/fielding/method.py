@@ -116,6 +116,11 @@ class FieldingSettings(StrategySettings):
         allowed = "label_histogram with strategy/privacy, which protects labels alone"
         require(ok, "strategy/representation", kind, allowed)
 
+    @property
+    def reads_extractor(self) -> bool:
+        """Whether a network is taken apart, for embeddings."""
+        return self.representation.name == "embedding"
+
     def check_privacy(self) -> None:
         """Require that reports hide whole clients, and that tests change nothing."""
         noise = self.privacy

@@ -158,16 +158,23 @@ def test_networks_that_cannot_be_trained_are_refused(own, overrides, words, run_
         run_small(*overrides, f"model._target_=own_networks.{own}")
 
 
-@pytest.mark.parametrize("strategy", ["fedrep", "fedccfa", "fedpac", "fedfm"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        *("fedrep", "fedccfa", "fedpac", "fedfm", "flux", "feroma"),
+        "fielding strategy/representation=embedding",
+    ],
+)
 def test_a_forward_that_is_more_than_its_parts_is_refused_where_they_are_trained(
     strategy, run_small
 ):
     own = ["model._target_=own_networks.Own", "rounds=1"]
-    words = r"Scaling is more than classifier\(extractor\(x\)\), which the strategy"
+    asked = f"strategy={strategy}".split()
+    words = r"Scaling is more than classifier\(extractor\(x\)\); the strategy"
     for when in ("always", "in training"):
         with pytest.raises(ConfigError, match=words):
-            run_small(f"strategy={strategy}", *own, f"model.scaled={when}")
-    run_small(f"strategy={strategy}", *own, "model.scaled=never", folder="as-it-is")
+            run_small(*asked, *own, f"model.scaled={when}")
+    run_small(*asked, *own, "model.scaled=never", folder="as-it-is")
     run_small("strategy=fedavg", *own, "model.scaled=always", folder="fedavg")
 
 

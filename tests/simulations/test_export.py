@@ -30,7 +30,9 @@ def load_served(served: Path, place: int = 0) -> Any:
     """Return a network of a served folder, as the page on serving loads it."""
     directory = json.loads((served / "clusters.json").read_text())
     folder = served / directory["clusters"][place]["folder"]
-    (code,) = re.findall(r"```python\n(from json.*?)```", PAGE.read_text(), re.DOTALL)
+    (code,) = re.findall(
+        r"```python\n(from pathlib.*?)```", PAGE.read_text(), re.DOTALL
+    )
     assert code.count("/tmp/served/cluster-0") == 1
     names: dict[str, Any] = {}
     exec(code.replace("/tmp/served/cluster-0", str(folder)), names)

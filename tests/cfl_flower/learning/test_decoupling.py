@@ -24,6 +24,7 @@ from cfl_flower.models import (
     FlexCflFemnistCnn,
     Mclr,
     Mlp,
+    Network,
     Recurrent,
     ResNet18,
     ShuffleNetV2,
@@ -60,9 +61,17 @@ def test_every_network_splits_into_extractor_and_classifier(settings, shape):
     assert represent(model, x).shape == (3, split.width)
 
 
-def test_a_network_without_a_linear_classifier_is_refused():
+@pytest.mark.parametrize(
+    "network",
+    [
+        nn.Sequential(nn.Flatten(), nn.Linear(4, 2)),
+        Network(nn.Flatten(), nn.Linear(4, 2, bias=False)),
+        Network(nn.Flatten(), nn.Sequential(nn.Linear(4, 2))),
+    ],
+)
+def test_a_network_without_a_linear_classifier_is_refused(network):
     with pytest.raises(ConfigError, match="no linear classifier"):
-        _ = FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(4, 2))).split
+        _ = FlatModel(network).split
 
 
 def test_training_a_classifier_equals_training_with_a_frozen_extractor():

@@ -8,17 +8,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, linear, normalize
 from torch.nn.utils import spectral_norm, weight_norm
 from torch.nn.utils.parametrizations import orthogonal
 from torch.nn.utils.prune import random_unstructured
 
+from cfl_flower.errors import ConfigError
 from cfl_flower.learning.gradients import (
     dense_gradient_writer,
     dense_layers,
     full_gradient,
 )
 from cfl_flower.models import FlatModel, Mclr, Mlp, Network
+from cfl_flower.models.requirements import require_plain_classifier
 
 
 def deep(*widths: int) -> Network:
@@ -93,6 +95,14 @@ class Doubled(Network):
         return 2 * super().forward(x)
 
 
+class Cosine(nn.Linear):
+    """A classifier by angles."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ten times the cosines, and the bias."""
+        return 10 * linear(normalize(x), normalize(self.weight), self.bias)
+
+
 def test_networks_of_another_form_are_left_to_autograd():
     flat, hidden = nn.Flatten(), nn.Linear(6, 3)
     others = [
@@ -102,6 +112,8 @@ def test_networks_of_another_form_are_left_to_autograd():
         Network(nn.Sequential(hidden, nn.ReLU()), nn.Linear(3, 4)),
         Network(nn.Sequential(flat, hidden, nn.ReLU()), nn.Linear(3, 4, bias=False)),
         Network(nn.Identity(), nn.Linear(6, 4)),
+        Network(flat, nn.Sequential(nn.Linear(6, 4))),
+        Network(flat, Cosine(6, 4)),
         Doubled(nn.Sequential(flat, hidden, nn.ReLU()), nn.Linear(3, 4)),
         nn.Linear(6, 4),
     ]
@@ -129,12 +141,18 @@ CHANGES: dict[str, Callable[[Any, Any], object]] = {
 """What makes another function, or another step, of the same classes of layers."""
 
 
+@pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
-def test_layers_that_do_more_than_their_classes_say_are_left_to_autograd(change):
+def test_layers_that_do_more_than_their_classes_say_are_left_to_autograd(change, last):
     network = deep(6, 6)
     assert dense_layers(network)
-    CHANGES[change](network, network.extractor[1])
+    CHANGES[change](network, network.classifier if last else network.extractor[1])
     assert dense_layers(network) is None
+    # Nor is it trained by itself, as if it were no more than a linear layer.
+    if last and change not in ("own forward", "hook before"):
+        with pytest.raises(ConfigError, match=r"no linear|its last ones|W z \+ b"):
+            _ = FlatModel(network).split
+            require_plain_classifier(FlatModel(network))
 
 
 def test_the_papers_small_networks_have_a_closed_form():
