@@ -55,23 +55,17 @@ def check_supported(method: type[Any], config: RunConfig) -> None:
     unlabelled = config.strategy.unlabelled
     require(not (why and unlabelled), "strategy.unlabelled", "true", f"false: {why}")
     own: Any = getattr(config.strategy, "privacy", None)
-    require(
-        config.privacy.on or not getattr(own, "whole_client", False),
-        "strategy/privacy",
-        getattr(own, "name", ""),
-        "another one, or with privacy=central or local, which keep account",
-    )
+    ok = config.privacy.on or not getattr(own, "whole_client", False)
+    allowed = "another one, or with privacy=central or local, which keep account"
+    require(ok, "strategy/privacy", getattr(own, "name", ""), allowed)
 
 
 def check_groups(config: RunConfig) -> None:
     """Refuse faults of clients that are not there, and measures not of these data."""
     attackers = config.faults.attackers
-    require(
-        all(each < config.clients for each in attackers),
-        "faults.attackers",
-        attackers,
-        f"numbers below clients={config.clients}",
-    )
+    ok = all(each < config.clients for each in attackers)
+    allowed = f"numbers below clients={config.clients}"
+    require(ok, "faults.attackers", attackers, allowed)
     best = config.system.checkpoint_best
     measured = {"accuracy", "accuracy_mean", "loss", *config.metrics}
     measured -= {"per_class", "forgetting"}
@@ -90,13 +84,10 @@ def check_groups(config: RunConfig) -> None:
     allowed = "false with privacy or secure_sums: the sums of each client would leave"
     require(not (config.system.diagnose and sums), "system.diagnose", True, allowed)
     classes = config.dataset.classes
-    require(
-        "auc" not in config.metrics or classes == 2,
-        "metrics",
-        f"[{','.join(config.metrics)}]",
-        f"others than auc, which is of two labels: dataset={config.names['dataset']} "
-        f"has {classes}",
-    )
+    ok = "auc" not in config.metrics or classes == 2
+    has = f"dataset={config.names['dataset']} has {classes}"
+    allowed = f"others than auc, which is of two labels: {has}"
+    require(ok, "metrics", f"[{','.join(config.metrics)}]", allowed)
 
 
 def check_training(config: RunConfig) -> None:

@@ -51,12 +51,9 @@ def check_guarantee(config: RunConfig, method: type[Any]) -> None:
     assert isinstance(privacy, LocalPrivacy)
     budget = privacy.epsilon_budget
     least = epsilon_of(Costs.of(config, sent).participation, privacy.delta)
-    require(
-        budget is None or least <= budget,
-        "privacy.epsilon_budget",
-        budget,
-        f"at least {least:.3g}, the epsilon of taking part once, or more noise",
-    )
+    ok = budget is None or least <= budget
+    allowed = f"at least {least:.3g}, the epsilon of taking part once, or more noise"
+    require(ok, "privacy.epsilon_budget", budget, allowed)
 
 
 def check_disclosed(config: RunConfig, sent: Disclosure | None) -> None:
@@ -68,37 +65,25 @@ def check_disclosed(config: RunConfig, sent: Disclosure | None) -> None:
         require(False, "privacy", mode, f"{why} class has no `discloses`")
         return
     uncovered = sent.uncovered or (sent.in_sums if config.privacy.secure_sums else "")
-    require(
-        not uncovered,
-        "privacy",
-        mode,
-        f"none with {method}, whose clients send {uncovered}, which no noise covers",
-    )
-    require(
-        mode != "central" or not sent.singly,
-        "privacy",
-        mode,
-        f"local or none with {method}, whose server {sent.singly}",
-    )
+    why = f"whose clients send {uncovered}, which no noise covers"
+    require(not uncovered, "privacy", mode, f"none with {method}, {why}")
+    ok = mode != "central" or not sent.singly
+    allowed = f"local or none with {method}, whose server {sent.singly}"
+    require(ok, "privacy", mode, allowed)
 
 
 def check_covered(config: RunConfig) -> None:
     """Refuse other settings with which `privacy=` would have no guarantee."""
     mode = config.privacy.mode
     strategy = config.strategy
-    require(
-        mode != "central" or strategy.weighting == "plain",
-        "strategy.weighting",
-        strategy.weighting,
-        "plain with privacy=central, where each participant counts alike",
-    )
+    ok = mode != "central" or strategy.weighting == "plain"
+    allowed = "plain with privacy=central, where each participant counts alike"
+    require(ok, "strategy.weighting", strategy.weighting, allowed)
     bounded = mode == "central" or config.privacy.secure_sums
-    require(
-        strategy.robust == "none" or not bounded,
-        "strategy.robust",
-        strategy.robust,
-        f"none with privacy={mode}, whose privacy.clip bounds every update already",
-    )
+    ok = strategy.robust == "none" or not bounded
+    why = "whose privacy.clip bounds every update already"
+    allowed = f"none with privacy={mode}, {why}"
+    require(ok, "strategy.robust", strategy.robust, allowed)
     averaged = ", ".join(sorted(model_of(config).observed.statistics)[:3])
     lacks = f"one without running statistics ({averaged})"
     why = f"with privacy={mode}, which covers no more than parameters"

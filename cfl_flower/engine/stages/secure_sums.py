@@ -68,20 +68,14 @@ class SecureSums(Stage):
             why = f"whose server {sent.singly}"
         allowed = f"false with {name}, {why}; of methods with clusters, {CLUSTERED} do"
         require(not why, "privacy.secure_sums", "true", allowed)
-        require(
-            config.strategy.robust in ("none", "clip"),
-            "strategy.robust",
-            config.strategy.robust,
-            "none or clip with privacy.secure_sums, which hides single models: nobody "
-            "can compare them",
-        )
+        rule = config.strategy.robust
+        why = "which hides single models: nobody can compare them"
+        allowed = f"none or clip with privacy.secure_sums, {why}"
+        require(rule in ("none", "clip"), "strategy.robust", rule, allowed)
         least = config.privacy.least_members
-        require(
-            config.participants >= least,
-            "privacy.least_members",
-            least,
-            f"at most participants={config.participants}",
-        )
+        ok = config.participants >= least
+        allowed = f"at most participants={config.participants}"
+        require(ok, "privacy.least_members", least, allowed)
         config.strategy.check_secure_sums()
 
     def plan(self, plan: Plan) -> Plan:

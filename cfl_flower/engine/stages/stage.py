@@ -110,19 +110,14 @@ def check_hidden(config: RunConfig, hidden_by: str) -> None:
     and answer earlier ones anew.
     """
     every = config.system.checkpoint_every
-    require(
-        every == 1,
-        "system.checkpoint_every",
-        every,
-        "1 with privacy, so that a restart repeats no round that was sent",
-    )
-    require(
-        not set(COUNTED).intersection(config.metrics),
-        "metrics",
-        f"[{','.join(config.metrics)}]",
-        "worst_tenth and forgetting alone with privacy, which hides how many samples "
-        "of each label a client has; the others are of counts by label",
-    )
+    allowed = "1 with privacy, so that a restart repeats no round that was sent"
+    require(every == 1, "system.checkpoint_every", every, allowed)
+    asked = config.metrics
+    why = "which hides how many samples of each label a client has"
+    others = "the others are of counts by label"
+    allowed = f"worst_tenth and forgetting alone with privacy, {why}; {others}"
+    counted = set(COUNTED).intersection(asked)
+    require(not counted, "metrics", f"[{','.join(asked)}]", allowed)
     why = f"with {hidden_by}, which covers no losses"
     learns = config.selection.learns
     config.require_option(not learns, "selection", f"random or nearest {why}")
@@ -149,12 +144,10 @@ class AbsentClients(Stage):
     @classmethod
     def check(cls, config: RunConfig, method: type[Any]) -> None:
         """Refuse a method that chooses nobody of those who are there."""
-        require(
-            method.supports.selection,
-            "devices.joins or devices.leaves",
-            f"strategy={config.names['strategy']}",
-            "a method that selects participants",
-        )
+        name = f"strategy={config.names['strategy']}"
+        allowed = "a method that selects participants"
+        ok = method.supports.selection
+        require(ok, "devices.joins or devices.leaves", name, allowed)
 
     def _among_clients(self) -> BoolArray:
         """Return which clients of the state are there, in its order."""
