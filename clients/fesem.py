@@ -28,9 +28,7 @@ class FeSEMClient(ChoosingClient):
             trained.save(self.context.round, {"model": arrays[0]})
         return arrays, count, metrics
 
-    def choose(
-        self, received: Sequence[Vector], config: Config, server_round: int
-    ) -> int:
+    def choose(self, received: Sequence[Vector], server_round: int) -> int:
         """Return the model nearest to the last trained one, or to the initial one."""
         last = self.own_model(before=self.context.upcoming, part="trained")
         return nearest_model(last, received)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.clustering.similarity import nearest_group, sketch
 from cfl_flower.types import Vector
 from clients.families.choosing import ChoosingClient
@@ -28,6 +27,7 @@ class FlexCFLClient(ChoosingClient):
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer as every choosing client, or send the update from w_0."""
         if PRETRAIN not in config:
+            self.keep(parameters, config)
             return super().answer(parameters, config)
         upcoming = self.context.upcoming
         return [self.pretrain(upcoming)], len(self.data(upcoming).labels), {}
@@ -43,29 +43,20 @@ class FlexCFLClient(ChoosingClient):
             return sketch(update, self.settings.sketch, self.context.seed)
         return update
 
-    def choose(
-        self, received: Sequence[Vector], config: Config, server_round: int
-    ) -> int:
-        """Return the group of the nearest received direction: eq. 8."""
-        self.keep(received, config)
+    def choose(self, received: Sequence[Vector], server_round: int) -> int:
+        """Return the group of the nearest direction: eq. 8."""
         return nearest_group(self.pretrain(server_round), received)
 
-    def choose_again(
-        self, received: Sequence[Vector], config: Config, server_round: int
-    ) -> int | None:
-        """Return the group of the nearest saved direction; None if they were lost."""
+    def candidates(self, sent: Sequence[Vector], config: Config) -> Sequence[Vector]:
+        """Return the saved directions; none if they were lost."""
         kept = self.context.state.kept(config[DIRECTIONS])
-        if not kept:
-            return None
-        directions = [kept[str(group)] for group in range(len(kept))]
-        return self.choose(directions, config, server_round)
+        return [kept[str(group)] for group in range(len(kept))]
 
     def report(
         self, config: Config, server_round: int, parameters: Sequence[Vector] = ()
     ) -> Metrics:
         """Save the directions if they were sent; choose again after a shift."""
-        tested = EvaluateRequest.of(config).test
-        self.keep(parameters[1:] if tested else parameters, config)
+        self.keep(super().candidates(parameters, config), config)
         return super().report(config, server_round, parameters)
 
     def keep(self, directions: Sequence[Vector], config: Config) -> None:

@@ -27,14 +27,12 @@ class IFCAClient(ChoosingClient):
         if len(parameters) == 1:
             return super().fit(parameters, config)
         # Algorithm 1: argmin of the loss over all models.
-        cluster = self.choose(parameters, config, self.context.round)
+        cluster = self.choose(parameters, self.context.round)
         found = self.start_loss(parameters[cluster], config)
         trained, count = self.train_from(parameters[cluster])
         return [trained], count, {"cluster": cluster, **found}
 
-    def choose(
-        self, received: Sequence[Vector], config: Config, server_round: int
-    ) -> int:
+    def choose(self, received: Sequence[Vector], server_round: int) -> int:
         """Return the model with the smallest training loss, the lowest id on a tie.
 
         A client without samples chooses the first.
@@ -45,4 +43,4 @@ class IFCAClient(ChoosingClient):
         """Return the model of its cluster, or the one with the smallest loss now."""
         if self.settings.tested == "last":
             return parameters[0]
-        return parameters[self.choose(parameters, {}, self.context.round)]
+        return parameters[self.choose(parameters, self.context.round)]

@@ -32,25 +32,21 @@ class ChoosingClient(ClusteredClient):
     tests_received = True
 
     @abstractmethod
-    def choose(
-        self, received: Sequence[Vector], config: Config, server_round: int
-    ) -> int:
+    def choose(self, received: Sequence[Vector], server_round: int) -> int:
         """Return the cluster that fits a round's data best.
 
         ``received`` is what clients compare themselves with, a vector for each cluster.
         """
 
-    def choose_again(
-        self, received: Sequence[Vector], config: Config, server_round: int
-    ) -> int | None:
-        """Return the cluster to migrate to; None if saved vectors were lost."""
-        return self.choose(received, config, server_round)
+    def candidates(self, sent: Sequence[Vector], config: Config) -> Sequence[Vector]:
+        """Return a vector for each cluster; none if saved ones were lost."""
+        return sent[1:] if EvaluateRequest.of(config).test else sent
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer the hello, or choose the first cluster."""
         upcoming = self.context.upcoming
         if CHOOSE in config:
-            cluster = self.choose(parameters, config, upcoming)
+            cluster = self.choose(parameters, upcoming)
             return [], len(self.data(upcoming).labels), {"cluster": cluster}
         if self.settings.migration:
             self.remember(upcoming)
@@ -71,11 +67,10 @@ class ChoosingClient(ClusteredClient):
         counts = label_counts(labels, self.classes)
         if before is not None and not self.settings.shift.detects(counts, before):
             return {}
-        tested = EvaluateRequest.of(config).test
-        candidates = parameters[1:] if tested else parameters
-        cluster = self.choose_again(candidates, config, server_round)
-        if cluster is None:
+        candidates = self.candidates(parameters, config)
+        if not candidates:
             return {"lost": True}
+        cluster = self.choose(candidates, server_round)
         self.remember(server_round, taken)
         return {"cluster": cluster}
 

@@ -152,5 +152,5 @@ def test_nobody_chooses_a_group_that_has_no_direction(make_context):
     client = FlexCFLClient(context)
     own = client.pretrain(1)
     nobody = np.zeros_like(own)
-    assert client.choose([nobody, -own], {}, 1) == 1
-    assert client.choose([-own, nobody, own], {}, 1) == 2
+    assert client.choose([nobody, -own], 1) == 1
+    assert client.choose([-own, nobody, own], 1) == 2

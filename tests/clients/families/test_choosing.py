@@ -96,16 +96,16 @@ def test_ifca_chooses_by_the_loss_on_its_training_data(make_context):
     (model,), _, metrics = client.fit([INITIAL, trained, -trained], {})
     assert metrics == {"cluster": 1}
     assert np.array_equal(model, client.train_from(trained)[0])
-    same = client.choose([trained, trained.copy()], {}, 1)
+    same = client.choose([trained, trained.copy()], 1)
     assert same == 0
 
 
 def test_fesem_compares_its_last_trained_model(make_context):
     client = FeSEMClient(context(make_context, 1, IFCA))
     far = INITIAL + 5
-    assert client.choose([far, INITIAL + 1], {}, 1) == 1
+    assert client.choose([far, INITIAL + 1], 1) == 1
     client.fit([far], {})
-    assert client.choose([far, INITIAL + 1], {}, 2) == 0
+    assert client.choose([far, INITIAL + 1], 2) == 0
 
 
 @pytest.mark.parametrize("kind", [IFCAClient, FlexCFLClient])
