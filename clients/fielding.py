@@ -66,6 +66,6 @@ class FieldingClient(ClusteredClient):
 
         ``tolerance``, the request's, is the largest of all parts, and not used here.
         """
-        return self.settings.representation.changed(
-            last, now, self.settings.distance, self.settings.tolerance, self.classes
-        )
+        settings = self.settings
+        gap = settings.representation.gap(last, now, settings.distance, self.classes)
+        return bool(gap > settings.tolerance)

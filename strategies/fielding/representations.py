@@ -112,17 +112,9 @@ class OnePart:
         """Return the parts of a representation, each of which can trigger."""
         return (slice(None),)
 
-    def changed(
-        self,
-        last: Vector,
-        now: Vector,
-        distance: Distance,
-        tolerance: float,
-        classes: int,
-    ) -> bool:
-        """Return whether a representation changed by more than the tolerance."""
-        gap = distances(last[None], now[None], distance)[0, 0]
-        return bool(gap > tolerance)
+    def gap(self, last: Vector, now: Vector, distance: Distance, classes: int) -> float:
+        """Return by how much a representation changed, which may be tolerated."""
+        return float(distances(last[None], now[None], distance)[0, 0])
 
 
 @settings("strategy.representation")
@@ -208,18 +200,11 @@ class Combined(Gradient):
         """Return the parts of a representation, each of which can trigger."""
         return slice(0, classes), slice(classes, None)
 
-    def changed(
-        self,
-        last: Vector,
-        now: Vector,
-        distance: Distance,
-        tolerance: float,
-        classes: int,
-    ) -> bool:
-        """Return whether the labels changed by more than tolerated, or the gradient."""
+    def gap(self, last: Vector, now: Vector, distance: Distance, classes: int) -> float:
+        """Return by how much the labels changed; infinity if the gradient did."""
         labels = float(abs(now[:classes] - last[:classes]).sum())
         turned = distances(last[None, classes:], now[None, classes:], "cosine")[0, 0]
-        return bool(labels > tolerance or turned > 0)
+        return np.inf if turned > 0 else labels
 
 
 Representation: TypeAlias = LabelHistogram | Embedding | Gradient | Combined
