@@ -26,6 +26,15 @@ Scalar: TypeAlias = bool | int | float | str | bytes
 Json: TypeAlias = Any
 """Whatever `json` can write."""
 
+Config: TypeAlias = dict[str, Any]
+"""A task's config, from the server."""
+Metrics: TypeAlias = dict[str, Scalar]
+"""What a client reports beside arrays."""
+Reply: TypeAlias = tuple[list[Vector], int, Metrics]
+"""Arrays, the number of samples, and metrics: what Flower's `fit` returns."""
+Evaluated: TypeAlias = tuple[float, int, Metrics]
+"""The loss, the number of tested samples, and metrics: what `evaluate` returns."""
+
 Counted = Literal["balanced_accuracy", "macro_f1", "auc", "calibration", "per_class"]
 """Measures of a test that follow from its counts (`learning.outcomes`)."""
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cfl_flower.types import Vector
+from cfl_flower.types import Config, Reply, Vector
 from clients.base import ClusteredClient
-from clients.tested import Config, Reply
 
 RATE = "learning_rate"
 """Entry of a config: the rate to train with, in the place of that of the settings."""

@@ -24,15 +24,17 @@ from cfl_flower.errors import SavedStateError
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.learning.testing import evaluate, information, sample_losses
 from cfl_flower.learning.training import train
-from cfl_flower.types import START_LOSS, START_RMS, FloatArray, Vector
-from clients.tested import (
+from cfl_flower.types import (
+    START_LOSS,
+    START_RMS,
     Config,
     Evaluated,
+    FloatArray,
     Metrics,
     Reply,
-    Samples,
-    TestedClient,
+    Vector,
 )
+from clients.tested import Samples, TestedClient
 
 CLAIMS = {
     "reports_loss": {"fit"},

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cfl_flower.types import Vector
+from cfl_flower.types import Config, Reply, Vector
 from clients.base import ClusteredClient
-from clients.tested import Config, Reply
 
 
 class BilevelClient(ClusteredClient):

@@ -6,9 +6,9 @@ extractor. Keeps: nothing.
 
 from __future__ import annotations
 
-from cfl_flower.types import Vector
+from cfl_flower.types import Config, Reply, Vector
 from clients.families.decoupled import DecoupledClient
-from clients.tested import Config, Reply, Test
+from clients.tested import Test
 
 
 class FedBABUClient(DecoupledClient):

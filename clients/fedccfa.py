@@ -23,9 +23,8 @@ from cfl_flower.learning.anchors import (
 )
 from cfl_flower.learning.decoupling import balanced_batch, label_entropy, represent
 from cfl_flower.learning.gradients import Loss
-from cfl_flower.types import IntArray, Vector
+from cfl_flower.types import Config, IntArray, Reply, Vector
 from clients.families.decoupled import DecoupledClient
-from clients.tested import Config, Reply
 
 
 class FedCCFAClient(DecoupledClient):

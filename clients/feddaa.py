@@ -17,9 +17,9 @@ import torch
 from cfl_flower.clustering.algorithms import nearest_centre
 from cfl_flower.learning.anchors import class_means
 from cfl_flower.learning.testing import logits
-from cfl_flower.types import CHANGED, Vector
+from cfl_flower.types import CHANGED, Config, Metrics, Reply, Vector
 from clients.fedrc import FedRCClient
-from clients.tested import Config, Metrics, Reply, Samples
+from clients.tested import Samples
 
 PROTOTYPES = "prototypes"
 """Entry of a config that asks for the mean outputs for each label."""

@@ -14,9 +14,8 @@ import numpy as np
 from cfl_flower.clustering.representations import label_counts
 from cfl_flower.clustering.similarity import chosen_entries
 from cfl_flower.clustering.subspaces import class_angles, of_labels
-from cfl_flower.types import FloatArray, Vector
+from cfl_flower.types import Config, FloatArray, Reply, Vector
 from clients.pacfl import SUBSPACE, PACFLClient
-from clients.tested import Config, Reply
 
 
 class FedDAGClient(PACFLClient):

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from cfl_flower.data.worlds.view import View
-from cfl_flower.types import Vector
+from cfl_flower.types import Config, Metrics, Reply, Vector
 from clients.base import ClusteredClient
 from clients.families.choosing import CHOOSE
-from clients.tested import Config, Metrics, Reply, Samples
+from clients.tested import Samples
 
 NEW = -1
 """Number that a client reports when it started a new model."""

@@ -17,9 +17,9 @@ from torch.nn.functional import cross_entropy, log_softmax, nll_loss
 
 from cfl_flower.data.worlds.view import View
 from cfl_flower.learning.testing import Note, logits, sample_losses
-from cfl_flower.types import Vector
+from cfl_flower.types import Config, Reply, Vector
 from clients.base import ClusteredClient
-from clients.tested import Config, Reply, Samples, Test, Tested
+from clients.tested import Samples, Test, Tested
 
 
 def responsibilities(losses: Tensor, mixture: Tensor) -> Tensor:

@@ -11,9 +11,8 @@ import numpy as np
 from cfl_flower.clustering.representations import label_counts
 from cfl_flower.learning.anchors import AlignedLoss, class_means, contrast, read_anchors
 from cfl_flower.learning.decoupling import represent
-from cfl_flower.types import Vector
+from cfl_flower.types import Config, Reply, Vector
 from clients.base import ClusteredClient
-from clients.tested import Config, Reply
 
 
 class FedFMClient(ClusteredClient):

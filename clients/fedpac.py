@@ -12,9 +12,8 @@ from torch import Tensor
 from cfl_flower.clustering.representations import label_counts
 from cfl_flower.learning.anchors import AlignedLoss, class_means, distance, read_anchors
 from cfl_flower.learning.decoupling import represent
-from cfl_flower.types import IntArray, Vector
+from cfl_flower.types import Config, IntArray, Metrics, Reply, Vector
 from clients.families.decoupled import DecoupledClient
-from clients.tested import Config, Metrics, Reply
 
 
 def statistics(z: Tensor, y: Tensor, counts: IntArray) -> tuple[float, Vector]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cfl_flower.clustering.similarity import nearest_model
-from cfl_flower.types import Vector
+from cfl_flower.types import Config, Reply, Vector
 from clients.families.choosing import KEEP, ChoosingClient
-from clients.tested import Config, Reply
 
 
 class FeSEMClient(ChoosingClient):

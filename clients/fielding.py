@@ -11,9 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from cfl_flower.clustering.representations import distances
-from cfl_flower.types import Vector
+from cfl_flower.types import Config, Reply, Vector
 from clients.base import ClusteredClient, Clusters, Found
-from clients.tested import Config, Reply
 
 
 class FieldingClient(ClusteredClient):

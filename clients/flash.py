@@ -12,9 +12,8 @@ import torch
 
 from cfl_flower.learning.testing import evaluate
 from cfl_flower.learning.training import train
-from cfl_flower.types import Vector
+from cfl_flower.types import Config, Reply, Vector
 from clients.base import ClusteredClient
-from clients.tested import Config, Reply
 
 
 class FlashClient(ClusteredClient):

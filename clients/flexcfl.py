@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cfl_flower.clustering.similarity import nearest_group, sketch
-from cfl_flower.types import Vector
+from cfl_flower.types import Config, Metrics, Reply, Vector
 from clients.families.choosing import ChoosingClient
-from clients.tested import Config, Metrics, Reply
 
 PRETRAIN = "pretrain"
 """Entry of a config that asks to train from w_0 and to send the update."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cfl_flower.types import Vector
+from cfl_flower.types import Config, Reply, Vector
 from clients.families.choosing import ChoosingClient
-from clients.tested import Config, Reply
 
 
 class IFCAClient(ChoosingClient):

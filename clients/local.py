@@ -10,9 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cfl_flower.types import Vector
+from cfl_flower.types import Config, Reply, Vector
 from clients.base import ClusteredClient
-from clients.tested import Config, Reply
 
 BUDGET = "budget"
 """Entry of a config: for how many rounds' epochs, or steps, to train on new data."""

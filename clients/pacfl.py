@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from cfl_flower.clustering.subspaces import subspace_angles
-from cfl_flower.types import FloatArray, Vector
+from cfl_flower.types import Config, FloatArray, Reply, Vector
 from clients.base import ClusteredClient, Clusters, Found
-from clients.tested import Config, Reply, Samples
+from clients.tested import Samples
 
 SUBSPACE = "subspace"
 """Entry of a config that asks for principal vectors."""

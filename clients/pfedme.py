@@ -12,9 +12,8 @@ from cfl_flower.learning.gradients import TRAINING_PASSES, gradient_writer
 from cfl_flower.learning.optimizer import clip_gradient
 from cfl_flower.learning.testing import switch_mode
 from cfl_flower.learning.training import batches, least_batch
-from cfl_flower.types import Vector
+from cfl_flower.types import Config, Reply, Vector
 from clients.base import ClusteredClient
-from clients.tested import Config, Reply
 
 
 class PFedMeClient(ClusteredClient):

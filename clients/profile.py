@@ -25,9 +25,9 @@ from cfl_flower.clustering.profiles import (
 )
 from cfl_flower.learning.testing import blocks_of, evaluate, switch_mode
 from cfl_flower.seeding import generator
-from cfl_flower.types import FloatArray, Vector
+from cfl_flower.types import Config, Evaluated, FloatArray, Metrics, Reply, Vector
 from clients.base import ClusteredClient, Clusters, Found
-from clients.tested import Config, Evaluated, Metrics, Reply, Samples
+from clients.tested import Samples
 
 FITS = "fits"
 """Key of a task's config, and of the answer: how many of its training samples the

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 
 from cfl_flower.learning.training import least_batch
-from cfl_flower.types import FloatArray, Vector
+from cfl_flower.types import Config, FloatArray, Reply, Vector
 from clients.base import ClusteredClient
-from clients.tested import Config, Reply
 
 
 def control_change(

@@ -19,10 +19,9 @@ from cfl_flower.learning.gradients import full_gradient
 from cfl_flower.learning.testing import predictions
 from cfl_flower.learning.training import train
 from cfl_flower.settings import require
-from cfl_flower.types import FloatArray, Vector
+from cfl_flower.types import Config, FloatArray, Metrics, Reply, Vector
 from clients.base import Clusters, Found
 from clients.ditto import BilevelClient
-from clients.tested import Config, Metrics, Reply
 
 PSI = "represent"
 """Entry of a config that asks for psi at the received model."""

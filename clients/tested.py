@@ -29,18 +29,15 @@ from cfl_flower.learning.testing import evaluate, information
 from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator
-from cfl_flower.types import OUTCOMES, FloatArray, IntArray, Scalar, Vector
-
-Config: TypeAlias = dict[str, Any]
-"""A task's config, from the server."""
-
-Metrics: TypeAlias = dict[str, Scalar]
-
-Reply: TypeAlias = tuple[list[Vector], int, Metrics]
-"""Arrays, the number of samples, and metrics: what Flower's `fit` returns."""
-
-Evaluated: TypeAlias = tuple[float, int, Metrics]
-"""The loss, the number of tested samples, and metrics: what `evaluate` returns."""
+from cfl_flower.types import (
+    OUTCOMES,
+    Config,
+    Evaluated,
+    FloatArray,
+    IntArray,
+    Metrics,
+    Vector,
+)
 
 Tested: TypeAlias = tuple[float, int]
 """The mean cross-entropy and the number of correct answers."""

@@ -20,9 +20,8 @@ import numpy as np
 from cfl_flower.client.requests import UploadRequest
 from cfl_flower.client.time_limit import without_limit
 from cfl_flower.client.upload_policy import touched
-from cfl_flower.types import IntArray, Vector
+from cfl_flower.types import Config, IntArray, Metrics, Reply, Vector
 from clients.base import ClusteredClient
-from clients.tested import Config, Metrics, Reply
 
 
 class AsynchronousClient(ClusteredClient):

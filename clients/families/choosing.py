@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.clustering.representations import label_counts
-from cfl_flower.types import Vector
+from cfl_flower.types import Config, Metrics, Reply, Vector
 from clients.base import ClusteredClient
-from clients.tested import Config, Metrics, Reply
 
 CHOOSE = "choose"
 """Entry of a config that asks for the choice of a cluster among the received vectors.

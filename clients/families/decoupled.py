@@ -21,9 +21,9 @@ from cfl_flower.learning.gradients import Loss
 from cfl_flower.learning.optimizer import LocalTraining
 from cfl_flower.models import Split
 from cfl_flower.seeding import generator
-from cfl_flower.types import Vector
+from cfl_flower.types import Config, Evaluated, Reply, Vector
 from clients.base import ClusteredClient
-from clients.tested import Config, Evaluated, Reply, Samples, Test
+from clients.tested import Samples, Test
 
 
 class DecoupledClient(ClusteredClient):

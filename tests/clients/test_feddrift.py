@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from cfl_flower.learning.optimizer import LocalTraining
-from cfl_flower.types import Vector
+from cfl_flower.types import Reply, Vector
 from clients.feddrift import NEW, FedDriftClient
-from clients.tested import Reply
 from strategies.feddrift import FedDriftSettings
 from tests.clients.conftest import MakeContext
 

@@ -21,9 +21,8 @@ from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.server_app import open_stream
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import ClientId, Failure, Result, Vector
+from cfl_flower.types import ClientId, Config, Failure, Reply, Result, Vector
 from clients.families.asynchronous import AsynchronousClient
-from clients.tested import Config, Reply
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fedasync import FedAsync
 from tests.conftest import app_of, open_method

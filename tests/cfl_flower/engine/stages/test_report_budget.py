@@ -9,10 +9,9 @@ from cfl_flower.clustering.representations import FAR, check_length, report_leng
 from cfl_flower.engine.delivery import reported_length
 from cfl_flower.engine.stages.stage import MOST, REGAINED
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.types import CHANGED, Result, Vector
+from cfl_flower.types import CHANGED, Config, Metrics, Result, Vector
 from clients.feddaa import FedDAAClient
 from clients.fielding import FieldingClient
-from clients.tested import Config, Metrics
 
 LIAR = 2
 ROUNDS = 16
