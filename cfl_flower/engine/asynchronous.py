@@ -6,9 +6,6 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
-from flwr.app import ArrayRecord
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result as StrategyResult
 
 from cfl_flower.engine.declarations import UNAVERAGED, Supports
 from cfl_flower.engine.method import ClusteredStrategy
@@ -27,23 +24,9 @@ class AsynchronousStrategy(ClusteredStrategy):
     State = AsynchronousState
     exchange: ClassVar[Exchange] = Exchange()
     supports = Supports(server_optimizer=False, selection=False, unused=UNAVERAGED)
-    engine: Uploads
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, engine=Uploads, **options)
-
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        *unused: Any,
-        **unused_options: Any,
-    ) -> StrategyResult:
-        """Take in uploads until as many are in as the rounds have participants."""
-        self.engine.start(num_rounds, timeout)
-        return StrategyResult()
 
     @abstractmethod
     def reply(self, row: int, result: Result) -> list[Vector]:

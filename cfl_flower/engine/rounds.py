@@ -86,13 +86,16 @@ class Rounds:
         self._started = time.perf_counter()
         remaining = self.config.rounds - self.context.done
         if remaining > 0:
-            arrays = ArrayRecord([self.services.initial_model()])
-            timeout = self.config.system.message_timeout
             try:
-                self.method.start(self.fleet.grid, arrays, remaining, timeout)
+                self.start(remaining, self.config.system.message_timeout)
             finally:
                 # The round that is done is saved, however the next one ends.
                 self.fleet.grid.finish()
+
+    def start(self, num_rounds: int, timeout: float) -> None:
+        """Let Flower's loop call the hooks below."""
+        arrays = ArrayRecord([self.services.initial_model()])
+        self.method.start(self.fleet.grid, arrays, num_rounds, timeout)
 
     # A round -------------------------------------------------------------------------
 

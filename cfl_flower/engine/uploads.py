@@ -54,7 +54,7 @@ class Uploads(Rounds):
         self._looked = self._since
         self._left = 0
 
-    # Flower's hook: the loop ---------------------------------------------------------
+    # In place of Flower's loop -------------------------------------------------------
 
     def start(self, num_rounds: int, timeout: float) -> None:
         """Take in uploads, as many in each round as there are participants."""
