@@ -198,6 +198,8 @@ UPDATE_LENGTHS = "update_lengths"
 OUTCOMES = "outcomes"
 """The metric in which a tested client sends the counts of its test, if it is asked."""
 
+FURTHER_TESTS = ("own", "validation", "unlabelled")
+"""Tests beside that of all samples, each with keys of what was correct, and tested."""
 LEFT_OUT = b""
 """Placeholder of counts that a device's own rule leaves out."""
 

@@ -21,7 +21,14 @@ from cfl_flower.privacy.clipping import (
 )
 from cfl_flower.privacy.settings import LocalPrivacy
 from cfl_flower.seeding import generator, key
-from cfl_flower.types import REPORT, UPDATE_LENGTHS, FloatArray, Scalar, Vector
+from cfl_flower.types import (
+    FURTHER_TESTS,
+    REPORT,
+    UPDATE_LENGTHS,
+    FloatArray,
+    Scalar,
+    Vector,
+)
 
 BASES = "bases"
 """Key of a plan's config: for each array of a reply, the place in the task's models of
@@ -32,21 +39,12 @@ BOUNDS = "bounds"
 have, with ``strategy.robust=clip`` and secure sums."""
 
 REPORTS = frozenset({REPORT, "samples"})
+OF_TESTS = {f"{name}_{of}" for name in FURTHER_TESTS for of in ("correct", "tested")}
 
 COVERED: Mapping[str, frozenset[str]] = {
     "query": frozenset(),
     "train": frozenset(),
-    "evaluate": frozenset(
-        {
-            "correct",
-            "own_correct",
-            "own_tested",
-            "validation_correct",
-            "validation_tested",
-            "unlabelled_correct",
-            "unlabelled_tested",
-        }
-    ),
+    "evaluate": frozenset({"correct", *OF_TESTS}),
 }
 """The metrics that a client may send in each phase, beside `REPORTS` with noise."""
 
@@ -119,10 +117,7 @@ def _repeat_report(
     if not isinstance(reported, bytes):
         return again, {}
     samples = int(kept["samples"][0])
-    return again, {
-        REPORT: kept[REPORT].tobytes(),
-        "samples": samples,
-    }
+    return again, {REPORT: kept[REPORT].tobytes(), "samples": samples}
 
 
 def _protect_models(

@@ -11,6 +11,7 @@ from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.outcomes import read_outcomes
 from cfl_flower.types import (
     EPOCHS,
+    FURTHER_TESTS,
     LEFT_OUT,
     OUTCOMES,
     PASSES,
@@ -144,12 +145,11 @@ def _validate_test(answer: Answer) -> None:
         raise InvalidResultError("shape", detail)
     if not isinstance(answer.metrics.get("empty", False), bool):
         raise InvalidResultError("shape", "empty is neither true nor false")
-    for name in ("own", "validation", "unlabelled"):
-        right = answer.metrics.get(f"{name}_correct", 0)
+    for name in FURTHER_TESTS:
         tested = answer.metrics.get(f"{name}_tested", 0)
-        told = not tested or f"{name}_correct" in answer.metrics
-        counts = told and isinstance(right, int) and isinstance(tested, int)
-        if not counts or not 0 <= int(right) <= int(tested):
+        right = answer.metrics.get(f"{name}_correct", None if tested else 0)
+        counts = isinstance(right, int) and isinstance(tested, int)
+        if not counts or not 0 <= right <= tested:  # type: ignore[operator]
             detail = f"{name}_correct={right!r} of {tested!r} {name} tested samples"
             raise InvalidResultError("shape", detail)
     if not isinstance(loss, int | float):

@@ -227,8 +227,7 @@ class PrivacyBudget(Stage):
                 return generator(self.config.seed, purpose, number)
             return np.random.default_rng([*secret, key(purpose), number])
 
-        bases = bases_of(plan)
-        means = release_means(results, plan, bases, privacy.clip, privacy.scale, draw)
+        means = release_means(results, plan, privacy, draw)
         if self._asked and drawn:
             # The noise, and so the means, are as before only if all purposes are.
             released = str(key("\n".join(sorted(drawn))))

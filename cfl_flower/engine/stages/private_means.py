@@ -8,16 +8,17 @@ weights, comes from the noisy means alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.exact_sum import ExactSum
-from cfl_flower.communication.partial_sums import groups_of, versions
+from cfl_flower.communication.partial_sums import bases_of, groups_of, versions
 from cfl_flower.communication.results import Results
 from cfl_flower.privacy.clipping import DoubleVector, clipped_update
+from cfl_flower.privacy.settings import LocalPrivacy
 from cfl_flower.types import Plan, SumSpec, Vector, Version
 
 Draw = Callable[[str], np.random.Generator]
@@ -38,20 +39,15 @@ def noisy_mean(
 
 
 def release_means(
-    results: Results,
-    plan: Plan,
-    bases: Sequence[int],
-    clip: float,
-    scale: float,
-    draw: Draw,
+    results: Results, plan: Plan, privacy: LocalPrivacy, draw: Draw
 ) -> Results:
     """Return noisy means in the place of all that a round's participants sent.
 
-    ``bases`` says of which of its task's models each array is a new version, ``scale``
-    is the standard deviation of the noise on each number. An update is clipped again
-    here: a participant counts for no more than C = ``clip``, whatever it sends. Only
-    where workers have added up already (`SumSpec`) there is nothing left to clip.
+    An update is clipped again here: a participant counts for no more than C =
+    ``privacy.clip``, whatever it sends. Only where workers have added up already
+    (`SumSpec`) there is nothing left to clip.
     """
+    scale = privacy.scale
     if plan.sum_spec is not None:
         for (array, base), found in results.sums.items():
             received = plan.models[base]
@@ -64,24 +60,20 @@ def release_means(
             results.sums[array, base] = single
         return results
     tasks = {task.client: task for task in plan.tasks}
-    spec = SumSpec(tuple(bases), False)
+    spec = SumSpec(bases_of(plan), False)
     arrays = {result.client: result.arrays for result in results}
     groups = groups_of((tasks[client] for client in arrays), spec)
     means: dict[Version, Vector] = {}
     for (array, base), clients in groups.items():
         received = plan.models[base]
-        updates = [
-            clipped_update(arrays[client][array], received, clip) for client in clients
-        ]
+        sent = [arrays[client][array] for client in clients]
+        updates = [clipped_update(each, received, privacy.clip) for each in sent]
         total = np.sum(updates, axis=0)
         purpose = _purpose(draw, array, base)
         means[array, base] = noisy_mean(received, total, len(clients), scale, purpose)
     return results.with_results(
-        replace(
-            result,
-            arrays=[means[each] for each in versions(tasks[result.client], spec)],
-        )
-        for result in results
+        replace(each, arrays=[means[v] for v in versions(tasks[each.client], spec)])
+        for each in results
     )
 
 

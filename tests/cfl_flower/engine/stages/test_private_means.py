@@ -38,7 +38,7 @@ def released(
         for place, result in enumerate(results):
             add_result(results.sums, tasks[result.client], result, spec)
             results[place] = replace(result, arrays=[])
-    return release_means(results, plan, (0,), privacy.clip, privacy.scale, draw)
+    return release_means(results, plan, privacy, draw)
 
 
 def test_a_method_finds_the_mean_of_clipped_updates_in_the_place_of_each_model():
