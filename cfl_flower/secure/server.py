@@ -76,29 +76,20 @@ def with_keys(
     return found
 
 
-def senders_of(
-    there: set[ClientId],
-    needed: Mapping[ClientId, Sequence[Version]],
-    lost: set[Version],
-) -> set[ClientId]:
-    """Return those of some clients of whose sums none is lost."""
-    return {client for client in there if lost.isdisjoint(needed[client])}
-
-
-def all_lost(
+def who_is_left(
     groups: Mapping[Version, Sequence[ClientId]],
     needed: Mapping[ClientId, Sequence[Version]],
     there: set[ClientId],
     lost: set[Version],
     least: int,
-) -> set[Version]:
-    """Return which sums cannot be opened, given who is there and some that cannot.
+) -> tuple[set[ClientId], set[Version]]:
+    """Return whose results can be opened, and which sums cannot, given who is there.
 
     Too few members of a group may be left, as who is in a lost sum is in none.
     """
     found = set(lost)
     while True:
-        left = senders_of(there, needed, found)
+        left = {client for client in there if found.isdisjoint(needed[client])}
         more = {
             version
             for version, members in groups.items()
@@ -108,7 +99,7 @@ def all_lost(
         for client in there - left:
             more.update(needed[client])
         if more <= found:
-            return found
+            return left, found
         found |= more
 
 
@@ -139,16 +130,14 @@ def open_sums(
     # In the sums, but refused since: what is in these is not to be believed.
     doubtful = results.shares.keys() - there
     lost = {version for client in doubtful for version in needed[client]}
-    lost = all_lost(groups, needed, there, lost, least)
-    kept = senders_of(there, needed, lost)
+    kept, lost = who_is_left(groups, needed, there, lost, least)
     request = {v: members for v, members in groups.items() if v not in lost}
     opening = Opening(plan, results, request, kept)
     if ask is not None and kept:
         opening.open(ask)
     lost |= {v for v, total in results.sums.items() if not total.is_possible()}
     lost |= {v for each in needed.values() for v in each} - results.sums.keys()
-    lost = all_lost(groups, needed, kept, lost, least)
-    kept = senders_of(kept, needed, lost)
+    kept, lost = who_is_left(groups, needed, kept, lost, least)
     failures = failures_of(results, kept, opening)
     for version in lost & results.sums.keys():
         del results.sums[version]
