@@ -116,9 +116,7 @@ class Fleet(NodeRegistry):
             self.outstanding.add(pending)
             if host is None:
                 continue
-            content = pack_tasks(
-                phase, server_round, self._settings, plan, tasks, encoded, summed
-            )
+            content = pack_tasks(pending, self._settings, encoded)
             found.append(Message(content, host, phase, group_id=str(server_round)))
         return found
 

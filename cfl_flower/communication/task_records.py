@@ -7,13 +7,14 @@ settings a client needs. Nothing is ever unpickled.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from cfl_flower.communication.array_bytes import decode, encode
+from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.types import (
     Plan,
     SumSpec,
@@ -58,24 +59,17 @@ def encode_models(plan: Plan) -> Encoded:
     return {index: distinct[id(plan.models[index])] for index in used}
 
 
-def pack_tasks(
-    phase: str,
-    server_round: int,
-    settings: str,
-    plan: Plan,
-    tasks: Sequence[Task],
-    encoded: Encoded,
-    summed: Collection[Version] = (),
-) -> RecordDict:
+def pack_tasks(pending: PendingMessage, settings: str, encoded: Encoded) -> RecordDict:
     """Pack some of a plan's tasks for one node, with the models that they use.
 
-    Models have their number in the plan. ``summed`` is what the node is to add up.
+    Models have their number in the plan.
     """
+    plan, tasks = pending.plan, pending.tasks
     used = sorted({index for task in tasks for index in task.models})
-    spec = plan.sum_spec if summed else None
+    spec = plan.sum_spec if pending.summed else None
     header = {
-        "phase": phase,
-        "round": server_round,
+        "phase": pending.phase,
+        "round": pending.round,
         "config": plan.config,
         "tasks": [
             [task.client, task.models, task.config, task.round] for task in tasks
@@ -84,7 +78,7 @@ def pack_tasks(
         "reply": plan.reply,
         "keep_from": plan.keep_from,
         "sum_spec": None if spec is None else asdict(spec),
-        "summed": sorted(summed),
+        "summed": sorted(pending.summed),
     }
     arrays = ArrayRecord(dict(encoded[index] for index in used))
     batch = ConfigRecord({"header": json.dumps(header), "settings": settings})

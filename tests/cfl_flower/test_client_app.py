@@ -10,6 +10,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from cfl_flower.client.resources import open_resources
 from cfl_flower.client.task_runner import TaskRunner, unpack
 from cfl_flower.clustering.representations import digest, label_histogram
+from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.communication.records import unpack_answers
 from cfl_flower.communication.task_records import TaskBatch, encode_models, pack_tasks
 from cfl_flower.config.compose import compose_config
@@ -43,9 +44,10 @@ def plan(config: RunConfig, *clients: int | str, **common: Scalar) -> Plan:
 def work(config: RunConfig, phase: str, work: Plan, round: int = 1) -> list[Answer]:
     """Send tasks as one message to one node and read its answers."""
     settings, encoded = json.dumps({**config.resolved, "run": ""}), encode_models(work)
-    content = pack_tasks(phase, round, settings, work, work.tasks, encoded)
     grid = InProcessGrid([{}])
     (node,) = grid.get_node_ids()
+    pending = PendingMessage(phase, round, work, work.tasks, node)
+    content = pack_tasks(pending, settings, encoded)
     (reply,) = grid.send_and_receive([Message(content, node, phase)])
     assert not reply.has_error()
     return unpack_answers(reply.content)

@@ -19,6 +19,7 @@ import clients
 from cfl_flower.building import build, locate
 from cfl_flower.client.node_config import SECURE_SUMS
 from cfl_flower.client.requests import Request
+from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.communication.records import unpack_answers
 from cfl_flower.communication.task_records import encode_models, pack_tasks
 from cfl_flower.config.compose import compose_config
@@ -75,7 +76,8 @@ def ask(
     task = Task(node["client-id"], tuple(range(len(models))), config)
     plan = Plan([task], list(models), reply=tuple(map(len, models)))
     text = json.dumps(settings)
-    content = pack_tasks(phase, 1, text, plan, [task], encode_models(plan))
+    pending = PendingMessage(phase, 1, plan, [task], 1000)
+    content = pack_tasks(pending, text, encode_models(plan))
     reply = grid.answer(Message(content, 1000, phase))
     if reply.has_error():
         return Answer(node["client-id"], error=("raised", reply.error.reason))

@@ -24,6 +24,7 @@ import clients
 import strategies
 from cfl_flower import models
 from cfl_flower.building import settings_class
+from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.communication.records import unpack_answers
 from cfl_flower.communication.task_records import pack_tasks
 from cfl_flower.config.compose import compose_config
@@ -161,8 +162,9 @@ class Device:
         """Return what a device does that it may not, and what it says."""
         tasks = [Task(0)]
         text = json.dumps({**self._settings, **settings})
-        content = pack_tasks("query", 1, text, Plan(tasks), tasks, {})
         (node,) = self._grid.get_node_ids()
+        pending = PendingMessage("query", 1, Plan(tasks), tasks, node)
+        content = pack_tasks(pending, text, {})
         with watched() as seen:
             reply = self._grid.answer(Message(content, node, "query"))
         said = reply.error.reason if reply.has_error() else ""

@@ -9,6 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.communication.records import (
     check_reply,
     mark,
@@ -74,7 +75,8 @@ def test_clusters_with_one_model_have_it_sent_once():
     models = [MODELS[0], start, start, MODELS[1], start]
     tasks = [Task(i, (0, 1 + i % 4)) for i in range(8)]
     plan = Plan(tasks, [*models, MODELS[2]])
-    content = pack_tasks("train", 1, "{}", plan, tasks[:4], encode_models(plan))
+    pending = PendingMessage("train", 1, plan, tasks[:4], 1)
+    content = pack_tasks(pending, "{}", encode_models(plan))
     assert len(content.array_records["models"]) == 3, "only those that are used"
     batch = unpack_tasks(content)
     # Tasks still name the models of five clusters, each with its own sharers.

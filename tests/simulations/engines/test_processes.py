@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from cfl_flower.client.resources import WorkerResources
 from cfl_flower.client.task_runner import TaskRunner
+from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.communication.task_records import pack_tasks
 from cfl_flower.config.overrides import CONF
 from cfl_flower.runs.lines import read_lines
@@ -170,7 +171,9 @@ def test_a_worker_may_take_as_long_as_its_tasks_may(task, message, seconds):
     system = {"task_timeout": task, "message_timeout": message}
     settings = json.dumps({"system": system})
     tasks = [Task(0), Task(1)]
-    content = pack_tasks("train", 1, settings, Plan(tasks), tasks, {})
+    content = pack_tasks(
+        PendingMessage("train", 1, Plan(tasks), tasks, 1), settings, {}
+    )
     assert time_for(Message(content, 1, "train")) == seconds
 
 
