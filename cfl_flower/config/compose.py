@@ -249,15 +249,8 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
     require_memory("rounds", basics.rounds, 100 * basics.rounds * (1 + len(events)))
     for place, event in events.items():
         require_memory(f"{place}.width", event.width, 100 * event.width)
-    timeline = Timeline(
-        partition,
-        events,
-        basics.clients,
-        dataset.classes,
-        basics.seed,
-        basics.rounds,
-        holdings.labels,
-    )
+    sizes = basics.clients, dataset.classes, basics.seed, basics.rounds
+    timeline = Timeline(partition, events, *sizes, holdings.labels)
     for place, event in events.items():
         with located(place):
             event.check(dataset.shape)

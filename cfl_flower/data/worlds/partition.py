@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import field, replace
-from functools import partial
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
@@ -171,37 +170,27 @@ class Partition:
         They count through the pool once for each of ``turns``, one after the other.
         ``first`` are those of the first allocation, None if this is it.
         """
-        dealt = first or (None, None)
-        number = allocation.number
-        train, test = (generator(seed, each, number) for each in ("deal", "deal-test"))
-        part = partial(self._allocate, allocation)
-        return (
-            part(pools[0], train, self.samples, self.minimum, dealt[0]),
-            part(pools[1], test, self.test_samples, self.test_minimum, dealt[1]),
-        )
 
-    def _allocate(
-        self,
-        allocation: Allocation,
-        pool: Pool,
-        rng: np.random.Generator,
-        count: int | None,
-        minimum: int,
-        first: ClientSamples | None,
-    ) -> list[IntArray]:
-        labels, demand = self._strata(pool, allocation)
-        clients = range(len(demand))
-        if count is None and allocation.takers.all():
-            allocated = [np.zeros(0, np.int64) for _ in clients]
-            for copy in np.unique(allocation.copies):
-                rows = np.flatnonzero(allocation.copies == copy)
-                divided = divide_once(labels, demand[rows], rng, minimum)
-                for row, own in zip(rows.tolist(), divided, strict=True):
-                    allocated[row] = own
-            return allocated
-        had = [len(first[client]) if first else 0 for client in clients]
-        sizes = np.where(allocation.takers, count or had, 0)
-        return draw(labels, self.wishes(demand, labels), sizes, rng)
+        def deal(part: int, name: str, count: int | None, least: int) -> ClientSamples:
+            rng = generator(seed, name, allocation.number)
+            labels, demand = self._strata(pools[part], allocation)
+            clients = range(len(demand))
+            if count is None and allocation.takers.all():
+                allocated = [np.zeros(0, np.int64) for _ in clients]
+                for copy in np.unique(allocation.copies):
+                    rows = np.flatnonzero(allocation.copies == copy)
+                    divided = divide_once(labels, demand[rows], rng, least)
+                    for row, own in zip(rows.tolist(), divided, strict=True):
+                        allocated[row] = own
+                return allocated
+            had = [len(first[part][client]) if first else 0 for client in clients]
+            sizes = np.where(allocation.takers, count or had, 0)
+            return draw(labels, self.wishes(demand, labels), sizes, rng)
+
+        return (
+            deal(0, "deal", self.samples, self.minimum),
+            deal(1, "deal-test", self.test_samples, self.test_minimum),
+        )
 
     def wishes(self, demand: FloatArray, labels: IntArray) -> FloatArray:
         """Return the label distributions, up to a factor, that samples are drawn by.
