@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from statistics import fmean
 
 import numpy as np
 
@@ -10,8 +11,7 @@ from cfl_flower.engine.context import RoundContext
 from cfl_flower.runs import measures
 from cfl_flower.runs.measures import (
     adjusted_rand_index,
-    note_class_agreement,
-    note_discrepancy,
+    class_scores,
     note_measures,
 )
 from cfl_flower.runs.record import ClientRow
@@ -20,12 +20,17 @@ from cfl_flower.types import BoolArray, ClientId, Result
 
 
 def note_training(context: RoundContext, results: Sequence[Result]) -> None:
-    """Note how far participants' models are from their clusters' new ones."""
+    """Note how far participants' models are from their clusters' new ones.
+
+    The mean Euclidean distance (FlexCFL, eq. 3).
+    """
     comparable = context.method.describe().comparable
     if comparable and all(result.arrays for result in results):
         state = context.state
         clusters = state.clusters[state.rows(result.client for result in results)]
-        note_discrepancy(context.record, results, clusters, state.models)
+        pairs = zip(results, clusters.tolist(), strict=True)
+        gaps = [float(np.linalg.norm(r.arrays[0] - state.models[k])) for r, k in pairs]
+        context.record.measures["discrepancy"] = fmean(gaps) if gaps else None
 
 
 def note_tests(
@@ -75,7 +80,9 @@ def note_clusters(context: RoundContext) -> None:
         clusters = np.broadcast_to(state.clusters[:, None], shape)
     # Clusters of whole clients are compared where any class has several meanings.
     if described.class_clusters or meanings.any():
-        note_class_agreement(record, meanings, numbers[there], clusters[there])
+        record.measures["class_meanings"] = (meanings.max(axis=0) + 1).tolist()
+        scores = class_scores(meanings[numbers[there]], clusters[there])
+        record.measures["class_ari"] = scores
 
 
 def _there(context: RoundContext, clients: Sequence[ClientId]) -> BoolArray:

@@ -20,7 +20,6 @@ from cfl_flower.types import (
     IntArray,
     Json,
     Result,
-    Vector,
 )
 
 FURTHER = {"validation": "validation_accuracy", "unlabelled": "accuracy_unlabelled"}
@@ -186,7 +185,8 @@ def adjusted_rand_index(truth: IntArray, clusters: IntArray) -> float:
 def class_scores(truth: IntArray, clusters: IntArray) -> list[float | None]:
     """Return the adjusted Rand index of each class, over clients with samples of it.
 
-    ``truth`` and ``clusters`` have shape (m, L). None for a class without samples.
+    ``truth`` and ``clusters`` have shape (m, L); clusters are -1 where a client has no
+    samples of a class. None for a class without samples.
     """
     scores: list[float | None] = []
     for own, found in zip(truth.T, clusters.T, strict=True):
@@ -194,31 +194,3 @@ def class_scores(truth: IntArray, clusters: IntArray) -> list[float | None]:
         score = adjusted_rand_index(own[held], found[held]) if held.any() else None
         scores.append(score)
     return scores
-
-
-def note_discrepancy(
-    record: RoundRecord,
-    results: Sequence[Result],
-    clusters: IntArray,
-    models: Sequence[Vector],
-) -> None:
-    """Note how far m participants' models are from their clusters' new ones.
-
-    The mean Euclidean distance (FlexCFL, eq. 3); ``clusters`` has shape (m,).
-    """
-    pairs = zip(results, clusters.tolist(), strict=True)
-    gaps = [float(np.linalg.norm(r.arrays[0] - models[k])) for r, k in pairs]
-    record.measures["discrepancy"] = fmean(gaps) if gaps else None
-
-
-def note_class_agreement(
-    record: RoundRecord, meanings: IntArray, clients: IntArray, clusters: IntArray
-) -> None:
-    """Note how well clusters fit what a class means, class by class.
-
-    ``meanings``, equal for clients that mean the same by a class, have shape (n, L);
-    ``clients`` are the m of the n that were clustered. Clusters have shape (m, L), and
-    are -1 where a client has no samples of a class.
-    """
-    record.measures["class_meanings"] = (meanings.max(axis=0) + 1).tolist()
-    record.measures["class_ari"] = class_scores(meanings[clients], clusters)

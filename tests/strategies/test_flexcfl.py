@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.round_measures import note_training
 from cfl_flower.errors import NoValidResultError
-from cfl_flower.runs.measures import note_discrepancy
 from cfl_flower.types import Plan, Result
 from strategies.flexcfl import FlexCFL, group_updates, mean_directions, mix_between
 from tests.conftest import open_method
@@ -153,8 +153,7 @@ def test_only_groups_that_were_trained_are_mixed(form, tmp_path):
     strategy = flexcfl(tmp_path, "strategy.mixing=4", f"strategy.mixing_form={form}")
     strategy.absorb_train(1, trained((0, 1, 8.0), (2, 1, 7.0)))
     results = trained((0, 1, 8.0), (2, 1, 7.0))
-    clusters = strategy.state.clusters[[0, 2]]
-    note_discrepancy(strategy.run.record, results, clusters, strategy.state.models)
+    note_training(strategy.engine.context, results)
     by_hand = {
         "convex": [(8 + 4) / (1 + 4 / 7), (7 + 4) / (1 + 4 / 8), 4],
         "sum": [8 + 4, 7 + 4, 4],
