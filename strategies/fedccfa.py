@@ -209,9 +209,9 @@ class FedCCFA(DecoupledStrategy):
     def plan_train(self, server_round: int) -> Plan:
         """Send the extractor to the participants, and the anchors if all share them."""
         shared = [self.state.anchors.points.ravel()] if self.shares_anchors else []
-        plan = self.run.participants.send(server_round, [self.extractor, *shared])
-        if shared:
-            plan.config.update(presence_config(self.state.anchors))
+        config = presence_config(self.state.anchors) if shared else {}
+        sent = [self.extractor, *shared]
+        plan = self.run.participants.send(server_round, sent, **config)
         return replace(plan, reply=tuple(self.parts.values()))
 
     def absorb_train(self, server_round: int, results: Results) -> None:

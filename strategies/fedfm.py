@@ -54,9 +54,7 @@ class FedFM(ClusteredStrategy):
     def initial_state(self) -> Any:
         """Return the initial state; raise `ConfigError` without a linear classifier."""
         self.split = self.run.network.split
-        state = super().initial_state()
-        state.anchors = no_anchors(self.split)
-        return state
+        return replace(super().initial_state(), anchors=no_anchors(self.split))
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read the label counts of a training result."""
@@ -68,9 +66,8 @@ class FedFM(ClusteredStrategy):
     def plan_train(self, server_round: int) -> Plan:
         """Send the model and the anchors to the participants."""
         arrays = [self.state.models[0], self.state.anchors.points.ravel()]
-        plan = self.run.participants.send(server_round, arrays)
-        plan.config.update(presence_config(self.state.anchors))
-        return plan
+        config = presence_config(self.state.anchors)
+        return self.run.participants.send(server_round, arrays, **config)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average the models, and the anchors by the samples of each class."""

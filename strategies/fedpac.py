@@ -107,9 +107,7 @@ class FedPAC(DecoupledStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: no anchors yet."""
-        state = super().initial_state()
-        state.anchors = no_anchors(self.split)
-        return state
+        return replace(super().initial_state(), anchors=no_anchors(self.split))
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read the label counts of a training result, and its variance."""
@@ -125,8 +123,8 @@ class FedPAC(DecoupledStrategy):
     def plan_train(self, server_round: int) -> Plan:
         """Send the extractor and the anchors to the participants."""
         points = self.state.anchors.points.ravel()
-        plan = self.run.participants.send(server_round, [self.extractor, points])
-        plan.config.update(presence_config(self.state.anchors))
+        config, sent = presence_config(self.state.anchors), [self.extractor, points]
+        plan = self.run.participants.send(server_round, sent, **config)
         return replace(plan, reply=(*self.split.lengths, len(points), len(points)))
 
     def absorb_train(self, server_round: int, results: Results) -> None:

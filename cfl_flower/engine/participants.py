@@ -10,7 +10,7 @@ from cfl_flower.engine.context import RoundContext
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.selection import Known, share_participants
 from cfl_flower.seeding import generator, no_common_draws
-from cfl_flower.types import BoolArray, ClientId, IntArray, Plan, Task, Vector
+from cfl_flower.types import BoolArray, ClientId, IntArray, Plan, Scalar, Task, Vector
 
 
 class Participants:
@@ -67,13 +67,13 @@ class Participants:
         self.strata = {state.clients[row]: k for row, k in chosen.items()}
         return sorted(chosen)
 
-    def send(self, server_round: int, arrays: list[Vector]) -> Plan:
+    def send(self, server_round: int, arrays: list[Vector], **config: Scalar) -> Plan:
         """Draw participants; each receives all arrays, and replies with as many."""
         clients = self._context.state.clients
         everything = tuple(range(len(arrays)))
         rows = self.choose(server_round)
         tasks = [Task(clients[row], everything) for row in rows]
-        return Plan(tasks, arrays, {}, tuple(map(len, arrays)))
+        return Plan(tasks, arrays, config, tuple(map(len, arrays)))
 
     def with_samples(self) -> BoolArray:
         """Return which clients can train, shape (n,): all if nobody has samples."""
