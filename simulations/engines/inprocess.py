@@ -45,6 +45,8 @@ class InProcessGrid(Grid):
 
     at_once = True
     """Whether replies are there when messages have been pushed."""
+    run: Any = None
+    """What is read of Flower's record of the run."""
 
     def __init__(
         self,
@@ -60,7 +62,7 @@ class InProcessGrid(Grid):
             self.add_node(config)
         devices = any(CLIENT_ID in each for each in self.node_configs.values())
         kind = DEVICES if devices else SIMULATION
-        self._run = SimpleNamespace(run_id=1, primary_task_type=kind)
+        self.run = SimpleNamespace(run_id=1, primary_task_type=kind)
 
     def add_node(self, node_config: dict[str, Any]) -> int:
         """Let a node join, at any time."""
@@ -75,21 +77,9 @@ class InProcessGrid(Grid):
     def set_run(self, run: object) -> None:
         """Do nothing, because there is one run."""
 
-    @property
-    def run(self) -> Any:
-        """What is read of Flower's record of the run."""
-        return self._run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Create a message, as Flower's deprecated method does."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        """Refuse: Flower has deprecated it, and nobody calls it."""
+        raise NotImplementedError
 
     def get_node_ids(self) -> list[int]:
         """Return the nodes that are there."""
