@@ -63,7 +63,7 @@ def assign_from_run(asked: argparse.Namespace) -> None:
     table.title = f"clusters of {opened.method}"
     tested = []
     for client in (client for each in asked.client for client in each):
-        _, concept, found, share = opened.assign(client, server_round, asked.unlabelled)
+        concept, found, share = opened.assign(client, server_round, asked.unlabelled)
         accuracy = "-"
         if share is not None:
             tested.append(share)

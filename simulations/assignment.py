@@ -56,7 +56,6 @@ ALONE = {
 class Assignment(NamedTuple):
     """Where a client belongs."""
 
-    client: int
     concept: int
     """True concept of the client."""
     found: Found
@@ -111,7 +110,7 @@ class Opened:
             test = device.tester(device.fine_tuned(model))
             accuracy = test(view)[1] / count
         concept = int(resources.stream.timeline.concepts(server_round)[client])
-        return Assignment(client, concept, found, accuracy)
+        return Assignment(concept, found, accuracy)
 
 
 def open_run(

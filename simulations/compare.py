@@ -29,6 +29,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rich.console import Console
+
 from cfl_flower.analysis.baselines import (
     BOUND,
     REFERENCE_METHOD,
@@ -46,7 +48,7 @@ from cfl_flower.config.overrides import (
 )
 from cfl_flower.errors import ConfigError, InterruptedRunError, NoConceptsError
 from cfl_flower.run_config import RunConfig
-from cfl_flower.runs.console import Verbosity, make_table_console
+from cfl_flower.runs.console import Verbosity
 from cfl_flower.runs.reading import (
     effective_differences,
     finished,
@@ -273,9 +275,9 @@ def carry_out_and_show(jobs: Sequence[Job], asked: argparse.Namespace) -> int:
     reasons = Study(asked).carry_out(jobs, "compare")
     from cfl_flower.analysis.comparison import compare
 
-    console = make_table_console()
     configs = [job.config for job in jobs]
-    compare(configs, console, reasons, asked.markdown, asked.reference)
+    # As wide as the terminal, or COLUMNS, or 80.
+    compare(configs, Console(), reasons, asked.markdown, asked.reference)
     report(jobs, asked.reference, asked.verbosity)
     return int(bool(reasons))
 

@@ -64,11 +64,6 @@ def make_console() -> Console:
     return console if console.is_terminal else Console(file=sys.stdout, width=125)
 
 
-def make_table_console() -> Console:
-    """Return the console of tables: as wide as the terminal, or COLUMNS, or 80."""
-    return Console(file=sys.stdout)
-
-
 def fitting(table: Table, width: int) -> list[Table]:
     """Divide a table that is too wide into several, each with its first column.
 
