@@ -35,6 +35,7 @@ COMMON = re.compile(r"([a-z]+-)?[0-9a-f]{16}")
 """A name of arrays that many clients receive: perhaps a word, and a digest."""
 
 
+@dataclass(eq=False)
 class ClientState:
     """The state of one client, as named arrays, below the ``root`` of all clients'.
 
@@ -44,13 +45,10 @@ class ClientState:
     saves 5 ms per client and round.
     """
 
-    def __init__(
-        self, root: Path, client: ClientId, keep_from: int = 0, alone: bool = False
-    ) -> None:
-        self._root = root
-        self._client = client
-        self._keep_from = keep_from
-        self._alone = alone
+    root: Path
+    client: ClientId
+    keep_from: int = 0
+    alone: bool = False
 
     def load(self, before: int) -> dict[str, np.ndarray]:
         """Return the newest version from before a round; empty if there is none."""
@@ -68,7 +66,7 @@ class ClientState:
 
     def part(self, name: str) -> ClientState:
         """Return a state with versions of its own, for what changes in other rounds."""
-        return ClientState(self._directory, name, self._keep_from, self._alone)
+        return ClientState(self._directory, name, self.keep_from, self.alone)
 
     def save(
         self, server_round: int, arrays: dict[str, np.ndarray], also: int | None = None
@@ -81,11 +79,9 @@ class ClientState:
         if not all(np.isfinite(array).all() for array in arrays.values()):
             return
         self._directory.mkdir(parents=True, exist_ok=True)
-        mode = 0o600 if self._alone else 0o666  # A device keeps secrets here.
-        data = to_bytes(arrays)
-        write_atomically(
-            self._path(server_round), data, sync_name=self._alone, mode=mode
-        )
+        mode = 0o600 if self.alone else 0o666  # A device keeps secrets here.
+        path = self._path(server_round)
+        write_atomically(path, to_bytes(arrays), sync_name=self.alone, mode=mode)
         for version in self._superfluous(server_round):
             if version != also:
                 self._path(version).unlink(missing_ok=True)
@@ -96,7 +92,7 @@ class ClientState:
         Versions of later rounds are a killed run's, and will be written again.
         """
         versions = self._versions()
-        kept = self._keep_from
+        kept = self.keep_from
         checkpointed = [version for version in versions if version <= kept]
         before = [version for version in versions if kept < version < server_round]
         return checkpointed[:-1] + before[:-1]
@@ -106,7 +102,7 @@ class ClientState:
         path = self._common(name)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, to_bytes(arrays), sync_name=self._alone)
+            write_atomically(path, to_bytes(arrays), sync_name=self.alone)
 
     def kept(self, name: str) -> dict[str, np.ndarray]:
         """Return what `keep` saved; empty if there is nothing."""
@@ -117,11 +113,11 @@ class ClientState:
         # The server says it: it must not lead out of the folder.
         allowed = "a digest of 16 hex digits, or a word before it"
         require(COMMON.fullmatch(name) is not None, "name", name, allowed)
-        return self._root / ".common" / f"{name}.safetensors"
+        return self.root / ".common" / f"{name}.safetensors"
 
     @property
     def _directory(self) -> Path:
-        return self._root / str(self._client)
+        return self.root / str(self.client)
 
     def _path(self, server_round: int) -> Path:
         return self._directory / f"{server_round:08d}.safetensors"

@@ -6,6 +6,7 @@ import json
 import logging
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,28 +60,26 @@ KEPT = "; its text is in the device's own log"
 """Remark of a device after an exception's class, in place of its text."""
 
 
+@dataclass(eq=False)
 class TaskRunner:
     """Does the tasks of a message: of a simulation, or of a device (`secure.device`).
 
     ``node`` is the device whose message it is, and None in a simulation.
     """
 
-    def __init__(
-        self,
-        resources: WorkerResources,
-        batch: TaskBatch,
-        node: NodeConfig | None = None,
-    ) -> None:
-        self.resources = resources
-        self.settings = resources.settings
-        self.batch = batch
-        self._node = node
+    resources: WorkerResources
+    batch: TaskBatch
+    node: NodeConfig | None = None
+
+    def __post_init__(self) -> None:
+        self.settings = self.resources.settings
         # Folders in a message are for simulations only.
-        self._state_root = resources.state_root
-        if node is not None:
-            self._state_root = node.remembered(resources.settings["run"])
-        sharers = {id(batch.models[i]): n for i, n in batch.sharers.items()}
-        self._evaluator = Evaluator(resources.model, sharers)
+        self._state_root = self.resources.state_root
+        if self.node is not None:
+            self._state_root = self.node.remembered(self.settings["run"])
+        models, sharers = self.batch.models, self.batch.sharers
+        shared = {id(models[i]): n for i, n in sharers.items()}
+        self._evaluator = Evaluator(self.resources.model, shared)
 
     def run(self) -> Iterator[tuple[Task, Answer | None]]:
         """Yield all tasks with their answers; None is a client that sends nothing.
@@ -247,7 +246,7 @@ class TaskRunner:
         """Return what the client of a task may touch."""
         settings = self.settings
         batch = self.batch
-        node = self._node
+        node = self.node
         client = task.client
         keep_from = batch.plan.keep_from
         alone = node is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from cfl_flower.communication.fleet import Fleet
@@ -13,24 +14,20 @@ from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Plan
 
 
+@dataclass(eq=False)
 class RoundContext:
     """A run's configuration, clients and method, and what its round has come to."""
 
-    def __init__(
-        self,
-        method: Any,
-        config: RunConfig,
-        fleet: Fleet,
-        timeline: Timeline | None,
-    ) -> None:
-        self.method = method
-        self.config = config
-        self.fleet = fleet
-        self.timeline = timeline
-        """The true concept of every client, where the data are simulated."""
-        self.clock = VirtualClock(config.devices.open(config.seed))
-        self.done = 0
-        """Rounds of an earlier process that this one went on from."""
+    method: Any
+    config: RunConfig
+    fleet: Fleet
+    timeline: Timeline | None
+    """The true concept of every client, where the data are simulated."""
+    done: int = 0
+    """Rounds of an earlier process that this one went on from."""
+
+    def __post_init__(self) -> None:
+        self.clock = VirtualClock(self.config.devices.open(self.config.seed))
         self.begin(0)
 
     def begin(self, number: int) -> None:

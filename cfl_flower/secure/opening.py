@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from cfl_flower.communication.identity import KEY_BYTES
 from cfl_flower.communication.partial_sums import versions
@@ -21,24 +22,23 @@ from cfl_flower.secure.masks import unmask
 from cfl_flower.types import ClientId, Plan, Result, Task, Version
 
 
+@dataclass(eq=False)
 class Opening:
     """The opening of a round's sums, for which every sender is asked twice."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        results: Results,
-        groups: Mapping[Version, Sequence[ClientId]],
-        senders: set[ClientId],
-    ) -> None:
+    plan: Plan
+    results: Results
+    groups: Mapping[Version, Sequence[ClientId]]
+    senders: set[ClientId]
+
+    def __post_init__(self) -> None:
+        plan, senders = self.plan, self.senders
         assert plan.sum_spec is not None
-        self._results = results
-        self._groups = groups
         self._tasks = {t.client: t for t in plan.tasks if t.client in senders}
         self._versions = {c: versions(t, plan.sum_spec) for c, t in self._tasks.items()}
         self._sent = {
             version: [p for p, client in enumerate(members) if client in senders]
-            for version, members in groups.items()
+            for version, members in self.groups.items()
             if plan.reply[version[0]]
         }
         self.unreadable: set[ClientId] = set()
@@ -67,9 +67,9 @@ class Opening:
         found = self._answers(
             {c: self._complete(c, senders[c], signed) for c in signed}
         )
-        results = self._results
+        results = self.results
         for version, places in self._sent.items():
-            members = self._groups[version]
+            members = self.groups[version]
             revealed: dict[int, Revealed | None] = {}
             for place in places:
                 answer = found.get(members[place])
@@ -105,15 +105,15 @@ class Opening:
         for version, places in zip(self._versions[client], senders, strict=True):
             array = version[0]
             own = self._place(client, version)
-            names = [self._groups[version][place] for place in places]
-            sealed.append([self._results.shares[each][array][own] for each in names])
+            names = [self.groups[version][place] for place in places]
+            sealed.append([self.results.shares[each][array][own] for each in names])
             signatures.append(
                 [signed[each][array] if each in signed else b"" for each in names]
             )
         return RevealRequest(senders, sealed, signatures)
 
     def _place(self, client: ClientId, version: Version) -> int:
-        return self._groups[version].index(client) if version in self._sent else 0
+        return self.groups[version].index(client) if version in self._sent else 0
 
 
 def valid_signatures(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import cache, cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -21,6 +21,7 @@ KEPT = 3
 """Periods in memory: those of a round and of the next one, and one more."""
 
 
+@dataclass(eq=False)
 class Timeline:
     """All worlds of a run, and the true concept of every client in every round.
 
@@ -33,24 +34,18 @@ class Timeline:
     called by drifts of held labels alone.
     """
 
-    def __init__(
-        self,
-        partition: Partition,
-        events: Mapping[str, Change],
-        clients: int,
-        classes: int,
-        seed: int,
-        total: int,
-        labels: Callable[[World, int], BoolArray] = wished_labels,
-    ) -> None:
-        self._partition = partition
-        self._seed = seed
-        self._total = total
-        self._occasion = partial(Occasion, partition, seed, labels=labels)
-        self._start = (clients, classes)
-        self._events = events
+    partition: Partition
+    events: Mapping[str, Change]
+    clients: int
+    classes: int
+    seed: int
+    total: int
+    labels: Callable[[World, int], BoolArray] = wished_labels
+
+    def __post_init__(self) -> None:
+        events = self.events
         # The last round's reports, and a prequential test, are of the round after it.
-        self._times = {place: event.times(total + 1) for place, event in events.items()}
+        self._times = {at: event.times(self.total + 1) for at, event in events.items()}
         begun = {(time, events[at].width) for at in events for time in self._times[at]}
         self.rounds = sorted({time + step for time, n in begun for step in range(n)})
         self._numbers: dict[bytes, int] = {}
@@ -84,7 +79,7 @@ class Timeline:
         Owners or Dirichlet clients without a drift all have the same one.
         """
         first = self.concepts(1)[0]
-        shown = self.shown(self._total)
+        shown = self.shown(self.total)
         return any((self.concepts(each) != first).any() for each in shown)
 
     def shown(self, last: int) -> list[int]:
@@ -116,7 +111,7 @@ class Timeline:
                 world = self._after(before, step)
                 self._changed[step] = differs(before, world)
             else:
-                world = self._partition.begin(*self._start, self._seed)
+                world = self.partition.begin(self.clients, self.classes, self.seed)
             self._periods[step] = world, self._number(world)
             while len(self._periods) > KEPT:
                 self._periods.popitem(last=False)
@@ -130,12 +125,13 @@ class Timeline:
             share = (server_round - now.began + 1) / now.width
             then = None if share >= 1 else now._replace(share=share)
             world = replace(world, transition=then)
-        for number, (place, event) in enumerate(self._events.items()):
+        known = self.partition, self.seed, server_round
+        for number, (place, event) in enumerate(self.events.items()):
             times = self._times[place]
             if server_round in times:
                 earlier = times.index(server_round)
                 with located(place):
-                    occasion = self._occasion(server_round, number, earlier)
+                    occasion = Occasion(*known, number, earlier, self.labels)
                     world = _apply(event, world, occasion)
         return world
 
