@@ -72,23 +72,21 @@ def check_network(
         own = getattr(settings, "network", None) or settings
         if type(own).__module__ == "cfl_flower.models.networks":
             return model
-        _require(
-            torch.equal(drawn, _pass(other, x, classes)),
-            f"the first network {type(other).__name__} of a process draws something "
-            "that later ones find, so that each worker would have its own; draw it "
-            "with torch, in each network, into a buffer or parameter",
-        )
+        equal = torch.equal(drawn, _pass(other, x, classes))
+        name = type(network).__name__
+        fault = f"the first network {name} of a process draws something that later ones"
+        fault += " find, so that each worker would have its own"
+        remedy = "draw it with torch, in each network, into a buffer or parameter"
+        _require(equal, fault, remedy)
         _require_equal_steps(model, x)
         _require_any_batch(model, x, classes)
         version = x._version
         with torch.no_grad():
             one, again = (model.module.eval()(x) for _ in range(2))
         # All models of a test see the same inputs, in whatever place they are.
-        _require(
-            same(one, again) and x._version == version,
-            f"{type(network).__name__} gives different outputs for the same inputs in "
-            "evaluation mode; draw, remember or change the inputs in training alone",
-        )
+        equal = same(one, again) and x._version == version
+        fault = f"{name} gives different outputs for the same inputs in evaluation mode"
+        _require(equal, fault, "draw, remember or change the inputs in training alone")
         _require_apart(model, x)
     return model
 
@@ -102,19 +100,19 @@ def require_divided(model: FlatModel, shape: tuple[int, ...]) -> None:
     if not (hasattr(network, "extractor") and hasattr(network, "classifier")):
         return
     start = model.to_vector()
-    name = f"{type(network).__name__} is more than classifier(extractor(x))"
+    fault = f"{type(network).__name__} is more than classifier(extractor(x))"
     remedy = "the strategy takes it apart: put the rest into its extractor, a layer"
     for training in (False, True):
         found = []
         # The network's own pass, with its hooks, and that of its two parts.
         for forward in (call, Network.forward):
             # What is no layer, or takes other inputs, raises anything.
-            trial = refused(f"model: {name}", remedy)
+            trial = refused(f"model: {fault}", remedy)
             with trial, torch.no_grad(), torch.random.fork_rng([]):
                 torch.manual_seed(0)
                 network = model.load(start).module.train(training)
                 found.append(forward(network, example_batch(shape)))
-        _require(torch.allclose(found[0], found[1]), f"{name}; {remedy}")
+        _require(torch.allclose(found[0], found[1]), fault, remedy)
 
 
 def require_plain_classifier(model: FlatModel) -> None:
@@ -123,13 +121,10 @@ def require_plain_classifier(model: FlatModel) -> None:
     Raises `ConfigError`.
     """
     network: Any = model.module
-    name = f"the classifier of {type(network).__name__}"
     plain = type(network.classifier) is nn.Linear and not has_hooks(network.classifier)
-    _require(
-        plain,
-        f"{name} may be more than W z + b, as which the strategy trains it; use "
-        "torch.nn.Linear itself, without hooks",
-    )
+    fault = f"the classifier of {type(network).__name__} may be more than W z + b"
+    remedy = "the strategy trains it by itself: use torch.nn.Linear, without hooks"
+    _require(plain, fault, remedy)
 
 
 def _require_any_batch(model: FlatModel, x: Tensor, classes: int) -> None:
@@ -141,11 +136,9 @@ def _require_any_batch(model: FlatModel, x: Tensor, classes: int) -> None:
         # BatchNorm without running statistics takes no single one.
         with suppress(ValueError):
             alone = tuple(test(x[:1]).shape)
-    _require(
-        alone == (1, classes),
-        f"{type(test).__name__} returns {alone} for 1 input in evaluation, not (1, "
-        f"{classes}); squeeze no dimension of the batch",
-    )
+    fault = f"{type(test).__name__} returns {alone} for 1 input in evaluation, not "
+    needed = (1, classes)
+    _require(alone == needed, f"{fault}{needed}", "squeeze no dimension of the batch")
 
 
 def _require_apart(model: FlatModel, x: Tensor) -> None:
@@ -160,12 +153,10 @@ def _require_apart(model: FlatModel, x: Tensor) -> None:
             torch.manual_seed(0)
             found.append(torch.cat([copied.train(mode)(x) for mode in (True, False)]))
         model.load(start)
-    _require(
-        same(*found),
-        f"{type(model.module).__name__} has a function that holds its own weights or "
-        "layers, as a lambda or a hook does, and copies of the network would use those "
-        "of the first; make it a method, or a layer",
-    )
+    fault = f"{type(model.module).__name__} has a function that holds its own weights"
+    fault += " or layers, as a lambda or a hook does, and copies of the network would"
+    fault += " use those of the first"
+    _require(same(*found), fault, "make it a method, or a layer")
 
 
 def odd_outputs(model: FlatModel, shape: tuple[int, ...]) -> tuple[bool, bool]:
@@ -212,9 +203,9 @@ def _refusing(
     )
 
 
-def _require(holds: bool, fault: str) -> None:
+def _require(holds: bool, fault: str, remedy: str) -> None:
     if not holds:
-        raise ConfigError(f"model: {fault}")
+        raise ConfigError(f"model: {fault}; {remedy}")
 
 
 def _pass(network: nn.Module, x: Tensor, classes: int) -> Tensor:
@@ -222,8 +213,9 @@ def _pass(network: nn.Module, x: Tensor, classes: int) -> Tensor:
     torch.manual_seed(0)
     with torch.no_grad():
         _require_outputs(network, network.eval()(x), classes, "")
-    why = "has no trainable parameters; leave requires_grad true for some of them"
-    _require(bool(trainable(network)), f"{type(network).__name__} {why}")
+    fault = f"{type(network).__name__} has no trainable parameters"
+    remedy = "leave requires_grad true for some of them"
+    _require(bool(trainable(network)), fault, remedy)
     _require_outputs(network, network.train()(x), classes, " in training")
     return torch.get_rng_state()
 
@@ -231,32 +223,25 @@ def _pass(network: nn.Module, x: Tensor, classes: int) -> Tensor:
 def _require_outputs(network: nn.Module, found: Any, classes: int, when: str) -> None:
     shape = tuple(getattr(found, "shape", ()))
     given = shape if torch.is_tensor(found) else f"a {type(found).__name__}"
-    _require(
-        shape == (2, classes),
-        f"{type(network).__name__} returns {given} for 2 inputs{when}; it must return "
-        f"(2, {classes}), a number for each of the dataset's classes",
-    )
+    fault = f"{type(network).__name__} returns {given} for 2 inputs{when}"
+    needed = (2, classes)
+    remedy = f"it must return {needed}, a number for each of the dataset's classes"
+    _require(shape == needed, fault, remedy)
 
 
 def _require_alike(one: nn.Module, other: nn.Module) -> None:
     """Require that two networks of a seed are equal, and have nothing in common."""
     name = type(other).__name__
     pairs = list(zip(one.parameters(), other.parameters(), strict=True))
-    _require(
-        all(a is not b for a, b in pairs),
-        f"two networks {name} share parameters; its build(shape, classes) must make "
-        "new ones at every call",
-    )
-    _require(
-        all(same(a, b) for a, b in pairs),
-        f"two networks {name} of the same seed begin with other weights; draw them "
-        "with torch",
-    )
-    _require(
-        not _shares_memory(other),
-        f"{name} has a parameter in one memory with another one, a buffer or a tensor "
-        "in an attribute; share the parameter, not its data",
-    )
+    apart = all(a is not b for a, b in pairs)
+    remedy = "its build(shape, classes) must make new ones at every call"
+    _require(apart, f"two networks {name} share parameters", remedy)
+    equal = all(same(a, b) for a, b in pairs)
+    fault = f"two networks {name} of the same seed begin with other weights"
+    _require(equal, fault, "draw them with torch")
+    fault = f"{name} has a parameter in one memory with another one, a buffer or a"
+    fault += " tensor in an attribute"
+    _require(not _shares_memory(other), fault, "share the parameter, not its data")
 
 
 def _shares_memory(module: nn.Module) -> bool:
@@ -281,17 +266,17 @@ def _require_float32(network: nn.Module, model: FlatModel) -> None:
     before = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     for name, tensor in model.travelling().items():
         kind = before[name].dtype
-        _require(
-            torch.float32 in (kind, model.vector.dtype),
-            f"{name} holds {kind} numbers; make it float32, such as by .float(), as "
-            "models are averaged as float32",
+        ok = torch.float32 in (kind, model.vector.dtype)
+        remedy = (
+            "make it float32, such as by .float(), as models are averaged as float32"
         )
-        _require(
-            bool(tensor.isfinite().all()),
-            f"{name} holds numbers that are not finite, and is averaged over clients; "
-            "start from finite ones, or, for a buffer that need not be averaged, "
-            "register it with persistent=False",
+        _require(ok, f"{name} holds {kind} numbers", remedy)
+        fault = (
+            f"{name} holds numbers that are not finite, and is averaged over clients"
         )
+        remedy = "start from finite ones, or, for a buffer that need not be averaged, "
+        remedy += "register it with persistent=False"
+        _require(bool(tensor.isfinite().all()), fault, remedy)
 
 
 def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
@@ -314,30 +299,21 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
         drawn.append(before != written((random.getstate(), np.random.get_state()), {}))
     name = type(model.module).__name__
     # A thread beside this one, such as one of Ray's, may draw during one of them.
-    _require(
-        not all(drawn),
-        f"{name} draws from Python's or NumPy's own generator, which no run seeds; "
-        "draw with torch",
-    )
+    fault = f"{name} draws from Python's or NumPy's own generator, which no run seeds"
+    _require(not all(drawn), fault, "draw with torch")
     lost = model.lost_parameters()
-    _require(
-        not lost,
-        f"{name} puts another tensor in the place of {', '.join(lost[:3])} while it is "
-        "trained; change its numbers in place, such as by data.copy_()",
-    )
-    _require(
-        all(same(*pair) for pair in zip(found[0], found[2], strict=True)),
-        f"{name} trained differently from the same model and seed, so that a client's "
-        "result would depend on the client before it; keep what it remembers in "
-        "buffers or attributes of its layers, and draw with torch",
-    )
+    fault = f"{name} puts another tensor in the place of {', '.join(lost[:3])}"
+    remedy = "change its numbers in place, such as by data.copy_()"
+    _require(not lost, f"{fault} while it is trained", remedy)
+    equal = all(same(*pair) for pair in zip(found[0], found[2], strict=True))
+    fault = f"{name} trained differently from the same model and seed, so that a"
+    fault += " client's result would depend on the client before it"
+    remedy = "keep what it remembers in buffers or attributes of its layers"
+    _require(equal, fault, f"{remedy}, and draw with torch")
     # State that the first task fills for good, such as a table, is no trace of a
     # client.
     first, _, last = beside
     changed = [key for key in last if first.get(key) != last[key]]
-    _require(
-        not changed,
-        f"{name} changes {', '.join(changed)}, outside of the network, while it is "
-        "trained, which would pass from client to client; keep it in buffers or "
-        "attributes of its layers",
-    )
+    fault = f"{name} changes {', '.join(changed)}, outside of the network, while it is"
+    fault += " trained, which would pass from client to client"
+    _require(not changed, fault, "keep it in buffers or attributes of its layers")
