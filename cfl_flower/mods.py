@@ -79,10 +79,9 @@ def makes_a_mod(make: Callable[P, Mod]) -> Callable[P, Mod]:
     @wraps(make)
     def make_mod(*args: P.args, **options: P.kwargs) -> Mod:
         if args and isinstance(args[0], Message):
-            raise ConfigError(
-                f"mods=[{make.__name__}] is not allowed; call it, as the examples of "
-                "cfl_flower.mods do"
-            )
+            fault = f"mods=[{make.__name__}] is not allowed"
+            remedy = "call it, as the examples of cfl_flower.mods do"
+            raise ConfigError(f"{fault}; {remedy}")
         return checked(make)(*args, **options)
 
     return make_mod

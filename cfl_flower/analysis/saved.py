@@ -75,10 +75,8 @@ class SavedRun:
         path = self.resolved["strategy"]["_target_"]
         found = locate(path)
         if not (isinstance(found, type) and issubclass(found, ClusteredStrategy)):
-            raise ConfigError(
-                f"{self.folder} is of strategy._target_={path}, which is no method; "
-                "its files are damaged"
-            )
+            fault = f"{self.folder} is of strategy._target_={path}, which is no method"
+            raise ConfigError(f"{fault}; its files are damaged")
         return found
 
     @property

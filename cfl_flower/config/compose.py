@@ -105,10 +105,9 @@ def build_settings(
     settings, choices, overrides = composition
     for group in GROUPS:
         if group not in choices:
-            raise ConfigError(
-                f"~{group} is not allowed, since every run needs one; write {group}= "
-                f"with an option, or {group}._target_= with a class"
-            )
+            fault = f"~{group} is not allowed, since every run needs one"
+            remedy = f"write {group}= with an option, or {group}._target_= with a class"
+            raise ConfigError(f"{fault}; {remedy}")
     own = {key: value for key, value in settings.items() if key not in GROUPS}
     basics = Basics(**own)
     of_groups = {group: settings[group] for group in GROUPS}

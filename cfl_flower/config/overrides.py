@@ -107,20 +107,18 @@ def _one_by_one(item: Override) -> list[str]:
     if not item.is_sweep_override():
         return [line]
     if item.is_interval_sweep():
-        raise ConfigError(
-            f"{line} names no values; list some, as in 0.01,0.1, or search as "
-            "docs/how-to/run.md does"
-        )
+        fault = f"{line} names no values"
+        remedy = "list some, as in 0.01,0.1, or search as docs/how-to/run.md does"
+        raise ConfigError(f"{fault}; {remedy}")
     try:
         key = item.get_key_element()
         found = [f"{key}={value}" for value in item.sweep_string_iterator()]
     except HydraException as error:
         raise ConfigError(f"{line}: {first_line(error)}") from error
     if not found:
-        raise ConfigError(
-            f"{line} matches nothing; see conf/{item.key_or_group} for what there is, "
-            "or name values"
-        )
+        fault = f"{line} matches nothing"
+        remedy = f"see conf/{item.key_or_group} for what there is, or name values"
+        raise ConfigError(f"{fault}; {remedy}")
     return found
 
 

@@ -105,10 +105,9 @@ def conf_folders() -> list[Path]:
     named = os.environ.get(CONFIGURATION)
     own = Path(named or "conf").expanduser().absolute()
     if named and not own.is_dir():
-        raise ConfigError(
-            f"{CONFIGURATION}={named} is no folder; name one with groups such as "
-            "strategy/, or unset it"
-        )
+        fault = f"{CONFIGURATION}={named} is no folder"
+        remedy = "name one with groups such as strategy/, or unset it"
+        raise ConfigError(f"{fault}; {remedy}")
     return [CONF, own] if own.is_dir() and not _of_this_project(own) else [CONF]
 
 

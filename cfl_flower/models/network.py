@@ -63,10 +63,8 @@ class Network(nn.Module):
 def require_inputs(fits: bool, model: str, shape: tuple[int, ...], takes: str) -> None:
     """Raise `ConfigError` for a network that cannot take the dataset's inputs."""
     if not fits:
-        raise ConfigError(
-            f"model={model} does not fit inputs of shape {shape}; it takes {takes}; "
-            "choose another dataset, or model=mlp"
-        )
+        fault = f"model={model} does not fit inputs of shape {shape}; it takes {takes}"
+        raise ConfigError(f"{fault}; choose another dataset, or model=mlp")
 
 
 def require_image(model: str, shape: tuple[int, ...], smallest: int) -> None:

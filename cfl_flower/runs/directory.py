@@ -311,10 +311,9 @@ def told_if_full(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        raise RunFailedError(
-            f"nothing more can be written ({error.strerror}); make room, and go on by "
-            f"resume=true output_dir={folder}"
-        ) from error
+        fault = f"nothing more can be written ({error.strerror})"
+        remedy = f"make room, and go on by resume=true output_dir={folder}"
+        raise RunFailedError(f"{fault}; {remedy}") from error
 
 
 def check_output_dir(config: RunConfig) -> None:
@@ -327,10 +326,9 @@ def check_output_dir(config: RunConfig) -> None:
         probe.touch()
         probe.unlink(missing_ok=True)
     if not config.resume and read_lines(path / "rounds.jsonl"):
-        raise ConfigError(
-            f"output_dir={path} already holds a run; add resume=true to continue it, "
-            "or use another folder"
-        )
+        fault = f"output_dir={path} already holds a run"
+        remedy = "add resume=true to continue it, or use another folder"
+        raise ConfigError(f"{fault}; {remedy}")
 
 
 def refuse_other_run(config: RunConfig) -> None:

@@ -142,10 +142,9 @@ def refuse_other_settings(config: RunConfig) -> None:
         listed = "; ".join(changed[:SHOWN])
         more = "; ..." if len(changed) > SHOWN else ""
         anew = "" if rounds else ", begin anew without resume=true"
-        raise ConfigError(
-            f"output_dir={path} holds another run ({listed}{more}); use the run's own "
-            f"settings{anew}, or another output_dir"
-        )
+        fault = f"output_dir={path} holds another run ({listed}{more})"
+        remedy = f"use the run's own settings{anew}, or another output_dir"
+        raise ConfigError(f"{fault}; {remedy}")
 
 
 def refuse_links_out(folder: Path) -> None:
@@ -155,10 +154,8 @@ def refuse_links_out(folder: Path) -> None:
     packed could have files of one's own read, or overwritten by a resumed run.
     """
     if link := link_out(folder):
-        raise ConfigError(
-            f"{link} is a link out of its folder; put what it names in its place, if "
-            "it is yours"
-        )
+        fault = f"{link} is a link out of its folder"
+        raise ConfigError(f"{fault}; put what it names in its place, if it is yours")
 
 
 class _PlainLoader(yaml.SafeLoader):

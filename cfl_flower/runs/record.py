@@ -127,10 +127,9 @@ def with_measures(
     Raises `ConfigError` for a measure with the name of another key.
     """
     for name in measures.keys() & row.keys():
-        raise ConfigError(
-            f"measures[{name!r}] is not allowed; use another name, because the engine "
-            f"writes {name}"
-        )
+        fault = f"measures[{name!r}] is not allowed"
+        remedy = f"use another name, because the engine writes {name}"
+        raise ConfigError(f"{fault}; {remedy}")
     return {**row, **plain_measures(measures)}
 
 

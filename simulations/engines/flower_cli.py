@@ -72,10 +72,9 @@ def one_line(said: str, most: int = 500) -> str:
 def with_command(name: str, variables: Mapping[str, str]) -> dict[str, str]:
     """Return an environment that has a command of Flower's, or raise `ConfigError`."""
     if shutil.which(name, path=variables.get("PATH")) is None:
-        raise ConfigError(
-            f"Flower's command {name} is neither beside this Python nor on PATH; "
-            "install this project into the environment that runs it"
-        )
+        fault = f"Flower's command {name} is neither beside this Python nor on PATH"
+        remedy = "install this project into the environment that runs it"
+        raise ConfigError(f"{fault}; {remedy}")
     return dict(variables)
 
 

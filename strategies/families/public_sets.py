@@ -117,10 +117,9 @@ def sets_in_folders(dataset: Dataset, folder: str) -> list[Samples]:
     root = Path(folder).expanduser()
     folders = sorted(path for path in root.glob("*") if path.is_dir())
     if not folders:
-        raise ConfigError(
-            f"strategy.public_dir={root} has no folders; put one there for each "
-            "distribution, with samples as dataset says"
-        )
+        fault = f"strategy.public_dir={root} has no folders"
+        remedy = "put one there for each distribution, with samples as dataset says"
+        raise ConfigError(f"{fault}; {remedy}")
     loaded = [dataset.load(str(path))[0] for path in folders]
     return [Samples(pool.inputs(slice(None)), pool.y) for pool in loaded]
 

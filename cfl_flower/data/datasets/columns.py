@@ -88,10 +88,8 @@ def require_columns(
     """Require columns, which settings name, or raise `ConfigError`."""
     for name, key in keys.items():
         if name not in frame:
-            raise ConfigError(
-                f"dataset.{key}={name} is no column of {where}; "
-                f"{known_names(name, list(frame.columns))}"
-            )
+            fault = f"dataset.{key}={name} is no column of {where}"
+            raise ConfigError(f"{fault}; {known_names(name, list(frame.columns))}")
 
 
 def encode(

@@ -52,10 +52,9 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
     files = {name: image_files(path) for name, path in class_folders(folder).items()}
     for name, paths in files.items():
         if not paths:
-            raise ConfigError(
-                f"{folder / name} has no image; put {', '.join(SUFFIXES)} files there, "
-                "or remove it if no class"
-            )
+            fault = f"{folder / name} has no image"
+            remedy = f"put {', '.join(SUFFIXES)} files there, or remove it if no class"
+            raise ConfigError(f"{fault}; {remedy}")
     return files
 
 

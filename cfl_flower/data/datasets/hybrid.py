@@ -28,10 +28,8 @@ class Hybrid:
         # While composed it is empty for a moment; `check` refuses that.
         kinds = {(tuple(part.shape), part.classes) for part in self.parts.values()}
         if len(kinds) > 1:
-            raise ConfigError(
-                f"dataset.parts have the shapes and labels {sorted(kinds)}; use "
-                "datasets that are alike in both"
-            )
+            fault = f"dataset.parts have the shapes and labels {sorted(kinds)}"
+            raise ConfigError(f"{fault}; use datasets that are alike in both")
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -104,10 +104,9 @@ def _part(
     """Return the arrays of a part, or raise `ConfigError`."""
     jpeg = f"{ending[1:]}_jpeg"
     if jpeg not in stored and (x not in stored or y not in stored):
-        raise ConfigError(
-            f"the .npz file has the arrays {', '.join(stored)}; call them x and y, or "
-            "x_train, y_train, x_test and y_test"
-        )
+        fault = f"the .npz file has the arrays {', '.join(stored)}"
+        remedy = "call them x and y, or x_train, y_train, x_test and y_test"
+        raise ConfigError(f"{fault}; {remedy}")
     pixels = _unpack(stored, jpeg) if jpeg in stored else stored[x]
     found = {"x": _inputs(pixels), "y": _labels(stored[y])}
     if f"owner{ending}" in stored:

@@ -120,10 +120,9 @@ class Folder:
         held_out = np.concatenate(test)
         for part in PARTS:
             if not np.any(held_out == (part == "test")):
-                raise ConfigError(
-                    f"data_dir={data_dir} has no sample for the {part} part yet; add "
-                    "samples or change dataset.test_fraction"
-                )
+                fault = f"data_dir={data_dir} has no sample for the {part} part yet"
+                remedy = "add samples or change dataset.test_fraction"
+                raise ConfigError(f"{fault}; {remedy}")
         refuse_two_scales(f"data_dir={data_dir}", numbers)
         found["x"] = of_one_type(found["x"])
         arrays = {name: np.concatenate(each) for name, each in found.items()}

@@ -214,10 +214,8 @@ class TableDataset(InferredDataset):
     def _require_names(self, frame: pd.DataFrame, where: str) -> None:
         inputs = self.input_columns(frame)
         if not inputs:
-            raise ConfigError(
-                f"{where} has no column but {', '.join(frame.columns)}; add columns of "
-                "inputs"
-            )
+            fault = f"{where} has no column but {', '.join(frame.columns)}"
+            raise ConfigError(f"{fault}; add columns of inputs")
         for place, name in enumerate(frame, start=1):
             if name in inputs and name.startswith("Unnamed: "):
                 said = f"{where} has no name for column {place}, perhaps an index"

@@ -26,10 +26,8 @@ class Natural(Partition):
     def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Return the owners' only layout, or raise `ConfigError` for another one."""
         if known:
-            raise ConfigError(
-                "partition=natural cannot be allocated anew by drift=regroup; use "
-                "drift=none or another one"
-            )
+            fault = "partition=natural cannot be allocated anew by drift=regroup"
+            raise ConfigError(f"{fault}; use drift=none or another one")
         return super().layout(clients, classes, known, seed)
 
     def allocate_samples(
