@@ -60,7 +60,6 @@ from strategies.fielding.reclustering import (
     PairwiseTrigger,
     Trigger,
     move_drifted,
-    own_centre_distances,
     recompute_centres,
 )
 from strategies.fielding.report_noise import NoNoise, Privacy
@@ -263,11 +262,7 @@ class Fielding(ClusteredStrategy):
     def describe(self) -> Description:
         """Return what is known of the clusters from the latest representations."""
         state = self.state
-        distance = self.settings.distance
-        points = state.representations
-        clusters = state.clusters
-        centres = state.centres
-        measure = partial(own_centre_distances, points, clusters, centres, distance)
+        measure = partial(state.own_distances, self.settings.distance)
         return Description(heterogeneity=state.heterogeneity, centre_distances=measure)
 
     def follow_drift(self, drifted: IntArray, rng: Generator) -> tuple[int, bool]:

@@ -88,17 +88,6 @@ def adapt_delta(delta: float, step: float, consecutive: int) -> float:
     return 2 * delta if consecutive >= 2 else max(step, delta - step)
 
 
-def own_centre_distances(
-    representations: FloatArray,
-    clusters: IntArray,
-    centres: FloatArray,
-    distance: Distance,
-) -> FloatArray:
-    """Return the distance of each client to its cluster's centre, shape (n,)."""
-    gaps = distances(representations, centres, distance)
-    return gaps[np.arange(len(clusters)), clusters]
-
-
 @dataclass
 class FieldingState(ClusteredState):
     """Fielding's state; L is the length of a representation."""
@@ -121,6 +110,11 @@ class FieldingState(ClusteredState):
     """The trials of thresholds so far (Appendix F.1)."""
     shared: list[Vector] = field(default_factory=list)
     """The shared model that represents data, if one does."""
+
+    def own_distances(self, distance: Distance) -> FloatArray:
+        """Return the distance of each client to its cluster's centre, shape (n,)."""
+        gaps = distances(self.representations, self.centres, distance)
+        return gaps[np.arange(len(self.clusters)), self.clusters]
 
     def places(self) -> dict[str, FloatArray]:
         """Return the centres, and the shared model if there is one."""

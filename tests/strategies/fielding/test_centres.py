@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.fielding.reclustering import (
+    FieldingState,
     mean_centre_distance,
     move_drifted,
     needs_reclustering,
-    own_centre_distances,
 )
 
 CENTRES = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]])
@@ -35,10 +35,9 @@ def test_the_order_of_reports_has_no_effect(order, seed):
 def test_each_client_is_as_far_from_its_own_centre_as_the_metric_says():
     points = np.array([[1.0, 0, 0], [0, 0, 2], [0, 3, 0]])
     clusters = np.array([0, 0, 1])
-    gaps = own_centre_distances(points, clusters, CENTRES, "l1")
-    assert gaps.tolist() == [0, 3, 2]
-    squares = own_centre_distances(points, clusters, CENTRES, "l2")
-    assert squares.tolist() == [0, 5, 4]
+    state = FieldingState([0, 1, 2], clusters, [], points, centres=CENTRES)
+    assert state.own_distances("l1").tolist() == [0, 3, 2]
+    assert state.own_distances("l2").tolist() == [0, 5, 4]
 
 
 def test_theta_is_the_mean_distance_over_pairs_of_centres():
