@@ -35,14 +35,7 @@ class Faults:
     attackers: list[Natural] = field(default_factory=list)
     """Ids of clients that attack as well."""
     attack: Literal[
-        "permute",
-        "random",
-        "flip",
-        "scale",
-        "signflip",
-        "noise",
-        "count",
-        "embedding",
+        "permute", "random", "flip", "scale", "signflip", "noise", "count", "embedding"
     ] = "permute"
     """Malicious clients permute the coordinates of the representation that they report;
     report a random one; train on flipped labels, and report these; send the opposite of

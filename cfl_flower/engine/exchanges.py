@@ -13,10 +13,7 @@ from cfl_flower.communication.validation import check_test
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.turns import Costs
-from cfl_flower.engine.uploads_state import (
-    AsynchronousSettings,
-    AsynchronousState,
-)
+from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.privacy.clipping import FEWEST, shortened, update_length
 from cfl_flower.types import ClientId, Failure, Json, Plan, Result, Task, Vector
@@ -59,10 +56,7 @@ class Exchanges:
             own = int(state.rounds[row])
             tasks.append(Task(client, indices, request.to_config(), own))
         return Plan(
-            tasks,
-            models,
-            reply=self._costs.upload,
-            keep_from=self._context.keep_from,
+            tasks, models, reply=self._costs.upload, keep_from=self._context.keep_from
         )
 
     def resend(self, row: int) -> list[Vector]:
