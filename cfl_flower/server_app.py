@@ -134,18 +134,16 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         if stream or not (named or isinstance(config.dataset, Folder)):
             directory.write_concepts()
         name = config.names["strategy"]
-        traced = fleet.simulated
         callbacks: list[Callback] = [
             lambda record, rows, _: directory.append(record, rows),
             make_checkpointer(config, checkpoint, state),
-            Progress(console, name, config.rounds, verbosity(), traced),
+            Progress(console, name, config.rounds, verbosity(), fleet.simulated),
         ]
         with open_logger(config, done, warn) as write:
             callbacks.append(write)
             strategy = strategy_class(config, fleet, timeline, callbacks)
             strategy.engine.run(state, done)
-        data = stream.fingerprint() if stream else None
-        directory.write_summary(data)
+        directory.write_summary(stream.fingerprint() if stream else None)
         if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
 
@@ -166,12 +164,10 @@ def make_checkpointer(
 ) -> Checkpointer:
     """Return what saves a run's state, and the best one, from a ``state`` on."""
     folder = Path(config.output_dir)
-    measure = config.system.checkpoint_best
     kept = Checkpoint(folder / BEST, config.resolved)
     done = read_lines(folder / "rounds.jsonl")
-    best = BestCheckpoint(kept, measure, done, state)
-    every = config.system.checkpoint_every
-    return Checkpointer(checkpoint, every, config.rounds, best)
+    best = BestCheckpoint(kept, config.system.checkpoint_best, done, state)
+    return Checkpointer(checkpoint, config.system.checkpoint_every, config.rounds, best)
 
 
 def agreed(config: RunConfig, fleet: Fleet, directory: RunDirectory) -> RunConfig:

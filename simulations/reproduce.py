@@ -123,10 +123,7 @@ def reproduce(
 ) -> list[tuple[Cell, Outcome]]:
     """Run what is not finished, several at a time.
 
-    Raises
-    ------
-    ConfigError
-        If any run has bad input, before the first starts.
+    Raises `ConfigError` if any run has bad input, before the first starts.
     """
     study = Reproduction(options)
     outcomes = []

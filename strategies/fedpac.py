@@ -123,7 +123,8 @@ class FedPAC(DecoupledStrategy):
     def plan_train(self, server_round: int) -> Plan:
         """Send the extractor and the anchors to the participants."""
         points = self.state.anchors.points.ravel()
-        config, sent = presence_config(self.state.anchors), [self.extractor, points]
+        config = presence_config(self.state.anchors)
+        sent = [self.extractor, points]
         plan = self.run.participants.send(server_round, sent, **config)
         return replace(plan, reply=(*self.split.lengths, len(points), len(points)))
 

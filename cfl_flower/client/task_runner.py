@@ -77,9 +77,9 @@ class TaskRunner:
         self._state_root = self.resources.state_root
         if self.node is not None:
             self._state_root = self.node.remembered(self.settings["run"])
-        models, sharers = self.batch.models, self.batch.sharers
-        shared = {id(models[i]): n for i, n in sharers.items()}
-        self._evaluator = Evaluator(self.resources.model, shared)
+        batch = self.batch
+        sharers = {id(batch.models[i]): n for i, n in batch.sharers.items()}
+        self._evaluator = Evaluator(self.resources.model, sharers)
 
     def run(self) -> Iterator[tuple[Task, Answer | None]]:
         """Yield all tasks with their answers; None is a client that sends nothing.

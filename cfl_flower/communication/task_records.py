@@ -64,15 +64,16 @@ def pack_tasks(pending: PendingMessage, settings: str, encoded: Encoded) -> Reco
 
     Models have their number in the plan.
     """
-    plan, tasks = pending.plan, pending.tasks
-    used = sorted({index for task in tasks for index in task.models})
+    plan = pending.plan
+    used = sorted({index for task in pending.tasks for index in task.models})
     spec = plan.sum_spec if pending.summed else None
     header = {
         "phase": pending.phase,
         "round": pending.round,
         "config": plan.config,
         "tasks": [
-            [task.client, task.models, task.config, task.round] for task in tasks
+            [task.client, task.models, task.config, task.round]
+            for task in pending.tasks
         ],
         "models": [[index, encoded[index][0], plan.sharers[index]] for index in used],
         "reply": plan.reply,

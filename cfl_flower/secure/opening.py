@@ -32,12 +32,12 @@ class Opening:
     senders: set[ClientId]
 
     def __post_init__(self) -> None:
-        plan, senders = self.plan, self.senders
+        plan = self.plan
         assert plan.sum_spec is not None
-        self._tasks = {t.client: t for t in plan.tasks if t.client in senders}
+        self._tasks = {t.client: t for t in plan.tasks if t.client in self.senders}
         self._versions = {c: versions(t, plan.sum_spec) for c, t in self._tasks.items()}
         self._sent = {
-            version: [p for p, client in enumerate(members) if client in senders]
+            version: [p for p, client in enumerate(members) if client in self.senders]
             for version, members in self.groups.items()
             if plan.reply[version[0]]
         }

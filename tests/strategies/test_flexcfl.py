@@ -162,8 +162,7 @@ def test_only_groups_that_were_trained_are_mixed(form, tmp_path):
     assert found == pytest.approx(by_hand)
     # Equation 3 is about the models after mixing.
     gaps = [abs(8 - by_hand[0]), abs(7 - by_hand[1])]
-    found = strategy.run.record.measures["discrepancy"]
-    assert found == pytest.approx(np.mean(gaps))
+    assert strategy.run.record.measures["discrepancy"] == pytest.approx(np.mean(gaps))
 
 
 def start(

@@ -75,9 +75,8 @@ def ask(
     grid = InProcessGrid([node])
     task = Task(node["client-id"], tuple(range(len(models))), config)
     plan = Plan([task], list(models), reply=tuple(map(len, models)))
-    text = json.dumps(settings)
     pending = PendingMessage(phase, 1, plan, [task], 1000)
-    content = pack_tasks(pending, text, encode_models(plan))
+    content = pack_tasks(pending, json.dumps(settings), encode_models(plan))
     reply = grid.answer(Message(content, 1000, phase))
     if reply.has_error():
         return Answer(node["client-id"], error=("raised", reply.error.reason))

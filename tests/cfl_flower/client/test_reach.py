@@ -161,12 +161,10 @@ class Device:
     def asked(self, **settings: Json) -> tuple[list[tuple[str, str]], str]:
         """Return what a device does that it may not, and what it says."""
         tasks = [Task(0)]
-        text = json.dumps({**self._settings, **settings})
-        (node,) = self._grid.get_node_ids()
-        pending = PendingMessage("query", 1, Plan(tasks), tasks, node)
-        content = pack_tasks(pending, text, {})
+        pending = PendingMessage("query", 1, Plan(tasks), tasks, 1000)
+        content = pack_tasks(pending, json.dumps({**self._settings, **settings}), {})
         with watched() as seen:
-            reply = self._grid.answer(Message(content, node, "query"))
+            reply = self._grid.answer(Message(content, 1000, "query"))
         said = reply.error.reason if reply.has_error() else ""
         if not said:
             (answer,) = unpack_answers(reply.content)

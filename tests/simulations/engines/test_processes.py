@@ -169,11 +169,9 @@ def test_nobody_waits_for_a_process_that_does_not_read():
 )
 def test_a_worker_may_take_as_long_as_its_tasks_may(task, message, seconds):
     system = {"task_timeout": task, "message_timeout": message}
-    settings = json.dumps({"system": system})
     tasks = [Task(0), Task(1)]
-    content = pack_tasks(
-        PendingMessage("train", 1, Plan(tasks), tasks, 1), settings, {}
-    )
+    pending = PendingMessage("train", 1, Plan(tasks), tasks, 1)
+    content = pack_tasks(pending, json.dumps({"system": system}), {})
     assert time_for(Message(content, 1, "train")) == seconds
 
 
