@@ -77,6 +77,16 @@ def no_inputs(train: Arrays, inputs: Sequence[Input]) -> list[str]:
     return [f"column {each}; {remedy}" for each in found]
 
 
+def other_scale(train: NDArray[Any], test: NDArray[Any]) -> list[str]:
+    """Return a line if the largest number of one part is far above the other's."""
+    parts = (train, test)
+    sizes = [float(np.abs(x).max(initial=0, where=np.isfinite(x))) for x in parts]
+    if max(sizes) <= FAR * min(sizes):
+        return []
+    told = "inputs reach {:g} in training samples and {:g} in test samples"
+    return [f"{told.format(*sizes)}: are they of one scale?"]
+
+
 def seen_before(train: NDArray[Any], test: NDArray[Any]) -> list[str]:
     """Return a line if all samples for testing are samples for training, too.
 

@@ -12,7 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfl_flower.data.reading.agreement import in_agreed_order, rescaled
-from cfl_flower.data.reading.doubts import far_off, no_inputs, seen_before
+from cfl_flower.data.reading.doubts import (
+    far_off,
+    no_inputs,
+    other_scale,
+    seen_before,
+)
 from cfl_flower.data.reading.files import FileDataset, TestFraction, held_out
 from cfl_flower.data.reading.names import NUMBER, WHOLE, numbered_names, spelling
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts, Pool, divide, pools
@@ -201,7 +206,9 @@ class InferredDataset(FileDataset):
         told = no_inputs(train, columns)
         if self.standardise:
             told += far_off(first_inputs(parts, self.periods), columns)
-        told += seen_before(train["x"], parts["test"]["x"]) if "test" in read else []
+        if "test" in read:
+            both = train["x"], parts["test"]["x"]
+            told += [*other_scale(*both), *seen_before(*both)]
         told = [*train.get("notes", ()), *(f"{self.called}: {each}" for each in told)]
         train = {**train, "notes": np.asarray(told, str)}
         parts = self.scaled({**parts, "train": train})

@@ -6,6 +6,7 @@ import pytest
 
 from cfl_flower.data.datasets.npz import Npz
 from cfl_flower.data.datasets.tables import Csv
+from cfl_flower.data.reading.doubts import other_scale
 
 ROWS = 60
 RNG = np.random.default_rng(0)
@@ -62,3 +63,21 @@ def test_a_test_set_that_was_trained_on_is_told(again, told, tmp_path):
     np.savez(tmp_path / "data.npz", **arrays)
     notes = Npz().notes(str(tmp_path))
     assert ["all samples of the test set" in note for note in notes] == [True] * told
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "told"),
+    [
+        (np.arange(255.0), np.linspace(0, 1, 9), True),
+        (np.linspace(0, 1, 9), np.arange(255.0), True),
+        (-np.arange(255.0), np.array([np.nan, 0.5, -0.9]), True),
+        (np.arange(255.0), np.zeros(3), True),
+        (np.arange(255, dtype=np.uint8), np.array([9, 8], np.uint8), False),
+        (np.array([np.inf, 3]), np.array([2.0, np.nan]), False),
+        (np.zeros(2), np.zeros(3), False),
+        (np.arange(40.0), np.arange(4.0), False),
+    ],
+)
+def test_parts_of_other_scales_are_told(train, test, told):
+    found = other_scale(train, test)
+    assert ["of one scale?" in each for each in found] == [True] * told
