@@ -114,12 +114,9 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         strategy_class = locate(config.resolved["strategy"]["_target_"])
         if stream and not issubclass(strategy_class, AsynchronousStrategy):
             stream.require_samples()
-        done = 0
-        state = None
-        if config.resume and checkpoint.exists():
-            done, state = checkpoint.load(strategy_class.State)
-            console.print(f"resumed after round {done} from {checkpoint.folder}")
-            warn_of_lost_states(checkpoint, warn)
+        done, state = 0, None
+        if config.resume:
+            done, state = load_saved(checkpoint, strategy_class.State, console)
         if stream and done:
             refuse_other_data(config, stream.samples)
         elif stream:
@@ -146,6 +143,22 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         directory.write_summary(stream.fingerprint() if stream else None)
         if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
+
+
+def load_saved(
+    checkpoint: Checkpoint, state_class: type[ClusteredState], console: Console
+) -> tuple[int, ClusteredState | None]:
+    """Return the rounds that are done and the state after them, and say how many."""
+    folder = checkpoint.folder.parent
+    warn = partial(console.print, style="yellow", soft_wrap=True, markup=False)
+    if not checkpoint.exists():
+        again = " again" if read_lines(folder / "rounds.jsonl") else ""
+        warn(f"warning: nothing to resume in {folder}: begins{again} with round 1")
+        return 0, None
+    done, state = checkpoint.load(state_class)
+    console.print(f"resumed after round {done} from {checkpoint.folder}")
+    warn_of_lost_states(checkpoint, warn)
+    return done, state
 
 
 def warn_of_lost_states(checkpoint: Checkpoint, warn: Callable[[str], None]) -> None:

@@ -40,7 +40,11 @@ from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import WATCHED
 from cfl_flower.runs.lines import read_lines, read_rounds, read_tests, unbroken
 from cfl_flower.runs.provenance import code_changes, library_versions
-from cfl_flower.runs.reading import refuse_links_out, refuse_other_settings
+from cfl_flower.runs.reading import (
+    read_settings,
+    refuse_links_out,
+    refuse_other_settings,
+)
 from cfl_flower.runs.record import (
     ClientRow,
     RoundRecord,
@@ -342,6 +346,24 @@ def refuse_other_run(config: RunConfig) -> None:
     if resumed:
         method = locate(config.resolved["strategy"]["_target_"])
         checkpoint.check_state(method.State)
+    elif config.resume:
+        refuse_lost_checkpoint(Path(config.output_dir))
+
+
+def refuse_lost_checkpoint(path: Path) -> None:
+    """Raise the `ConfigError` of rounds whose checkpoint was saved, and is gone."""
+    done = len(read_lines(path / "rounds.jsonl"))
+    if not done:
+        return
+    with unbroken(path / "config.yaml"):
+        every = read_settings(path / "config.yaml")["system"]["checkpoint_every"]
+        # A run may be killed between a round's lines and its checkpoint.
+        saved = (path / "summary.json").exists() or done > every
+    if saved:
+        raise ConfigError(
+            f"output_dir={path} has the lines of {done} rounds and no checkpoint; "
+            "restore checkpoint/, or use another folder"
+        )
 
 
 def refuse_other_data(config: RunConfig, samples: Callable[[], str]) -> None:

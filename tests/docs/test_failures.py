@@ -137,6 +137,12 @@ PROVOKED: dict[str, Callable[[Tools], object]] = {
     "round …: none of": lambda t: t.simulate("faults.raises=1"),
     "nothing more can be written": full_disk,
     "output_dir=… already holds": lambda t: [t.simulate(), t.simulate("seed=0")],
+    "output_dir=… has the lines": lambda t: [
+        t.simulate(),
+        (t.root / "run" / "checkpoint" / "checkpoint.json").unlink(),
+        t.simulate("resume=true"),
+    ],
+    "warning: nothing to resume": lambda t: t.simulate("resume=true"),
     "output_dir=… holds another run": lambda t: [
         t.simulate(),
         t.simulate("seed=9", "resume=true"),

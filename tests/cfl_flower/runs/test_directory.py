@@ -1,3 +1,4 @@
+import io
 import os
 import re
 import resource
@@ -10,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, RunFailedError
@@ -21,7 +23,7 @@ from cfl_flower.runs.directory import FAILURE, RunDirectory, check_output_dir
 from cfl_flower.runs.lines import read_lines
 from cfl_flower.runs.reading import finished, read_settings
 from cfl_flower.runs.record import ClientRow, RoundRecord
-from cfl_flower.server_app import warn_of_lost_states
+from cfl_flower.server_app import execute, warn_of_lost_states
 from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import Failure
 from simulations.engines.inprocess import InProcessGrid
@@ -30,7 +32,9 @@ from tests.cfl_flower.client.test_node_config import SITES, Sites
 
 @pytest.fixture
 def config(tmp_path: Path) -> RunConfig:
-    return compose_config([f"output_dir={tmp_path / 'run'}"])
+    # No checkpoint is due in the few rounds that tests write.
+    late = "system.checkpoint_every=100"
+    return compose_config([f"output_dir={tmp_path / 'run'}", late])
 
 
 def write(directory: RunDirectory, rounds: int) -> None:
@@ -361,18 +365,46 @@ def files_of(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_a_resumed_run_has_no_summary_until_its_end(tmp_path):
-    options = [f"output_dir={tmp_path}", "resume=true"]
-    config = compose_config([*options, "rounds=1"])
-    for done in (1, 0):
-        # Opened again for as many rounds, it is as complete as it was.
-        with RunDirectory(config) as directory:
-            write(directory, done)
-            directory.write_summary()
-    assert finished(config)
-    with RunDirectory(compose_config([*options, "rounds=3"])):
+def test_a_resumed_run_has_no_summary_until_its_end(run_small):
+    config = run_small("strategy=fedavg", "rounds=1").config
+    # Opened again for as many rounds, it is as complete as it was.
+    with RunDirectory(replace(config, resume=True)):
         pass
-    assert not (tmp_path / "summary.json").exists()
+    assert finished(config)
+    with RunDirectory(replace(config, resume=True, rounds=3)) as directory:
+        pass
+    assert not (directory.path / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("every", "rounds", "complete", "said"),
+    [
+        (1, 2, True, "the lines of 2 rounds and no checkpoint; restore checkpoint/"),
+        (5, 2, True, "the lines of 2 rounds and no checkpoint; restore checkpoint/"),
+        (1, 2, False, "the lines of 2 rounds and no checkpoint; restore checkpoint/"),
+        # Killed before the first checkpoint, and before it began.
+        (1, 1, False, "nothing to resume in .*: begins again with round 1"),
+        (5, 2, False, "nothing to resume in .*: begins again with round 1"),
+        (1, 0, False, "nothing to resume in .*: begins with round 1"),
+    ],
+)
+def test_rounds_without_their_checkpoint_are_never_dropped_unsaid(
+    every, rounds, complete, said, tmp_path
+):
+    options = ["strategy=fedavg", "drift=none", "clients=4", "participants=4"]
+    options += [f"output_dir={tmp_path}", f"system.checkpoint_every={every}"]
+    config = compose_config([*options, "partition.groups=2", "rounds=2"])
+    with RunDirectory(config) as directory:
+        write(directory, rounds)
+        if complete:
+            directory.write_summary()
+    text = io.StringIO()
+    try:
+        execute(InProcessGrid(), replace(config, resume=True), Console(file=text))
+    except ConfigError as error:
+        assert len(read_lines(tmp_path / "rounds.jsonl")) == rounds
+        text.write(str(error))
+    assert re.search(said, " ".join(text.getvalue().split()))
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
