@@ -38,7 +38,7 @@ from simulations.deploy.addresses import read_address, write_address
 from simulations.deploy.keys import AUTHORITY, SERVER, alternative_name, load
 from simulations.deploy.supernode import add_device, client_id, node_config
 from simulations.engines.flower_cli import need
-from simulations.shell.terminal import Parser, command
+from simulations.shell.terminal import Parser, command, count
 
 TIMEOUT = 10.0
 SOON = timedelta(days=30)
@@ -191,8 +191,8 @@ def main(arguments: Sequence[str]) -> int:
     add_device(parser, client_required=False)
     add = parser.add_argument
     add("--server", action="store_true", help="this is the SuperLink")
-    add("--shape", type=int, nargs="+", default=[3, 32, 32])
-    add("--classes", type=int, default=10)
+    add("--shape", type=count, nargs="+", default=[3, 32, 32])
+    add("--classes", type=count, default=10)
     add("--names", nargs="*", default=[], help="of the class folders")
     word = "the device's settings, for data that are no images or .npz files"
     add("--settings", type=Path, metavar="FILE", help=word)

@@ -36,7 +36,7 @@ from simulations.engines.flower_cli import (
     with_command,
 )
 from simulations.engines.superlink import run_command
-from simulations.shell.terminal import Parser, command
+from simulations.shell.terminal import Parser, command, natural
 
 STARTED = re.compile(r"Successfully started run (\d+)")
 
@@ -149,7 +149,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("deploy.submit", __doc__)
     parser.add_argument("name", metavar="NAME", help="see simulations.deploy.connect")
     parser.add_overrides()
-    parser.add_argument("--restarts", type=int, default=0, help="after a killed server")
+    again = "after a killed server"
+    parser.add_argument("--restarts", type=natural, default=0, help=again)
     unchecked = "where parts or data are on the SuperLink alone"
     parser.add_argument("--unchecked", action="store_true", help=unchecked)
     asked = parser.parse_overrides(arguments)

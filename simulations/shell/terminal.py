@@ -150,8 +150,13 @@ def program(command: str) -> str:
 
 def count(text: str) -> int:
     """Read a whole number of at least 1."""
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not allowed; use at least 1")
+    return natural(text, 1)
+
+
+def natural(text: str, least: int = 0) -> int:
+    """Read a whole number of at least 0."""
+    if (number := int(text)) < least:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; use at least {least}")
     return number
 
 

@@ -79,6 +79,7 @@ REFUSED = [
     ("strategy=fedbuff devices.slowest=0.5", "devices.slowest="),
     ("rounds=0", "rounds=0"),
     ("rounds=2 --restarts 1 seed=1", "needs output_dir"),
+    ("rounds=2 --restarts -1", "--restarts: -1 is not allowed; use at least 0"),
     ("stratgy=fedavg", "did you mean strategy?"),
     ("dataset=folder participants=9 clients=3", "participants=9"),
     ("dataset=mnist data_dir=/on/the/superlink rounds=0", "rounds=0"),
