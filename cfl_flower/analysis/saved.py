@@ -262,6 +262,7 @@ def load_run(folder: Path) -> SavedRun:
     path = folder / "config.yaml"
     refuse_links_out(folder)
     rounds = read_rounds(folder)
+    summary = _read_summary(folder, rounds)
     failure = one_line(_read(folder / FAILURE).strip())
     if not path.is_file() or not (rounds or failure):
         raise ConfigError(
@@ -270,11 +271,7 @@ def load_run(folder: Path) -> SavedRun:
     config = read_settings(path)
     # It follows from the data, and is no setting in which runs differ.
     agreed = config["dataset"].pop("agreed", ())
-    done = {row["round"] for row in rounds}
-    # Killed between the two files, a run has tests of a round that is not done.
-    tests = [row for row in read_tests(folder) if row["round"] in done]
-    has_summary = (folder / "summary.json").is_file()
-    summary = read_summary(folder) if has_summary else {}
+    tests = _read_tests(folder, rounds)
     try:
         command = shlex.split(_read(path).partition("\n")[0].removeprefix("# "))
         overrides = command[len(RUN) :]
@@ -297,16 +294,30 @@ def read_finished(config: RunConfig) -> SavedRun | None:
 
     Raises `ConfigError` if its files are damaged or contradict each other.
     """
-    if finished(config) is None:
-        return None
-    folder = Path(config.output_dir)
-    done = len(read_rounds(folder))
-    if done != config.rounds:
-        raise ConfigError(
-            f"{folder / 'rounds.jsonl'} has {done} rounds, but is complete with "
-            f"{config.rounds} by its summary.json; delete the folder and repeat the run"
-        )
-    return load_run(folder)
+    return load_run(Path(config.output_dir)) if finished(config) else None
+
+
+def _read_summary(folder: Path, rounds: RunLines) -> Mapping[str, Json]:
+    """Return the summary of a run if it is complete, with all of its rounds."""
+    if not (folder / "summary.json").is_file():
+        return {}
+    summary = read_summary(folder)
+    with unbroken(folder / "rounds.jsonl"):
+        if len(rounds) != (told := summary["rounds"]):
+            raise ValueError(f"{len(rounds)} rounds, but {told} by summary.json")
+    return summary
+
+
+def _read_tests(folder: Path, rounds: RunLines) -> RunLines:
+    """Return the tests of all rounds that are done."""
+    done = {row["round"] for row in rounds}
+    # Killed between the two files, a run has tests of a round that is not done.
+    tests = [row for row in read_tests(folder) if row["round"] in done]
+    tested = {row["round"] for row in rounds if row["accuracy"] is not None}
+    with unbroken(folder / "clients.jsonl"):
+        if lost := tested.difference(row["round"] for row in tests):
+            raise ValueError(f"no line of round {min(lost)}")
+    return tests
 
 
 def _read(path: Path) -> str:

@@ -261,6 +261,12 @@ def test_a_card_has_the_accuracy_of_no_other_model(
     tests = (run.folder / "clients.jsonl").read_text().splitlines(keepends=True)
     kept = [line for line in tests if json.loads(line)["round"] <= tested]
     (run.folder / "clients.jsonl").write_text("".join(kept))
+    rows = [
+        row if row["round"] <= tested else row | {"accuracy": None}
+        for row in run.rounds
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (run.folder / "rounds.jsonl").write_text(lines)
     export(run.folder, tmp_path / "served")
     for path in (tmp_path / "served").glob("*/card.json"):
         trained = json.loads(path.read_text())["trained"]

@@ -162,7 +162,8 @@ def test_a_common_reference_is_named_once_and_without_one_there_is_no_target(tmp
         ("rounds.jsonl", '{"round": 1, "accu\n', "line 1 is torn"),
         ("rounds.jsonl", '{"round": 1, "accuracy": 1}\n', "has no cluster_sizes, "),
         ("rounds.jsonl", "[]\n", "line 1 is no JSON object"),
-        ("rounds.jsonl", "", "has 0 rounds"),
+        ("rounds.jsonl", "", "(0 rounds, but 3 by summary.json)"),
+        ("clients.jsonl", "", "(no line of round 1)"),
         ("clients.jsonl", '{"round": 1}\n', "line 1 has no client, cluster, accuracy"),
     ],
 )
