@@ -321,7 +321,7 @@ def numpy_client(message: Message, context: Context, call_next: Call) -> Message
     result: Any = {key.split(".")[1]: each for key, each in reply.content.items()}
     if result["status"]["code"]:
         raise ValueError(f"{verb} failed: {result['status']['message']}")
-    told = {**result.get("loss", {}), **result["metrics"]}
+    told = {**result["metrics"], **result.get("loss", {})}
     # A record of metrics takes no bool, which a client may return.
     numbers: Any = {k: float(n) for k, n in told.items() if isinstance(n, int | float)}
     numbers["num-examples"] = result["num_examples"]["num_examples"]

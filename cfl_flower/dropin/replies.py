@@ -31,8 +31,12 @@ groups, and the choice of one; StoCFL's directions."""
 MODS = {REPORT: "label_histogram or embedding", "choose": "choose_by_loss"}
 """The mods that answer a method's question before a round, by the question."""
 
+PLAIN_NUMBERS = "return Python's float and int, not NumPy's numbers"
+
 HINTS = {
     "No evaluate function": "add @app.evaluate(), or give fraction_evaluate=0",
+    "Not all values are of valid type": PLAIN_NUMBERS,
+    "did not return a tuple": PLAIN_NUMBERS,
     "ins.parameters'": "an app of a client_fn has the mod numpy_client, as the last",
 }
 """What helps against the errors of some apps, by words that Flower has for them."""

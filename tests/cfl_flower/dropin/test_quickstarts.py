@@ -3,6 +3,7 @@
 from typing import Any
 
 import cfl_flower.strategies as plain
+import numpy as np
 import pytest
 import torch
 from flwr.app import ArrayRecord, Context
@@ -99,6 +100,30 @@ class Words(quickstarts.DigitsClient):
         return arrays, float(size), {}
 
 
+class Scalars(quickstarts.DigitsClient):
+    """A client whose metric is no number of Python's."""
+
+    def fit(self, parameters: Any, config: Any) -> Any:
+        """Train a network."""
+        arrays, size, _ = super().fit(parameters, config)
+        return arrays, size, {"steps": np.float32(20)}
+
+
+class TwoLosses(quickstarts.DigitsClient):
+    """A client with a metric that is called as the loss is."""
+
+    def evaluate(self, parameters: Any, config: Any) -> Any:
+        """Test a network."""
+        loss, size, metrics = super().evaluate(parameters, config)
+        return loss, size, {**metrics, "loss": 1000.0}
+
+
+def test_a_metric_never_replaces_the_loss_of_a_numpy_client():
+    app = client_of(TwoLosses, numpy_client)
+    found = start(app, rounds=1, initial=seeded(0))
+    assert found.evaluate_metrics_clientapp[1]["loss"] < 1000
+
+
 def client_of(kind: Any, *mods: Any) -> ClientApp:
     return ClientApp(client_fn=lambda context: kind(context).to_client(), mods=[*mods])
 
@@ -111,7 +136,8 @@ def without_evaluate() -> ClientApp:
 
 HELP = {
     "client_fn": (client_of(quickstarts.DigitsClient), "has the mod numpy_client, as"),
-    "types": (client_of(Words, numpy_client), "fit did not return a tuple with 3 el"),
+    "types": (client_of(Words, numpy_client), "a tuple with 3 elements: return Python"),
+    "scalars": (client_of(Scalars, numpy_client), "return Python's float and int"),
     "evaluate": (without_evaluate(), "add @app.evaluate\\(\\), or give fraction_eval"),
 }
 
