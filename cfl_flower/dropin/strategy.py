@@ -28,7 +28,7 @@ from cfl_flower.dropin.rounds import PlainRounds
 from cfl_flower.dropin.terms import Terms
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.engine.stages.robust_means import RobustMeans
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, refused
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.mods import read_labels
 from cfl_flower.run_config import RunConfig
@@ -101,7 +101,9 @@ class DropIn(Terms):
     def _kept(self) -> Any:
         """The class of what is saved."""
         members = [("state", self.method.State), ("counters", Others), ("width", int)]
-        return make_dataclass("Kept", [*members, ("reporting", list[int])])
+        # Older ones lack it.
+        seed = ("seed", int | None, None)
+        return make_dataclass("Kept", [*members, ("reporting", list[int]), seed])
 
     def _checkpoint(self, path: Path) -> Checkpoint:
         """Return what is saved in a folder, of these arrays and settings alone."""
@@ -117,22 +119,37 @@ class DropIn(Terms):
         carrier = self.carrier
         reporting = sorted(map(int, carrier.reader.reporting))
         kept = self._kept(
-            self.running.state, carrier.others, carrier.reader.width, reporting
+            self.running.state,
+            carrier.others,
+            carrier.reader.width,
+            reporting,
+            self.seed,
         )
         self._checkpoint(Path(path)).save(number, kept)
 
+    def _check_target(self, target: Path) -> None:
+        """Refuse to save in a folder that holds another run, or cannot be written."""
+        allowed = "another folder, or go on with resume(): it holds a saved run"
+        ok = target == self.resumed or not self._checkpoint(target).exists()
+        require(ok, "checkpoint", target, allowed)
+        probe = target / ".probe"
+        fault = f"checkpoint={target} cannot be written"
+        with refused(fault, "use a folder of your own"):
+            target.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink(missing_ok=True)
+
     def _find_saved(self) -> tuple[int, Any]:
         """Return the rounds that are done and what was saved, if it is to go on."""
-        target = self.checkpoint and Path(self.checkpoint)
-        if target and target != self.resumed:
-            allowed = "another folder, or go on with resume(): it holds a saved run"
-            ok = not self._checkpoint(target).exists()
-            require(ok, "checkpoint", self.checkpoint, allowed)
+        if self.checkpoint:
+            self._check_target(Path(self.checkpoint))
         if self.resumed is None:
             return 0, None
         saved = self._checkpoint(self.resumed)
         require(saved.exists(), "resume", self.resumed, "a folder with a saved run")
         done, kept = saved.load(self._kept)
+        ok = kept.seed in (None, self.seed)
+        require(ok, "seed", self.seed, f"seed={kept.seed}, with which it was saved")
         self.carrier.reader.width = kept.width
         self.carrier.others = kept.counters
         self.carrier.reader.reporting.update(kept.reporting)

@@ -1,5 +1,7 @@
 """Who goes on from what was saved, and with what."""
 
+import hashlib
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -99,13 +101,34 @@ def test_other_arrays_are_refused_before_training(kind, other, tmp_path):
         (plain.StoCFL, {}, {"regularisation": 0.5}),
         (plain.Fielding, {}, {"distance": "l2"}),
         (plain.FedAvg, {}, {"weight_cap": None}),
+        (plain.FedAvg, {"seed": 3}, {"seed": 0}),
     ],
 )
 def test_other_settings_are_refused_before_training(kind, options, other, tmp_path):
     run(kind, record(), 1, checkpoint=tmp_path, **options)
     (name,) = other
-    with pytest.raises(CflError, match=f"another run: strategy.{name} was") as found:
+    words = f"another run: strategy.{name} was|seed=0 is not allowed; use seed=3, with"
+    with pytest.raises(CflError, match=words) as found:
         run(resuming(kind, tmp_path), record(), 2, **{**options, **other})
+    assert "\n" not in str(found.value)
+
+
+def test_what_was_saved_without_its_seed_goes_on(tmp_path):
+    run(plain.FedAvg, record(), 1, checkpoint=tmp_path, seed=3)
+    path = tmp_path / "checkpoint.json"
+    header = json.loads(path.read_text())
+    del header["state"]["fields"]["seed"]
+    state = json.dumps(header["state"]).encode()
+    header["state_sha256"] = hashlib.sha256(state).hexdigest()
+    path.write_text(json.dumps(header))
+    assert run(resuming(plain.FedAvg, tmp_path), record(), 2).failures.keys() == {2}
+
+
+def test_a_checkpoint_that_cannot_be_written_is_one_line_before_training(tmp_path):
+    (tmp_path / "file").touch()
+    # Nobody is asked.
+    with pytest.raises(CflError, match=r"^checkpoint=.*cannot be written") as found:
+        start(None, initial=record(), checkpoint=tmp_path / "file" / "saved")
     assert "\n" not in str(found.value)
 
 
