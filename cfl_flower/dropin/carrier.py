@@ -109,9 +109,11 @@ class Carrier:
         if not others:
             return [self._message("train", first, task)]
         # StoCFL's: its cluster's model, near the global one, and that one itself.
-        near = {NEAR_LAMBDA: self.terms.settings.regularisation}
+        strength = self.terms.settings.regularisation
+        near = {NEAR_LAMBDA: strength} if strength else {}
         message = self._message("train", others[0], task, extra=near)
-        message.content[NEAR] = self.layout.write(first, self.others)
+        if near:
+            message.content[NEAR] = self.layout.write(first, self.others)
         return [message, self._message("train", first, task, group="1")]
 
     def _to_choose(self, plan: Plan, task: Task, trains: bool) -> Message:

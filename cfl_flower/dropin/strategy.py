@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, NoReturn, Self, TypeAlias, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -220,6 +220,14 @@ class DropIn(Terms):
         )
         RobustMeans.check(config, self.method)
         return config
+
+    def initialize_parameters(self, client_manager: object) -> NoReturn:
+        """Refuse a `ServerApp` of a ``server_fn``, which calls no `start`."""
+        raise ConfigError(
+            f"{type(self).__name__} does not go with ServerAppComponents; call "
+            "strategy.start(...) in a function under @app.main(), as "
+            "docs/how-to/your-flower-app.md shows"
+        )
 
     # Flower's verbs ------------------------------------------------------------------
 

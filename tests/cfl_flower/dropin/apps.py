@@ -80,8 +80,13 @@ SEEDED: dict[str, Any] = {
 }
 
 
-def choosing(name: str = "loss", mod: bool = True, **metrics: Any) -> ClientApp:
-    """Return an app whose nodes choose the model that is nearest to their number."""
+def choosing(
+    name: str = "loss", mod: bool = True, after: Any = (), **metrics: Any
+) -> ClientApp:
+    """Return an app whose nodes choose the model that is nearest to their number.
+
+    Mods ``after`` the choice see one model.
+    """
     app = ClientApp()
 
     def evaluate(message: Message, context: Context) -> Message:
@@ -95,7 +100,7 @@ def choosing(name: str = "loss", mod: bool = True, **metrics: Any) -> ClientApp:
         content = RecordDict({"arrays": arrays, "metrics": MetricRecord(found)})
         return Message(content, reply_to=message)
 
-    app.train(mods=[choose_by_loss(evaluate)] * mod)(train)
+    app.train(mods=[*[choose_by_loss(evaluate)] * mod, *after])(train)
     app.evaluate()(evaluate)
     return app
 

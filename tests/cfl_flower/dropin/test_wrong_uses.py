@@ -9,8 +9,18 @@ from typing import Any
 import cfl_flower.strategies as plain
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import LocalDpMod
+from flwr.server import ServerApp, ServerAppComponents, ServerConfig
 
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.mods import (
@@ -215,6 +225,59 @@ def test_arguments_out_of_type_or_bounds_are_one_line_before_any_message(call):
             said = rf"^{name}=[^\n]* is not allowed; use [^\n]+$"
             with pytest.raises(ConfigError, match=said):
                 call(**{name: value})
+
+
+def test_a_server_app_of_a_server_fn_is_told_what_to_call():
+    def server_fn(context: Context) -> ServerAppComponents:
+        strategy: Any = plain.FlexCFL(clusters=2)
+        return ServerAppComponents(strategy=strategy, config=ServerConfig(1))
+
+    words = r"FlexCFL .*; call strategy.start\(...\) in a .* @app.main\(\), as docs/"
+    with pytest.raises(ConfigError, match=words):
+        ServerApp(server_fn=server_fn)(UNASKED, Context(1, 0, {}, RecordDict(), {}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "served"),
+    [
+        (plain.FlexCFL, {"clusters": 2}, True),
+        (plain.StoCFL, {"regularisation": 0.0}, True),
+        (plain.StoCFL, {}, False),
+    ],
+)
+def test_a_train_gets_one_record_of_arrays_unless_a_term_needs_two(
+    kind, options, served
+):
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        (arrays,) = message.content.array_records.values()
+        told = MetricRecord({"num-examples": 1})
+        return Message(RecordDict({"a": arrays, "m": told}), reply_to=message)
+
+    app.evaluate()(make_app())
+    if served:
+        assert start(app, kind, **options).failures == {1: [], 2: []}
+    else:
+        with pytest.raises(CflError, match="too many values to unpack"):
+            start(app, kind, **options)
+
+
+def test_noise_of_flowers_mod_goes_after_the_choice():
+    def weight(value: float) -> ArrayRecord:
+        return ArrayRecord({WEIGHT: Array(np.full((2, 3), value, float))})
+
+    def trained(message: Message, context: Context, call_next: Any) -> Message:
+        reply: Message = call_next(message, context)
+        reply.content["arrays"] = weight(9.0)
+        return reply
+
+    noise = LocalDpMod(clipping_norm=1, sensitivity=0.1, epsilon=1, delta=1e-5)
+    seeded = {**SEEDED, "reseeded": lambda seed: weight(seed % 7)}
+    app = choosing(after=[noise, trained])
+    found = start(app, plain.IFCA, initial=weight(0.0), **seeded)
+    assert found.failures == {1: [], 2: []}
 
 
 def test_what_is_flowers_own_loop_is_told():
