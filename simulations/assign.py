@@ -31,7 +31,7 @@ from cfl_flower.errors import one_line
 from cfl_flower.settings import require
 from simulations.assignment import open_run, open_served
 from simulations.engines.flower_cli import need
-from simulations.served import DIRECTORY, folders_of
+from simulations.served import CARD, DIRECTORY, folders_of
 from simulations.shell.terminal import Parser, command
 
 
@@ -108,6 +108,8 @@ def main(arguments: Sequence[str]) -> None:
     asked = parser.parse_args(arguments)
     allowed = "the folder of a run, or one that export made"
     require(asked.source.is_dir(), "folder", asked.source, allowed)
+    above = f"the folder above, with {DIRECTORY}"
+    require(not (asked.source / CARD).exists(), "folder", asked.source, above)
     if (asked.source / DIRECTORY).exists():
         for name in ("client", "clients", "round"):
             value = getattr(asked, name)

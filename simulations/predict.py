@@ -23,7 +23,7 @@ from cfl_flower.learning.testing import BLOCK
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, IntArray, Vector
 from simulations.rows import read_rows, to_inputs
-from simulations.served import CARD, REMEDY, load_network, read_json
+from simulations.served import CARD, DIRECTORY, REMEDY, load_network, read_json
 from simulations.shell.terminal import Parser, command
 
 
@@ -44,7 +44,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("file", type=Path, metavar="FILE")
     asked = parser.parse_args(arguments)
     allowed = "the folder of a cluster that export made, such as served/cluster-0"
-    require(asked.model.is_dir(), "MODEL", asked.model, allowed)
+    ok = asked.model.is_dir() and not (asked.model / DIRECTORY).exists()
+    require(ok, "MODEL", asked.model, allowed)
     card = read_json(asked.model / CARD)
     with intact(asked.model / CARD, REMEDY):
         inputs, notes = to_inputs(card, read_rows(card, asked.file))

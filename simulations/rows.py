@@ -28,12 +28,14 @@ def read_rows(card: dict[str, Json], path: Path) -> pd.DataFrame:
 
     Raises `ConfigError` for another file, and for a model of no table.
     """
-    ok = path.is_file() and path.suffix in TABLES
-    require(ok, "FILE", path, f"a file that ends in {' or '.join(TABLES)}")
+    require(path.is_file(), "FILE", path, "a file that is there")
+    suffix = path.suffix.lower()
+    ends = f"a file that ends in {' or '.join(TABLES)}"
+    require(suffix in TABLES, "FILE", path, ends)
     shape = tuple(card["shape"])
     allowed = f"samples of shape {shape} in a program: the model is of no table"
     require(bool(card["inputs"]), "FILE", path, allowed)
-    kind = TABLES[path.suffix]
+    kind = TABLES[suffix]
     told = card["reading"].items()
     reading = {key: value for key, value in told if hasattr(kind, key)}
     table: FileTable = kind(file=str(path), label=card["label"], **reading)

@@ -234,7 +234,8 @@ def test_a_bad_row_is_one_line(changed, words, served, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("none.csv", None, "use a file that ends in .csv or .parquet"),
+        ("none.csv", None, "use a file that is there"),
+        ("new.CSV", "age\n3\n", "new.CSV lacks the column city"),
         ("new.txt", "age\n3\n", "use a file that ends in .csv or .parquet"),
         ("new.csv", "", "cannot be read"),
         ("new.csv", "age,city,dose\n", "use a file with rows"),
@@ -248,6 +249,14 @@ def test_a_file_that_is_no_table_is_one_line(
     if content is not None:
         (tmp_path / name).write_text(content)
     require_refusal(capsys, words, served / "cluster-0", tmp_path / name)
+
+
+def test_one_cluster_answers_and_all_of_them_assign(served, tmp_path, capsys):
+    words = "use the folder of a cluster that export made, such as served/cluster-0"
+    require_refusal(capsys, words, served, tmp_path / "data.csv")
+    data = ["--data-dir", str(tmp_path / "data.csv")]
+    assert assign.main([str(served / "cluster-0"), *data]) == 2
+    assert "use the folder above, with clusters.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
