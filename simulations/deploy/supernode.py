@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cfl_flower.client.node_config import CLIENT_ID, NodeConfig
+from cfl_flower.settings import require
 from cfl_flower.types import ClientId
 from simulations.deploy import flower_supernode, health
 from simulations.deploy.addresses import port, read_address, write_address
@@ -98,6 +99,8 @@ def main(arguments: Sequence[str]) -> None:
     health.add_watching(parser)
     own, more = divide(arguments)
     asked = parser.parse_args(own)
+    least = asked.least_members
+    require(least is None or least >= 2, "--least-members", least, "at least 2")
     home = asked.home.absolute()
     client = client_id(asked.client)
     words = {name: getattr(asked, name) for name in NodeConfig._field_defaults}

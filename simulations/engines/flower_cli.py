@@ -65,8 +65,12 @@ def one_line(said: str, most: int = 500) -> str:
     --------
     >>> one_line("\x1b[92mINFO:\x1b[0m a run\n╭─ Error ─╮\n│ no reply │\n╰─────────╯")
     'INFO: a run Error no reply'
+    >>> one_line("an unlikely place", most=8)
+    '… place'
     """
-    return " ".join(DECORATION.sub(" ", said).split())[-most:]
+    line = " ".join(DECORATION.sub(" ", said).split())
+    # No word is cut.
+    return line if len(line) <= most else re.sub(r"^\S* ", "… ", line[-most:])
 
 
 def with_command(name: str, variables: Mapping[str, str]) -> dict[str, str]:

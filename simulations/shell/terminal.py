@@ -69,6 +69,9 @@ def command(
                 sys.stdout.flush()
         except CflError as error:
             return report(error)
+        except UnicodeEncodeError as error:
+            remedy = "use paths in ASCII, or a locale with UTF-8, such as C.UTF-8"
+            return report(ConfigError(f"a path cannot be written ({error}); {remedy}"))
         except KeyboardInterrupt:
             return report(InterruptedRunError("interrupted"))
         except BrokenPipeError:

@@ -47,6 +47,14 @@ def test_a_failed_run_exits_with_1_and_says_why(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
+def test_a_folder_that_no_file_can_name_is_one_line(tmp_path, capsys):
+    asked = [*SMALL, "strategy=fedavg", f"output_dir='{tmp_path}/run\udcff'"]
+    assert main(asked) == 2
+    complaint = capsys.readouterr().err
+    assert "a path cannot be written" in complaint
+    assert complaint.count("\n") == 1
+
+
 def test_the_composed_configuration_has_what_no_file_says(capsys):
     assert main(["strategy=fielding", "strategy.threshold=0.5", "--cfg", "job"]) == 0
     node = yaml.safe_load(capsys.readouterr().out)

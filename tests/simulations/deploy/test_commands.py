@@ -268,6 +268,12 @@ def test_a_device_says_who_it_is_in_flowers_words(made, tmp_path):
     assert strict["settings"] == str(word)
 
 
+def test_a_device_adds_to_no_sum_of_its_own(made, capsys):
+    asked = ["h:1", str(made), "--client", "site-a", "--least-members", "1"]
+    assert supernode.main(asked) == 2
+    assert "--least-members=1 is not allowed; use at least 2" in capsys.readouterr().err
+
+
 def commands() -> Iterator[list[str]]:
     for unit in (DEPLOY / "systemd").glob("cfl-flower-super*.service"):
         text = unit.read_text().replace("%i", "site-a")
