@@ -114,7 +114,8 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         strategy_class = locate(config.resolved["strategy"]["_target_"])
         if stream and not issubclass(strategy_class, AsynchronousStrategy):
             stream.require_samples()
-        done, state = 0, None
+        done = 0
+        state = None
         if config.resume:
             done, state = load_saved(checkpoint, strategy_class.State, console)
         if stream and done:
