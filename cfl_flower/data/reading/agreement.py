@@ -19,9 +19,9 @@ from cfl_flower.data.reading.words import kinds_of, pairs_of, require_alike
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import FloatArray, Vector
 
-UNITS = 2.0 ** np.arange(240, -73, -24)
-"""Units of the digits in which a number is sent: a float32 holds one exactly, and the
-largest is beyond the square of a float32."""
+UNITS = 2.0 ** np.arange(264, -313, -24)
+"""Units of the digits in which a number is sent: a float32 holds one exactly. They go
+from sums of squares of the largest float32 numbers to squares of the least."""
 
 BLOCK = 2**14
 """Samples that are added up at a time."""
@@ -104,8 +104,9 @@ def are_possible(sums: FloatArray) -> bool:
     """Return whether some samples can have these counts, sums and squares."""
     counts, totals, squares = sums
     whole = bool(np.all((counts >= 0) & (counts == np.rint(counts)) & (squares >= 0)))
-    # Cauchy and Schwarz, but for rounding.
-    return whole and bool(np.all(totals**2 <= counts * squares * (1 + 1e-9)))
+    # Cauchy and Schwarz, but for rounding, and for squares below the least unit.
+    most = counts * (squares * (1 + 1e-9) + UNITS[-1])
+    return whole and bool(np.all(totals**2 <= most))
 
 
 def with_sums(inputs: Sequence[Input], sums: FloatArray, fills: bool) -> list[Input]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cfl_flower.data.reading.agreement import (
+    UNITS,
     are_possible,
     from_digits,
     in_agreed_order,
@@ -61,6 +62,20 @@ def test_the_sums_of_clients_give_mean_and_deviation_of_all_their_samples(missin
     np.testing.assert_allclose(scaled.mean(axis=0), 0, atol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [3e38, 1, 1e-12, 2e-13, 1e-20, 1e-37, 1e-60, 1e-200])
+def test_numbers_of_any_size_are_scaled_as_far_as_a_float32_tells_them_from_0(scale):
+    x = np.random.default_rng(0).uniform(-0.5, 1, (300, 1)) * scale
+    digits = [to_digits(sums_of(part)) for part in np.split(x, [100])]
+    total = from_digits(np.sum(digits, axis=0, dtype=np.float64)).reshape(3, -1)
+    assert are_possible(total)
+    (found,) = with_sums([AGE], total, fills=False)
+    if scale >= 1e-37:
+        assert found["mean"] == pytest.approx(x.mean(), rel=1e-9, abs=0)
+        assert found["deviation"] == pytest.approx(x.std(), rel=1e-9, abs=0)
+    scaled = rescaled(parts_of(x, [found]), [found])["train"]["x"]
+    assert np.abs(scaled).max() < 5
+
+
 def test_a_site_of_some_metres_is_told_from_a_constant():
     x = np.random.default_rng(0).normal(48.1374, 2e-5, (2000, 1))
     constant = np.full((2000, 1), 48.1374)
@@ -80,12 +95,14 @@ def test_no_input_is_large_however_narrow_and_far_from_0_it_is(offset, spread):
         assert found.std() == pytest.approx(1, rel=0.01)
 
 
-@pytest.mark.parametrize("number", [0.0, -0.1, 2.0**-60, 3.4e38**2, -1e30, 1e-300])
+@pytest.mark.parametrize(
+    "number", [0.0, -0.1, 2.0**-60, 3.4e38**2, -1e30, 1e-75, 1e-300]
+)
 def test_digits_are_as_exact_as_a_float64_may_be(number):
     digits = to_digits(np.array([number]))
     assert np.abs(digits).max() < 2**24
     found = from_digits(digits.astype(np.float64))[0]
-    assert found == pytest.approx(number, rel=1e-15, abs=2.0**-72)
+    assert found == pytest.approx(number, rel=1e-15, abs=UNITS[-1])
 
 
 @pytest.mark.parametrize(
