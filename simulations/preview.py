@@ -129,8 +129,10 @@ def main(arguments: Sequence[str]) -> None:
     if asked.diagnose:
         if getattr(config.dataset, "lacks_sums", False):
             # As the clients of a run agree on a scale before they are compared.
-            sums = [stream.view(client, 1).sums() for client in range(config.clients)]
-            stream = open_stream(scaled_by(config, np.sum(sums, axis=0)))
+            sums = np.zeros(())
+            for client in range(config.clients):
+                sums = sums + stream.view(client, 1).sums()
+            stream = open_stream(scaled_by(config, sums))
         rounds = {each.rounds.capitalize(): each.start for each in found.ends}
         show_diagnosis(sums_of(stream, config.clients, rounds), console)
 

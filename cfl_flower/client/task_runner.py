@@ -33,7 +33,6 @@ from cfl_flower.communication.partial_sums import PartialSums
 from cfl_flower.communication.records import pack_answers
 from cfl_flower.communication.task_records import TaskBatch
 from cfl_flower.communication.validation import asks_for_losses
-from cfl_flower.data.reading.agreement import to_digits
 from cfl_flower.errors import (
     ERROR_MARK,
     RaisedInStrictRunError,
@@ -215,7 +214,8 @@ class TaskRunner:
             raise ValueError(f"privacy={mode} does not cover the sums of inputs")
         if not getattr(self.settings["dataset"], "lacks_sums", False):
             raise ValueError("sums of inputs are for dataset.standardise=clients, once")
-        return Answer(context.client, [to_digits(context.view(1).sums())], 1)
+        digits = context.view(1).sums().astype(np.float32).ravel()
+        return Answer(context.client, [digits], 1)
 
     def sums_by_label(self, context: ClientContext, asked: LabelSumsRequest) -> Answer:
         """Return the sums of a client's samples by label."""

@@ -36,7 +36,7 @@ from cfl_flower.errors import ConfigError, printable
 from cfl_flower.run_config import RunConfig
 from cfl_flower.secure.server import open_sums, with_keys
 from cfl_flower.settings import require
-from cfl_flower.types import ClientId, FloatArray, Plan, SumSpec, Task
+from cfl_flower.types import ClientId, FloatArray, Plan, SumSpec, Task, Vector
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,10 @@ def with_scale(config: RunConfig, fleet: Fleet) -> RunConfig:
 
 
 def scaled_by(config: RunConfig, sums: FloatArray) -> RunConfig:
-    """Return a run's settings with what the d inputs are scaled by, by sums, (3, d)."""
+    """Return a run's settings with what the d inputs are scaled by.
+
+    ``sums`` are digits (units, 3, d), as `agreement.sums_of` has them.
+    """
     dataset: Any = config.dataset
     fills = getattr(dataset, "missing", "") == "mean"
     agreed = with_sums(dataset.unscaled(config.data_dir), sums, fills)
@@ -144,7 +147,7 @@ def ask_for_differences(
 
 
 def _total(config: RunConfig, fleet: Fleet, inputs: int) -> FloatArray:
-    """Return counts, sums and squares over all clients, shape (3, inputs)."""
+    """Return counts, sums and squares over all clients: digits (units, 3, inputs)."""
     masked = config.privacy.secure_sums and not fleet.simulated
     spec = SumSpec((0,), by_samples=False, masked=masked)
     tasks = [Task(client, (0,)) for client in fleet.clients]
@@ -160,28 +163,30 @@ def _total(config: RunConfig, fleet: Fleet, inputs: int) -> FloatArray:
     if masked:
         ask = partial(_ask, config, fleet, "query")
         results = open_sums(plan, results, config.privacy.least_members, ask)[0]
-    sums = [
-        (who, from_digits(digits).reshape(3, -1))
-        for who, digits in _who_sent_what(fleet, results)
-    ]
-    valid = [each for _, each in sums if are_possible(each)]
-    wrong = [who for who, each in sums if not are_possible(each)]
+    total = np.zeros((len(UNITS), 3, inputs))
+    wrong = []
+    sent = _who_sent_what(fleet, results)
+    for who, vector in sent:
+        digits = vector.astype(np.float64).reshape(total.shape)
+        if are_possible(from_digits(digits)):
+            total += digits
+        else:
+            wrong.append(who)
     if wrong:
         told = "%d of %d sums are left out, as no samples have them: %s"
-        log.warning(told, len(wrong), len(sums), some_of(wrong))
-    if not valid:
+        log.warning(told, len(wrong), len(sent), some_of(wrong))
+    if len(wrong) == len(sent):
         raise ConfigError(NO_SUMS)
-    return np.sum(valid, axis=0)
+    return total
 
 
-def _who_sent_what(fleet: Fleet, results: Results) -> list[tuple[str, FloatArray]]:
+def _who_sent_what(
+    fleet: Fleet, results: Results
+) -> list[tuple[str, FloatArray | Vector]]:
     """Return digits with who sent them; of a sum, nobody sees those of one client."""
     if results.sums:
         return [("all clients", each.total()) for each in results.sums.values()]
-    return [
-        (fleet.label(each.client), each.arrays[0].astype(np.float64))
-        for each in results
-    ]
+    return [(fleet.label(each.client), each.arrays[0]) for each in results]
 
 
 def _ask(config: RunConfig, fleet: Fleet, phase: str, plan: Plan) -> Results:

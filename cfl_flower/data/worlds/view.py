@@ -117,7 +117,7 @@ class View:
         return self._take(self.train_pool, "train", self.labels)
 
     def sums(self) -> FloatArray:
-        """Return counts, sums and squares of d training inputs as stored, (3, d)."""
+        """Return digits of counts, sums and squares of training inputs as stored."""
         rows = self.train_indices % len(self.train_pool.labels)
         return sums_of(self.train_pool.x.cpu().numpy()[rows])
 

@@ -41,21 +41,27 @@ def test_a_category_that_a_site_has_not_is_0_and_one_that_nobody_knows_no_input(
         in_agreed_order(parts, [Input(column="age", category="old"), ulm], "the file")
 
 
+def sent(x: Any, *ends: int) -> Any:
+    """Return the digits of several clients' sums, as a message has them, added up."""
+    digits = [sums_of(part) for part in np.split(x, ends)]
+    assert max(np.abs(each).max() for each in digits) < 2**24
+    return np.sum([each.astype(np.float32) for each in digits], axis=0, dtype=float)
+
+
 @pytest.mark.parametrize("missing", [False, True])
 def test_the_sums_of_clients_give_mean_and_deviation_of_all_their_samples(missing):
     rng = np.random.default_rng(0)
     # Seconds since 1970, a constant, and what some samples lack.
     x = rng.normal([1.7e9, 3, 0.5], [1e6, 0, 0.1], (300, 3))
     x[::7, 2] = np.nan if missing else 0.5
-    digits = [to_digits(sums_of(part)) for part in np.split(x, [40, 41])]
-    total = from_digits(np.sum(digits, axis=0, dtype=np.float64)).reshape(3, -1)
-    assert are_possible(total)
+    total = sent(x, 40, 41)
+    assert are_possible(from_digits(total))
     found = with_sums([AGE, Input(column="b", category="c"), AGE], total, missing)
     known = x[np.isfinite(x[:, 2]), 2]
     assert found[0]["mean"] == pytest.approx(x[:, 0].mean(), rel=1e-12)
-    assert found[0]["deviation"] == pytest.approx(x[:, 0].std(), rel=1e-6)
+    assert found[0]["deviation"] == pytest.approx(x[:, 0].std(), rel=1e-12)
     assert found[1] == Input(column="b", category="c", mean=3.0, deviation=1.0)
-    assert found[2]["deviation"] == pytest.approx(known.std(), rel=1e-9)
+    assert found[2]["deviation"] == pytest.approx(known.std(), rel=1e-14)
     assert ("missing" in found[2]) is missing
     scaled = rescaled(parts_of(x, found), found)["train"]["x"]
     assert scaled.dtype == np.float32
@@ -65,43 +71,65 @@ def test_the_sums_of_clients_give_mean_and_deviation_of_all_their_samples(missin
 @pytest.mark.parametrize("scale", [3e38, 1, 1e-12, 2e-13, 1e-20, 1e-37, 1e-60, 1e-200])
 def test_numbers_of_any_size_are_scaled_as_far_as_a_float32_tells_them_from_0(scale):
     x = np.random.default_rng(0).uniform(-0.5, 1, (300, 1)) * scale
-    digits = [to_digits(sums_of(part)) for part in np.split(x, [100])]
-    total = from_digits(np.sum(digits, axis=0, dtype=np.float64)).reshape(3, -1)
-    assert are_possible(total)
+    total = sent(x, 100)
+    assert are_possible(from_digits(total))
     (found,) = with_sums([AGE], total, fills=False)
     if scale >= 1e-37:
-        assert found["mean"] == pytest.approx(x.mean(), rel=1e-9, abs=0)
-        assert found["deviation"] == pytest.approx(x.std(), rel=1e-9, abs=0)
+        assert found["mean"] == pytest.approx(x.mean(), rel=1e-13, abs=0)
+        assert found["deviation"] == pytest.approx(x.std(), rel=1e-13, abs=0)
     scaled = rescaled(parts_of(x, [found]), [found])["train"]["x"]
     assert np.abs(scaled).max() < 5
 
 
-def test_a_site_of_some_metres_is_told_from_a_constant():
-    x = np.random.default_rng(0).normal(48.1374, 2e-5, (2000, 1))
-    constant = np.full((2000, 1), 48.1374)
-    for own, deviation in ((x, x.std()), (constant, 1)):
-        (found,) = with_sums([AGE], sums_of(own[:99]) + sums_of(own[99:]), fills=False)
-        assert found["deviation"] == pytest.approx(deviation, rel=0.05)
+@pytest.mark.parametrize(
+    ("about", "spread"),
+    [
+        *[(1e9, 1.84), (101325, 0.01), (1.7e9, 100), (-3e8, 1e-3), (1e30, 1e20)],
+        *[(48.1374, each) for each in (2e-5, 1e-9, 1e-12)],
+    ],
+)
+def test_a_narrow_column_far_from_0_has_its_own_deviation(about, spread):
+    x = np.random.default_rng(0).normal(about, spread, (2000, 3))
+    x[:, 1:] = [0.1, 0.1 * np.pi]
+    x[::7, 0] = np.nan
+    # The second client is apart, and a third has one sample.
+    x[900:1999] += [30 * spread, 0, 0]
+    own = x[np.isfinite(x[:, 0]), 0]
+    # float64 itself has no more digits of numbers that are as narrow as the last.
+    own -= about
+    found = with_sums([AGE] * 3, sent(x, 900, 1999), fills=False)
+    assert found[0]["mean"] == pytest.approx(about + own.mean(), rel=1e-15)
+    assert found[0]["deviation"] == pytest.approx(own.std(), rel=1e-8)
+    assert [each["deviation"] for each in found[1:]] == [1, 1]
+
+
+@pytest.mark.parametrize("constant", [48.1374, -0.1, 1 / 3, 1.7e9 + 0.3, 1e30, 1e-7])
+@pytest.mark.parametrize("size", [3, 300, 2**14, 40_000])
+def test_a_constant_is_one_however_many_hold_it(constant, size):
+    x = np.full((size, 1), constant)
+    (found,) = with_sums([AGE], sent(x, 1, size // 2), fills=False)
+    assert found["mean"] == pytest.approx(constant, rel=1e-15)
+    scaled = rescaled(parts_of(x, [found]), [found])["train"]["x"]
+    assert np.abs(scaled).max() < 0.1
+    assert found["deviation"] >= 1
 
 
 @pytest.mark.parametrize("offset", [0, 1, -3e5, 1e9, 1.7e18, -1e30])
 @pytest.mark.parametrize("spread", [0, 1e-3, 1, 60, 1e6])
 def test_no_input_is_large_however_narrow_and_far_from_0_it_is(offset, spread):
     x = np.random.default_rng(1).normal(offset, spread, (500, 1))
-    scaled_by = with_sums([AGE], sums_of(x[:100]) + sums_of(x[100:]), fills=False)
+    scaled_by = with_sums([AGE], sent(x, 100), fills=False)
     found = rescaled(parts_of(x, scaled_by), scaled_by)["train"]["x"]
     assert np.abs(found).max() < 5
-    if spread > 1e-5 * abs(offset):
+    if spread > 1e-13 * abs(offset):
         assert found.std() == pytest.approx(1, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    "number", [0.0, -0.1, 2.0**-60, 3.4e38**2, -1e30, 1e-75, 1e-300]
-)
+@pytest.mark.parametrize("number", [0.0, -0.1, 2.0**-60, 3.4e38**2, -1e30, 1e-75, 0])
 def test_digits_are_as_exact_as_a_float64_may_be(number):
     digits = to_digits(np.array([number]))
     assert np.abs(digits).max() < 2**24
-    found = from_digits(digits.astype(np.float64))[0]
+    found = from_digits(digits)[0]
     assert found == pytest.approx(number, rel=1e-15, abs=UNITS[-1])
 
 
@@ -124,7 +152,7 @@ def test_sums_that_no_samples_have_are_refused(sums, possible):
 
 def test_an_input_that_nobody_has_is_one_line():
     with pytest.raises(ConfigError, match="no client has input age to train on"):
-        with_sums([AGE], np.zeros((3, 1)), fills=True)
+        with_sums([AGE], np.zeros((len(UNITS), 3, 1)), fills=True)
 
 
 def test_noted_numbers_stand_beside_columns_alone():
