@@ -28,6 +28,7 @@ from cfl_flower.data.datasets.missing import (
     choose_rows,
     is_absent,
 )
+from cfl_flower.data.reading.doubts import codes
 from cfl_flower.data.reading.files import find, inside
 from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
 from cfl_flower.data.reading.pictures import Crop, images
@@ -110,6 +111,7 @@ class TableDataset(InferredDataset):
                 where = f"{self.called} for the {part} part"
                 raise ConfigError(f"{where} has no row; add samples")
         x, inputs = self.inputs(table)
+        notes += [f"{self.called}: {each}" for each in codes(table, x, inputs)]
         columns = {"x": x, "y": _plain(table[self.label]), "row": places[keep]}
         if self.owner:
             columns["owner"] = _plain(table[self.owner])

@@ -87,6 +87,29 @@ def other_scale(train: NDArray[Any], test: NDArray[Any]) -> list[str]:
     return [f"{told.format(*sizes)}: are they of one scale?"]
 
 
+def codes(frame: Any, x: NDArray[Any], inputs: Sequence[Input]) -> list[str]:
+    """Return a line for the columns of texts that were read as whole numbers.
+
+    ``frame`` is the table. It may have its numbers from a csv, whose columns have no
+    types; the line is for codes, of which a larger one is no more of anything.
+    """
+    found = []
+    # Images have no columns.
+    for known, values in zip(inputs, x.T, strict=False):
+        cells = frame[known["column"]].dropna().head(1)
+        numbers = values[np.isfinite(values)]
+        whole = "category" not in known and np.array_equal(numbers, np.rint(numbers))
+        if whole and [isinstance(each, str) for each in cells] == [True]:
+            found.append(known["column"])
+    if not found:
+        return []
+    more = ", …" if len(found) > SHOWN else ""
+    return [
+        f"column {', '.join(found[:SHOWN])}{more}: texts that are numbers are read as "
+        "such; if these are codes, write a letter before each"
+    ]
+
+
 def seen_before(train: NDArray[Any], test: NDArray[Any]) -> list[str]:
     """Return a line if all samples for testing are samples for training, too.
 

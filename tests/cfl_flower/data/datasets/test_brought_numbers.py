@@ -47,6 +47,29 @@ def test_other_texts_with_digits_are_categories(texts, tmp_path):
     assert known.shape == (2,)
 
 
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        *((["10", "11"], True), (["01", None], True), (["1.5", "2"], False)),
+        *(([10, None], False), (["A10", "A11"], False), ([True, False], False)),
+    ],
+)
+@every_reader
+def test_texts_that_are_numbers_are_read_as_such_and_told(
+    reader, cells, told, tmp_path
+):
+    frame = table(b=cells * (ROWS // 2))
+    dataset = reader(tmp_path, frame, features=("a", "b"), missing="mean")
+    known, *_ = loaded(dataset, tmp_path)
+    assert known.shape == (3 if "A10" in cells else 2,)
+    notes = [each for each in dataset.notes(str(tmp_path)) if "codes" in each]
+    # The texts of a csv have no types.
+    typed = reader in READERS[3:]
+    assert ["column b: texts that are numbers" in n for n in notes] == [
+        True for _ in range(told and typed)
+    ]
+
+
 @pytest.mark.parametrize("typed", ["object", "boolean"])
 @pytest.mark.parametrize("gaps", [(), (0,), (1, 6), (0, 2, 5), range(2, ROWS)])
 @every_reader

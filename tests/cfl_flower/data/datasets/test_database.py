@@ -82,6 +82,16 @@ ID = 1234567890123456700
 """Beyond 2^53: as floats, this one and the next hundred are the same."""
 
 
+def test_columns_of_texts_that_are_numbers_are_named_in_one_line(tmp_path):
+    # As sqlite's .import makes of a csv.
+    query = "select cast(id as text) as id, "
+    query += ", ".join(f"cast(id % {n} as text) as c{n}" for n in range(2, 8))
+    folder = write(tmp_path, query=f"{query}, label from pets")
+    assert Sql().complete(folder).shape == (7,)
+    (note,) = (each for each in Sql().notes(folder) if "codes" in each)
+    assert "column id, c2, c3, c4, c5, …: texts that are numbers" in note
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet", "sql"])
 def test_ids_of_a_column_with_gaps_keep_their_digits(kind, tmp_path):
     ids = [ID + n % 8 if n else None for n in range(80)]
