@@ -74,4 +74,7 @@ def is_absent(column: pd.Series, signs: Collection[str]) -> NDArray[np.bool_]:
         absent = column.isna().to_numpy(bool) | np.fromiter(told, bool, len(column))
         # -999 is also decimal.Decimal("-999.00"), and such a text.
         column = pd.to_numeric(column, errors="coerce")
+        # Beside other texts, inf is one of them.
+        if column[~absent].notna().all():
+            absent |= column.isin([np.inf, -np.inf]).to_numpy(bool)
     return absent | column.isin(numbers.dropna()).to_numpy(bool)

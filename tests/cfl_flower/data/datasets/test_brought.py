@@ -112,6 +112,26 @@ def test_what_stands_for_no_value_is_none(reader, role, sign, tmp_path):
     assert all(value == pytest.approx(np.mean(others), rel=0.1) for value in filled)
 
 
+@pytest.mark.parametrize("infinite", ["inf", "Infinity", "-inf", float("inf")])
+@pytest.mark.parametrize("role", ["label", "who", "a"])
+@every_reader
+def test_an_infinite_number_is_none_beside_numbers(reader, role, infinite, tmp_path):
+    numbers = [1, 1, 0, 0] * (ROWS // 4)
+    own: dict[str, Any] = {"owner": "who", "features": ("a",)}
+    cells = [*map(type(infinite), numbers[:-1]), infinite]
+    frame = table(**{"label": numbers, "who": numbers, role: cells})
+    line = refusal(reader(tmp_path, frame, **own), tmp_path)
+    assert f"{role} in 1 of {ROWS} rows" in line
+    known, *_ = loaded(reader(tmp_path, frame, **own, missing="drop"), tmp_path)
+    assert known.names == ()
+    # Beside texts it is one.
+    names = ["one", "one", "two", "two"] * (ROWS // 4)
+    names[:2] = [str(infinite)] * 2
+    frame = table(**{"label": numbers, "who": numbers, role: names})
+    known, *_ = loaded(reader(tmp_path, frame, **own), tmp_path)
+    assert (str(infinite) in known.names) is (role == "label")
+
+
 @pytest.mark.parametrize("missing", ["refuse", "drop", "mean"])
 def test_a_column_without_any_value_is_told(missing, tmp_path):
     frame = table(b=["NA"] * ROWS)
