@@ -113,6 +113,21 @@ class Dataset(Protocol):
         """Return the samples for training and for testing, or raise `ConfigError`."""
 
 
+def said_of_one(pools: tuple[Pool, Pool], name: str) -> str:
+    """Return which samples lack an owner or a time, as ``name`` says, if others do not.
+
+    In brackets, for an error; nothing where all have none.
+    """
+    lacking = [
+        part
+        for part, pool in zip(PARTS, pools, strict=True)
+        if getattr(pool, f"{name}s") is None
+    ]
+    if len(lacking) != 1:
+        return ""
+    return f" (those for {lacking[0]}ing have no {name}: {name}_{lacking[0]} in a .npz)"
+
+
 def pools(parts: Parts) -> tuple[Pool, Pool]:
     """Return the samples for training and those for testing."""
     return Pool.from_arrays(parts["train"]), Pool.from_arrays(parts["test"])

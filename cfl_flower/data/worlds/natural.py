@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from cfl_flower.data.reading.pool import said_of_one
 from cfl_flower.data.worlds.allocation import SamplePair, samples_of_owners
 from cfl_flower.data.worlds.partition import DEALT, Known, Partition, Pools
 from cfl_flower.data.worlds.world import Allocation, Layout
@@ -40,8 +41,8 @@ class Natural(Partition):
         owners = [pool.owners for pool in pools if pool.owners is not None]
         if len(owners) < len(pools):
             raise ConfigError(
-                "partition=natural needs a dataset that knows whose samples are whose; "
-                "use another partition"
+                "partition=natural needs a dataset that knows whose samples are whose"
+                f"{said_of_one(pools, 'owner')}; use another partition"
             )
         clients = len(allocation.takers)
         count = max(int(owner.max(initial=-1)) for owner in owners) + 1

@@ -9,7 +9,7 @@ from weakref import WeakMethod
 
 import numpy as np
 
-from cfl_flower.data.reading.pool import Dataset, load_pools
+from cfl_flower.data.reading.pool import Dataset, load_pools, said_of_one
 from cfl_flower.data.worlds.drift import Drift
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.timeline import Holdings, Timeline
@@ -280,6 +280,7 @@ class Stream:
         last = int(every.max(initial=-(2**63)))
         if first >= last or len(times) < len(self._pools):
             one = f"; here all have the time {first}" if first == last else ""
+            one = said_of_one(self._pools, "time") or one
             raise ConfigError(
                 "drift.order=time and drift.order=own need a dataset that knows when "
                 f"its samples were taken{one}; use dataset=fmow, cityscapes or waymo, "

@@ -7,6 +7,11 @@ import pytest
 from PIL import Image
 
 from cfl_flower.data.datasets.npz import Npz
+from cfl_flower.data.worlds.arrivals import Release
+from cfl_flower.data.worlds.changes import Regroup
+from cfl_flower.data.worlds.natural import Natural
+from cfl_flower.data.worlds.partition import Partition
+from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.errors import ConfigError
 from tests.cfl_flower.data.pools import owners, real, times
 
@@ -125,6 +130,26 @@ def test_owners_and_times_may_stand_beside(tmp_path):
     np.savez(tmp_path / "data.npz", **both, **parts)
     _, test = Npz().load(str(tmp_path))
     assert owners(test).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "partition", "drift"),
+    [
+        ("owner", Natural(), Regroup()),
+        ("time", Partition(), Release(every=2, first=1, order="time", periods=2)),
+    ],
+)
+@pytest.mark.parametrize(("there", "lacks"), [("train", "test"), ("test", "train")])
+def test_owners_and_times_of_one_part_alone_name_the_other(
+    name, partition, drift, there, lacks, tmp_path
+):
+    named = {"train": np.arange(4), "test": np.arange(2)}
+    for array in ({}, {f"{name}_{there}": named[there]}):
+        folder = write(tmp_path, **array)
+        dataset = Npz(file="some.npz", shape=(3, 6, 5), classes=3)
+        with pytest.raises(ConfigError, match="a dataset that knows") as error:
+            Stream(dataset, partition, drift, 2, 0, 8, folder).view(0, 1)
+        assert (f"{name}_{lacks} in a .npz" in str(error.value)) is bool(array)
 
 
 @pytest.mark.parametrize("more", [["x_train"], ["x_test", "y_test"], ["y_val"]])
