@@ -18,7 +18,6 @@ from cfl_flower.data.datasets.columns import (
     Column,
     column_names,
     encode,
-    moments,
     refuse,
     require_columns,
 )
@@ -28,6 +27,7 @@ from cfl_flower.data.datasets.missing import (
     choose_rows,
     is_absent,
 )
+from cfl_flower.data.datasets.times import moments
 from cfl_flower.data.reading.doubts import codes
 from cfl_flower.data.reading.files import find, inside
 from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset

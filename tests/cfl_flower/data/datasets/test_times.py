@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfl_flower.data.datasets.columns import COMPACT
 from cfl_flower.data.datasets.npz import Npz
 from cfl_flower.data.datasets.tables import Csv, Parquet
+from cfl_flower.data.datasets.times import COMPACT
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.arrivals import Release
 from cfl_flower.data.worlds.partition import Partition
