@@ -11,6 +11,7 @@ from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pydantic import AfterValidator
 
 from cfl_flower.data.datasets.missing import place
@@ -118,12 +119,10 @@ def _encoded(
     if not wrong.any():
         return numbers[:, None], [Input(column=str(column.name))]
     if known.any():
-        why = (
-            "is no finite number (float32) as in other rows; fix it, leave it out, or "
-            "name it in dataset.na_values if it stands for a missing value; if these "
-            "are codes, write a letter before each"
-        )
-        refuse(column, wrong, why)
+        refuse(column, wrong, _beside_numbers(column.notna(), known))
+    large = np.isfinite(numbers)
+    if np.array_equal(large, column.notna()):
+        refuse(column, column.notna(), "is too large for float32; scale the column")
     why = "is a category without a mean; set dataset.missing=drop"
     refuse(column, column.isna(), why)
     what = f"{where}: in column {column.name},"
@@ -146,6 +145,22 @@ def _encoded(
     name = str(column.name)
     inputs = [Input(column=name, category=text) for text in texts.tolist()]
     return np.eye(len(texts))[places], inputs
+
+
+def _beside_numbers(there: pd.Series, known: NDArray[np.bool_]) -> str:
+    """Return what is wrong with texts beside numbers, by where each of both is."""
+    files = there.index.get_level_values(1)
+    of_numbers = dict.fromkeys(files[known])
+    if not set(of_numbers) & set(files[there & ~known]):
+        return (
+            f"is no number (float32), but {next(iter(of_numbers))} has numbers alone "
+            "(true and false are some); write the column alike in all files"
+        )
+    return (
+        "is no finite number (float32) as in other rows; fix it, leave it out, or name "
+        "it in dataset.na_values if it stands for a missing value; if these are codes, "
+        "write a letter before each"
+    )
 
 
 def numbers_of(column: pd.Series) -> FloatArray:

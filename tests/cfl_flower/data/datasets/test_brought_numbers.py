@@ -70,6 +70,31 @@ def test_texts_that_are_numbers_are_read_as_such_and_told(
     ]
 
 
+@pytest.mark.parametrize("rest", ["1e300", None])
+@every_reader
+def test_a_column_of_numbers_beyond_float32_is_told_as_such(reader, rest, tmp_path):
+    frame = table(b=["1e300", "1e300", rest, rest] * (ROWS // 4))
+    for cells in (frame, frame.astype({"b": float})):
+        dataset = reader(tmp_path, cells, features=("b",), missing="mean")
+        assert "has b=1e+300, which is too large for float32" in refusal(
+            dataset, tmp_path
+        ).replace("1e300", "1e+300")
+
+
+@pytest.mark.parametrize("numbers", [["true", "false"], ["1", "2"], ["1.5", ""]])
+@pytest.mark.parametrize("first", ["train", "test"])
+def test_a_column_of_numbers_in_one_file_and_texts_in_another(numbers, first, tmp_path):
+    kinds = [numbers, ["true", "maybe"]]
+    files = ["train.csv", "test.csv"] if first == "train" else ["test.csv", "train.csv"]
+    for file, cells in zip(files, kinds, strict=True):
+        frame = table(b=cells * (ROWS // 2))
+        frame.to_csv(tmp_path / file, index=False)
+    own: dict[str, Any] = {"features": ("a", "b"), "missing": "mean"}
+    line = refusal(Csv(file="train.csv", test_file="test.csv", **own), tmp_path)
+    assert f"{files[1]}: row 1 has b=true, which is no number" in line
+    assert f"but {files[0]} has numbers alone" in line
+
+
 @pytest.mark.parametrize("typed", ["object", "boolean"])
 @pytest.mark.parametrize("gaps", [(), (0,), (1, 6), (0, 2, 5), range(2, ROWS)])
 @every_reader
