@@ -41,6 +41,8 @@ def moments(times: pd.Series, form: str | None = None) -> IntArray:
     The index of the rows has their tables and places; ``form`` is the dates' format.
     """
     numbers = pd.to_numeric(times, errors="coerce")
+    if pd.api.types.is_bool_dtype(numbers):
+        refuse(times, times.notna(), f"is no time; {ALIKE}")
     typed = pd.api.types.is_datetime64_any_dtype(times)
     if typed or numbers.isna().all() or form not in (None, INTEGER):
         return _dated(times if typed else times.astype(str).str.strip(), form)

@@ -116,6 +116,13 @@ def as_typed(folder: Path, times: list[Any]) -> InferredDataset:
     return Parquet(time="when")
 
 
+@pytest.mark.parametrize("write", [as_csv, as_typed])
+def test_true_and_false_are_no_times(write, tmp_path):
+    dataset = write(tmp_path, [place % 2 == 0 for place in range(100)])
+    with pytest.raises(ConfigError, match="row 1 has when=True, which is no"):
+        dataset.load(str(tmp_path))
+
+
 @pytest.mark.parametrize("step", ["us", "ms", "s"])
 @pytest.mark.parametrize("write", [as_csv, as_npz, as_typed])
 def test_moments_within_a_second_are_told_apart(write, step, tmp_path):
