@@ -281,8 +281,12 @@ class InferredDataset(FileDataset):
         arrays = dict(parts["train"])
         beside = {key: arrays.pop(key) for key in BESIDE if key in arrays}
         test = held_out(arrays.get("owner", arrays["y"]), self.test_fraction)
-        allowed = f"more, or two samples an owner: {self.called} has too few"
-        require(bool(test.any()), "dataset.test_fraction", self.test_fraction, allowed)
+        if not test.any():
+            each = "owner" if "owner" in arrays else "class"
+            raise ConfigError(
+                f"{self.called} has one sample of each {each}, which leaves none for "
+                "testing; add samples, or bring a test set of its own"
+            )
         divided = divide(arrays, test)
         return {part: {**of, **beside} for part, of in divided.items()}
 

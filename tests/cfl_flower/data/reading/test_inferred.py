@@ -74,7 +74,12 @@ NUMBERS = {
     ("arrays", "settings", "words"),
     [
         ({"x": [1.0, 2], "y": [0, 1]}, {}, r"inputs of shape \(2,\)"),
-        ({"x": np.ones((2, 1)), "y": [0, 1]}, {}, "two samples an owner"),
+        ({"x": np.ones((2, 1)), "y": [0, 1]}, {}, "one sample of each class, .* add"),
+        (
+            {"x": np.ones((2, 1)), "y": [0, 1], "owner": [3, 4]},
+            {},
+            "one sample of each owner, .* add",
+        ),
         (
             {"x": np.ones((500, 1)), "y": np.linspace(0, 1, 500)},
             {},
