@@ -20,13 +20,13 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_197,
     "cfl_flower/analysis": 1_005,
-    "cfl_flower/client": 1_041,
+    "cfl_flower/client": 1_042,
     "cfl_flower/clustering": 536,
     "cfl_flower/communication": 1_274,
     "cfl_flower/config": 737,
-    "cfl_flower/data": 3_543,
+    "cfl_flower/data": 3_623,
     "cfl_flower/dropin": 774,
-    "cfl_flower/engine": 1_994,
+    "cfl_flower/engine": 1_996,
     "cfl_flower/environment": 204,
     "cfl_flower/learning": 1_293,
     "cfl_flower/models": 918,
@@ -34,7 +34,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/runs": 1_201,
     "cfl_flower/secure": 627,
     "clients": 1_301,
-    "simulations": 4_637,
+    "simulations": 4_639,
     "strategies": 3_020,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
@@ -47,7 +47,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 42_342
+TESTS = 42_502
 """Lines of all tests."""
 
 
