@@ -231,6 +231,7 @@ def test_a_run_that_broke_off_is_no_score_beside_whole_ones(run_small, tmp_path)
     runs = [run_small(f"seed={seed}", folder=f"runs/{seed}") for seed in (0, 1)]
     first, *_ = (runs[1].folder / "rounds.jsonl").read_text().splitlines(keepends=True)
     (runs[1].folder / "rounds.jsonl").write_text(first)
+    (runs[1].folder / "summary.json").unlink()
     found = cfl.load(tmp_path / "runs")
     assert found.scores["seed"].tolist() == [0]
     # Alone it is what there is.
