@@ -8,7 +8,6 @@ state, and the number of workers cannot change a result.
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
@@ -54,24 +53,15 @@ def generator(
 
 @contextmanager
 def no_common_draws(what: str) -> Iterator[None]:
-    """Raise `ConfigError` if the body draws from a generator of the whole process."""
-    before = _common_states()
+    """Raise `ConfigError` if the body draws from NumPy's common generator."""
+    _, before, *rest = np.random.get_state()
     yield
-    for name, state in _common_states().items():
-        if state != before[name]:
-            raise ConfigError(
-                f"{what} draws from {name}, which no run seeds; draw from what it "
-                "gets, such as occasion.rng, or from generator(seed, purpose)"
-            )
-
-
-def _common_states() -> dict[str, object]:
-    _, numbers, *rest = np.random.get_state()
-    return {
-        "np.random": (np.asarray(numbers).tobytes(), rest),
-        "Python's random": random.getstate(),
-        "torch's own generator": torch.get_rng_state().numpy().tobytes(),
-    }
+    _, after, *others = np.random.get_state()
+    if rest != others or not np.array_equal(before, after):
+        raise ConfigError(
+            f"{what} draws from np.random, which no run seeds; draw from the generator "
+            "that it gets, such as occasion.rng, or from generator(seed, purpose)"
+        )
 
 
 def torch_seed(

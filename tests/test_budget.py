@@ -18,18 +18,18 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_197,
+    "cfl_flower": 1_190,
     "cfl_flower/analysis": 1_005,
     "cfl_flower/client": 1_042,
     "cfl_flower/clustering": 536,
     "cfl_flower/communication": 1_274,
-    "cfl_flower/config": 737,
-    "cfl_flower/data": 3_625,
+    "cfl_flower/config": 741,
+    "cfl_flower/data": 3_636,
     "cfl_flower/dropin": 774,
     "cfl_flower/engine": 1_996,
     "cfl_flower/environment": 204,
     "cfl_flower/learning": 1_293,
-    "cfl_flower/models": 918,
+    "cfl_flower/models": 939,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_201,
     "cfl_flower/secure": 627,
@@ -47,7 +47,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 42_504
+TESTS = 42_548
 """Lines of all tests."""
 
 

@@ -29,7 +29,12 @@ from cfl_flower.engine.checks import check_method
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import least_batch
 from cfl_flower.models import FlatModel
-from cfl_flower.models.requirements import check_network, require_divided
+from cfl_flower.models.requirements import (
+    check_network,
+    require_divided,
+    require_extractor_first,
+    require_plain_classifier,
+)
 from cfl_flower.run_config import Basics, RunConfig
 from cfl_flower.runs.reading import read_settings
 from cfl_flower.settings import (
@@ -73,9 +78,12 @@ def check_settings(composition: Composition, ask: Ask | None = None) -> RunConfi
     dataset = groups["dataset"]
     model = check_network(groups["model"], dataset.shape, dataset.classes)
     strategy = groups["strategy"]
-    apart = ("needs_extractor", "reads_extractor")
-    if any(getattr(strategy, name, False) for name in apart):
+    if getattr(strategy, "needs_extractor", False):
         require_divided(model, dataset.shape)
+    if getattr(strategy, "trains_classifier", False):
+        require_plain_classifier(model)
+    if getattr(strategy, "reads_extractor", False):
+        require_extractor_first(model, dataset.shape)
     _check_batches(groups["strategy"].local.batch_size, model, dataset)
     plain |= paths
     resolved = {
@@ -253,13 +261,14 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
     for place, event in events.items():
         with located(place):
             event.check(dataset.shape)
-            event.rehearse(dataset.shape, dataset.classes)
     images = len(dataset.shape) == 3
     for server_round in [1, *timeline.rounds]:
         turned = timeline.world(server_round).degrees.any() or any(partition.turns)
         given = f"{dataset.shape} inputs, which cannot be rotated,"
         allowed = "images, or a partition and a drift without rotations"
         require(images or not turned, "dataset", given, allowed)
+    for event in events.values():
+        event.rehearse(dataset.shape, dataset.classes)
     return timeline
 
 

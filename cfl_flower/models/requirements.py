@@ -101,7 +101,8 @@ def require_divided(model: FlatModel, shape: tuple[int, ...]) -> None:
         return
     start = model.to_vector()
     fault = f"{type(network).__name__} is more than classifier(extractor(x))"
-    remedy = "the strategy takes it apart: put the rest into its extractor, a layer"
+    rest = "put the rest into its extractor, which must be a torch.nn.Module"
+    remedy = f"the strategy takes it apart: {rest}"
     for training in (False, True):
         found = []
         # The network's own pass, with its hooks, and that of its two parts.
@@ -121,10 +122,37 @@ def require_plain_classifier(model: FlatModel) -> None:
     Raises `ConfigError`.
     """
     network: Any = model.module
-    plain = type(network.classifier) is nn.Linear and not has_hooks(network.classifier)
+    classifier = getattr(network, "classifier", None)
+    # Of a network without one the strategy says so itself.
+    plain = type(classifier) is nn.Linear and not has_hooks(classifier)
+    plain |= not isinstance(classifier, nn.Module)
     fault = f"the classifier of {type(network).__name__} may be more than W z + b"
     remedy = "the strategy trains it by itself: use torch.nn.Linear, without hooks"
     _require(plain, fault, remedy)
+
+
+def require_extractor_first(model: FlatModel, shape: tuple[int, ...]) -> None:
+    """Require that an extractor, if a network has any, is given the inputs themselves.
+
+    A method takes features from it alone. Raises `ConfigError`.
+    """
+    network: Any = model.module.eval()
+    if not hasattr(network, "extractor"):
+        return
+    x = example_batch(shape)
+    given: list[Any] = []
+    fault = f"{type(network).__name__} does more than give inputs to its extractor"
+    rest = "put the rest into it, a torch.nn.Module that returns a tensor"
+    remedy = f"the strategy takes features from that alone: {rest}"
+    with refused(f"model: {fault}", remedy), torch.no_grad():
+        note = network.extractor.register_forward_pre_hook(
+            lambda _, own: given.extend(own)
+        )
+        network(x)
+        note.remove()
+        features = network.extractor(x)
+    ok = len(given) == 1 and torch.equal(given[0], x) and torch.is_tensor(features)
+    _require(ok, fault, remedy)
 
 
 def _require_any_batch(model: FlatModel, x: Tensor, classes: int) -> None:

@@ -10,7 +10,7 @@ import re
 import select
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn
@@ -61,17 +61,16 @@ def command(
         # for it took most of a second.
         atexit.register(gc.freeze)
         try:
-            try:
-                require_own_packages()
-                return work(arguments) or 0
-            finally:
-                # What cannot be written is known here, not at exit.
-                sys.stdout.flush()
+            require_own_packages()
+            code = work(arguments) or 0
+            # What cannot be written is known here, not at exit.
+            sys.stdout.flush()
+            return code
         except CflError as error:
             return report(error)
         except UnicodeEncodeError as error:
-            remedy = "use paths in ASCII, or a locale with UTF-8, such as C.UTF-8"
-            return report(ConfigError(f"a path cannot be written ({error}); {remedy}"))
+            remedy = "use ASCII, or a locale with UTF-8, such as C.UTF-8"
+            return report(ConfigError(f"a text cannot be written ({error}); {remedy}"))
         except KeyboardInterrupt:
             return report(InterruptedRunError("interrupted"))
         except BrokenPipeError:
@@ -87,7 +86,9 @@ def command(
 def _nobody_reads() -> bool:
     """Return whether who reads stdout, such as `head`, has ended."""
     output = select.poll()
-    output.register(sys.stdout.fileno(), 0)
+    # It may be no file, as in a notebook.
+    with suppress(OSError, AttributeError):
+        output.register(sys.stdout.fileno(), 0)
     return any(event & select.POLLERR for _, event in output.poll(0))
 
 

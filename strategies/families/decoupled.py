@@ -19,7 +19,6 @@ from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Description, Published
 from cfl_flower.learning.anchors import Anchors, mean_anchors
 from cfl_flower.models import Split
-from cfl_flower.models.requirements import require_plain_classifier
 from cfl_flower.settings import Count, Positive, settings
 from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import ClientId, FloatArray, Plan, Result, Task, Vector
@@ -31,6 +30,7 @@ class DecoupledSettings(StrategySettings):
 
     client: str = "clients.families.decoupled.DecoupledClient"
     needs_extractor: ClassVar[bool] = True
+    trains_classifier: ClassVar[bool] = True
 
     classifier_epochs: Count = 1
     """Passes over the data with the extractor frozen; then `local.epochs` with the
@@ -70,12 +70,8 @@ class DecoupledStrategy(ClusteredStrategy):
     )
 
     def initial_state(self) -> Any:
-        """Return the initial state; raise `ConfigError` without a linear classifier.
-
-        It has to be nothing else.
-        """
+        """Return the initial state; raise `ConfigError` without a linear classifier."""
         self.split: Split = self.run.network.split
-        require_plain_classifier(self.run.network)
         return super().initial_state()
 
     @property

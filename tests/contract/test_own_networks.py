@@ -9,6 +9,7 @@ import torch
 from safetensors.numpy import load_file
 
 from cfl_flower.analysis.saved import load_run
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import build_network
 from simulations.export import export
@@ -17,6 +18,7 @@ from tests.simulations.test_export import load_served
 
 OWN = """
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 from cfl_flower.models import Network
 from cfl_flower.settings import settings
@@ -75,6 +77,13 @@ class Own:
 
 
 @settings("model")
+class Spectral:
+    def build(self, shape, classes):
+        layers = nn.Flatten(), nn.Linear(64, 8)
+        return Network(nn.Sequential(*layers), spectral_norm(nn.Linear(8, classes)))
+
+
+@settings("model")
 class Normalised:
     def build(self, shape, classes):
         layers = nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8)
@@ -85,6 +94,9 @@ TRAINED = 16 * 8 + 8 + 8 * 10 + 10
 NORMALISED = 64 * 8 + 8 + 2 * 8 + 8 * 10 + 10
 """Weights of `Normalised`, behind which are its running statistics."""
 PARTICIPANTS = 6
+
+TAKEN_APART = r"Scaling is more than classifier\(extractor\(x\)\); the strategy"
+FEATURES = "Scaling does more than give inputs to its extractor"
 
 
 @pytest.fixture(autouse=True)
@@ -159,19 +171,20 @@ def test_networks_that_cannot_be_trained_are_refused(own, overrides, words, run_
 
 
 @pytest.mark.parametrize(
-    "strategy",
+    ("strategy", "words"),
     [
-        *("fedrep", "fedccfa", "fedpac", "fedfm", "flux", "feroma"),
-        "fielding strategy/representation=embedding",
+        *((each, TAKEN_APART) for each in ("fedrep", "fedccfa", "fedpac", "fedfm")),
+        *((each, FEATURES) for each in ("flux", "feroma")),
+        ("fielding strategy/representation=embedding", FEATURES),
     ],
 )
-def test_a_forward_that_is_more_than_its_parts_is_refused_where_they_are_trained(
-    strategy, run_small
+def test_a_forward_that_is_more_than_its_parts_is_refused_where_they_are_used(
+    strategy, words, run_small
 ):
     own = ["model._target_=own_networks.Own", "rounds=1"]
     asked = f"strategy={strategy}".split()
-    words = r"Scaling is more than classifier\(extractor\(x\)\); the strategy"
-    for when in ("always", "in training"):
+    # Features are computed as in tests.
+    for when in ("always", "in training")[: 1 + (words is TAKEN_APART)]:
         with pytest.raises(ConfigError, match=words):
             run_small(*asked, *own, f"model.scaled={when}")
     run_small(*asked, *own, "model.scaled=never", folder="as-it-is")
@@ -212,3 +225,21 @@ def test_batch_norm_loses_no_client(run_small):
         normalised = ["strategy=fedavg", "model._target_=own_networks.Normalised"]
         run = run_small(*normalised, size, "participants=12", "rounds=2", folder=size)
         assert [row["failures"] for row in run.rounds] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        *((each, r"may be more than W z \+ b") for each in ("fedrep", "fedbabu")),
+        *((each, "") for each in ("fedavg", "flux", "feroma")),
+    ],
+)
+def test_a_classifier_that_is_trained_by_itself_is_a_plain_one(
+    strategy, words, run_small
+):
+    asked = [f"strategy={strategy}", "model._target_=own_networks.Spectral", "rounds=1"]
+    if not words:
+        run_small(*asked)
+        return
+    with pytest.raises(ConfigError, match=words):
+        compose_config(asked)

@@ -118,11 +118,10 @@ def _encoded(
     wrong = column.notna() & ~known
     if not wrong.any():
         return numbers[:, None], [Input(column=str(column.name))]
+    if np.isfinite(numbers[column.notna()]).all():
+        refuse(column, wrong, "is too large for float32; scale the column")
     if known.any():
         refuse(column, wrong, _beside_numbers(column.notna(), known))
-    large = np.isfinite(numbers)
-    if np.array_equal(large, column.notna()):
-        refuse(column, column.notna(), "is too large for float32; scale the column")
     why = "is a category without a mean; set dataset.missing=drop"
     refuse(column, column.isna(), why)
     what = f"{where}: in column {column.name},"

@@ -81,7 +81,7 @@ def no_inputs(train: Arrays, inputs: Sequence[Input]) -> list[str]:
 
 
 def other_scale(train: NDArray[Any], test: NDArray[Any]) -> list[str]:
-    """Return a line if numbers of one part are far above the other's.
+    """Return a line if an array's numbers in one part are far above the other's.
 
     That is, the largest twentieth, of some samples at equal distances.
     """
@@ -97,16 +97,18 @@ def other_scale(train: NDArray[Any], test: NDArray[Any]) -> list[str]:
 def codes(frame: Any, x: NDArray[Any], inputs: Sequence[Input]) -> list[str]:
     """Return a line for the columns of texts that were read as whole numbers.
 
-    ``frame`` is the table. It may have its numbers from a csv, whose columns have no
-    types; the line is for codes, of which a larger one is no more of anything.
+    ``frame`` is the table. A csv has no types, so the line is for typed tables. A
+    larger code is not more of anything.
     """
     found = []
     # Images have no columns.
     for known, values in zip(inputs, x.T, strict=False):
-        cells = frame[known["column"]].dropna().head(1)
+        if "category" in known:
+            continue
+        first = frame[known["column"]].dropna().head(1)
         numbers = values[np.isfinite(values)]
-        whole = "category" not in known and np.array_equal(numbers, np.rint(numbers))
-        if whole and [isinstance(each, str) for each in cells] == [True]:
+        whole = np.array_equal(numbers, np.rint(numbers))
+        if whole and [isinstance(each, str) for each in first] == [True]:
             found.append(known["column"])
     if not found:
         return []

@@ -208,7 +208,9 @@ class InferredDataset(FileDataset):
             told += far_off(first_inputs(parts, self.periods), columns)
         if "test" in read:
             both = train["x"], parts["test"]["x"]
-            told += [*other_scale(*both), *seen_before(*both)]
+            # The columns of a table have scales of their own.
+            told += [] if columns else other_scale(*both)
+            told += seen_before(*both)
         told = [*train.get("notes", ()), *(f"{self.called}: {each}" for each in told)]
         train = {**train, "notes": np.asarray(told, str)}
         parts = self.scaled({**parts, "train": train})

@@ -181,6 +181,8 @@ def _fitting(pool: Pool, dataset: Dataset) -> Pool:
     largest = len(np.bincount(pool.labels)) - 1
     if shape != (count, *dataset.shape) or largest >= dataset.classes:
         raise ValueError(f"inputs {shape} and labels up to {largest}")
+    if not np.array_equal(pool.y.cpu().numpy(), pool.labels):
+        raise ValueError("y is not labels")
     for name in ("owners", "times", "domains", "rows"):
         each = getattr(pool, name)
         if each is not None and len(each) != count:
@@ -190,7 +192,8 @@ def _fitting(pool: Pool, dataset: Dataset) -> Pool:
     if not pool.x.is_floating_point() or getattr(dataset, "lacks_sums", False):
         return pool
     x = pool.x.float()
-    if not x.isfinite().all():
+    # Both are NaN if any number is; no copy of the inputs is made.
+    if count and not torch.stack(x.aminmax()).isfinite().all():
         raise ValueError("inputs that are no finite float32")
     return pool if x is pool.x else replace(pool, x=x)
 

@@ -11,6 +11,7 @@ import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
@@ -23,7 +24,7 @@ from cfl_flower.data.worlds.drift import Change, Occasion
 from cfl_flower.data.worlds.partition import Angles
 from cfl_flower.data.worlds.view import rotate
 from cfl_flower.data.worlds.world import Look, World, alter, turned
-from cfl_flower.errors import refused
+from cfl_flower.errors import ConfigError, refused
 from cfl_flower.seeding import generator, no_common_draws
 from cfl_flower.settings import Natural, require, settings
 from cfl_flower.types import BoolArray, FloatArray, IntArray
@@ -68,16 +69,24 @@ class Appearance(Change):
         return torch.from_numpy(np.stack(shown).astype(np.float32)).to(x.device)
 
     def rehearse(self, shape: tuple[int, ...], classes: int) -> None:
-        """Raise `ConfigError` if `look` fails for a sample of noise of some labels."""
+        """Raise `ConfigError` if `look` fails for samples of noise, shown twice."""
         labels = np.array(self.labels or range(classes))[:REHEARSED]
         what = f"drift: {type(self).__name__}.look"
-        rng = generator(0, what)
-        x = torch.from_numpy(rng.random((len(labels), *shape), np.float32))
-        with refused(what, f"return one finite sample of shape {shape}"):
-            after = self.show(x, labels, rng, itertools.repeat(rng, len(labels)))
-            finite = bool(after.isfinite().all())
-            if after.shape != x.shape or not finite:
-                raise ValueError(f"shape {tuple(after.shape[1:])}, finite: {finite}")
+        noise = generator(0, what).random((len(labels), *shape), np.float32)
+        x = torch.from_numpy(noise)
+        found = []
+        with refused(what, f"return one sample of shape {shape}"):
+            for _ in range(2):
+                own = (generator(0, what, 0, y) for y in labels.tolist())
+                # What it remembers of these is forgotten.
+                found.append(deepcopy(self).show(x, labels, generator(0, what), own))
+            if found[0].shape != x.shape:
+                raise ValueError(f"its shape is {tuple(found[0].shape[1:])}")
+        if not torch.equal(*(each.nan_to_num() for each in found)):
+            raise ConfigError(
+                f"{what} gives a sample another look each time; draw from the rng that "
+                "it gets, which is the sample's own"
+            )
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""

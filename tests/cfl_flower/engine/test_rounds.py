@@ -1,13 +1,11 @@
 """The rounds of a synchronous method: who takes part, device time, what is noted."""
 
-import random
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
-import torch
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
@@ -254,8 +252,6 @@ class Own(RandomSelection):
         (lambda rows, n: rows[0], "choose returned"),
         (lambda rows, n: (row for row in rows), "choose returned"),
         (lambda rows, n: np.random.permutation(rows)[:n], "np.random"),
-        (lambda rows, n: random.sample(rows.tolist(), n), "Python's random"),
-        (lambda rows, n: torch.randperm(len(rows))[:n].tolist(), "torch's own"),
         (lambda rows, n: rows[:n].tolist(), ""),
         (lambda rows, n: rows[:0], ""),
     ],

@@ -13,6 +13,7 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 from torch import Tensor
 
+from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.data.worlds.appearance import Appearance, Corrupt, DrawPatterns
 from cfl_flower.data.worlds.changes import Exchange, Relabel, Restore, Rotate
@@ -188,21 +189,22 @@ class Mine(Appearance):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda x: x[..., :4], r"shape \(1, 8, 4\)"),
-        (lambda x: x.ravel(), r"shape \(64,\)"),
-        (lambda x: x * np.nan, r"shape \(1, 8, 8\), finite: False"),
-        (lambda x: None, r"shape \(\), finite: False"),
+        (lambda x: x[..., :4], r"shape is \(1, 8, 4\)"),
+        (lambda x: x.ravel(), r"shape is \(64,\)"),
+        (lambda x: None, r"shape is \(\)"),
         (lambda x: "dark", "ValueError"),
         (lambda x: x.lacking, "AttributeError"),
         (lambda x: x * np.random.random(), "draws from np.random"),
-        (lambda x: x * random.random(), "draws from Python's random"),
-        (lambda x: x * float(torch.rand(1)), "draws from torch's own generator"),
+        (lambda x: x * random.random(), "another look each time"),
+        (lambda x: x * float(torch.rand(1)), "another look each time"),
+        (lambda x: x * np.random.default_rng().random(), "another look each time"),
     ],
 )
 def test_a_look_of_one_s_own_that_is_wrong_is_told_before_a_run(made, said):
     with pytest.raises(ConfigError, match=rf"drift: Mine\.look.*{said}"):
         Mine([2], made=made).rehearse((1, 8, 8), 10)
-    Mine([2], made=lambda x: (255 * x).astype(np.uint8)).rehearse((1, 8, 8), 10)
+    for fine in (lambda x: (255 * x).astype(np.uint8), lambda x: x - np.inf):
+        Mine([2], made=fine).rehearse((1, 8, 8), 10)
 
 
 @pytest.mark.parametrize(
@@ -279,3 +281,18 @@ def test_clients_whose_images_look_alike_have_one_concept(
         for concept, images in zip(line.concepts(round).tolist(), seen, strict=True):
             assert numbers.setdefault(images, concept) == concept
         assert len({*numbers.values()}) == len(numbers)
+
+
+@settings("drift")
+class Narrow(Appearance):
+    """A look of another shape."""
+
+    def look(self, x: FloatArray, y: int, rng: np.random.Generator) -> FloatArray:
+        """Return half of the sample."""
+        return x[..., :4]
+
+
+def test_a_look_is_tried_when_settings_are_read():
+    asked = [f"drift._target_={Narrow.__module__}.Narrow", "drift.rounds=[2]"]
+    with pytest.raises(ConfigError, match=r"drift: Narrow\.look .*shape is \(1, 8, 4"):
+        compose_config(asked)
