@@ -51,7 +51,7 @@ def test_a_folder_that_no_file_can_name_is_one_line(tmp_path, capsys):
     asked = [*SMALL, "strategy=fedavg", f"output_dir='{tmp_path}/run\udcff'"]
     assert main(asked) == 2
     complaint = capsys.readouterr().err
-    assert "a path cannot be written" in complaint
+    assert "a text cannot be written" in complaint
     assert complaint.count("\n") == 1
 
 

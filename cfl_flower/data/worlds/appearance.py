@@ -27,7 +27,7 @@ from cfl_flower.data.worlds.world import Look, World, alter, turned
 from cfl_flower.errors import ConfigError, refused
 from cfl_flower.seeding import generator, no_common_draws
 from cfl_flower.settings import Natural, require, settings
-from cfl_flower.types import BoolArray, FloatArray, IntArray
+from cfl_flower.types import BoolArray, ClientId, FloatArray, IntArray
 
 REHEARSED = 10
 """Labels of which a look is tried on a sample before a run."""
@@ -72,14 +72,19 @@ class Appearance(Change):
         """Raise `ConfigError` if `look` fails for samples of noise, shown twice."""
         labels = np.array(self.labels or range(classes))[:REHEARSED]
         what = f"drift: {type(self).__name__}.look"
-        noise = generator(0, what).random((len(labels), *shape), np.float32)
+
+        def draws(client: ClientId = "common") -> Generator:
+            return generator(0, what, 0, client)
+
+        noise = draws("noise").random((len(labels), *shape), np.float32)
         x = torch.from_numpy(noise)
         found = []
         with refused(what, f"return one sample of shape {shape}"):
             for _ in range(2):
-                own = (generator(0, what, 0, y) for y in labels.tolist())
                 # What it remembers of these is forgotten.
-                found.append(deepcopy(self).show(x, labels, generator(0, what), own))
+                trial = deepcopy(self)
+                own = map(draws, labels.tolist())
+                found.append(trial.show(x, labels, draws(), own))
             if found[0].shape != x.shape:
                 raise ValueError(f"its shape is {tuple(found[0].shape[1:])}")
         if not torch.equal(*(each.nan_to_num() for each in found)):
