@@ -118,7 +118,7 @@ class RunConfig(Basics):
     """The user's overrides, as given."""
 
     @property
-    def test_cap(self) -> float | None:
+    def cap_of_tests(self) -> float | None:
         """For how many times the median samples a test counts at most, or None."""
         robust: str = self.strategy.robust
         cap: float | None = self.strategy.weight_cap

@@ -117,7 +117,7 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         done = 0
         state = None
         if config.resume:
-            done, state = load_saved(checkpoint, strategy_class.State, console)
+            done, state = load_saved(checkpoint, strategy_class.State, console, warn)
         if stream and done:
             refuse_other_data(config, stream.samples)
         elif stream:
@@ -147,11 +147,13 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
 
 
 def load_saved(
-    checkpoint: Checkpoint, state_class: type[ClusteredState], console: Console
+    checkpoint: Checkpoint,
+    state_class: type[ClusteredState],
+    console: Console,
+    warn: Callable[[str], None],
 ) -> tuple[int, ClusteredState | None]:
     """Return the rounds that are done and the state after them, and say how many."""
     folder = checkpoint.folder.parent
-    warn = partial(console.print, style="yellow", soft_wrap=True, markup=False)
     if not checkpoint.exists():
         again = " again" if read_lines(folder / "rounds.jsonl") else ""
         warn(f"warning: nothing to resume in {folder}: begins{again} with round 1")

@@ -152,8 +152,7 @@ def places_of(saved: SavedRun, state: ClusteredState) -> dict[str, FloatArray]:
 
 def write_model(module: nn.Module, card: dict[str, Json], folder: Path) -> None:
     """Write a model in all forms, and its card; say which form it does not have."""
-    named = {name: each.contiguous() for name, each in tensors_of(module).items()}
-    save_file(named, folder / MODEL)
+    save_file(tensors_of(module), folder / MODEL)
     files = {"safetensors": MODEL, **write_programs(module, card["shape"], folder)}
     card = {**card, "files": files}
     (folder / CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
@@ -166,7 +165,8 @@ def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
     odd = [name for name, each in saved.items() if not torch.is_tensor(each)]
     allowed = "networks that save tensors alone; put the rest into buffers"
     require(not odd, "model", f"{type(module).__name__} with {odd}", allowed)
-    return {name: tensor.clone() for name, tensor in saved.items()}
+    # safetensors writes memory as it lies, and no two tensors in one place.
+    return {name: each.clone().contiguous() for name, each in saved.items()}
 
 
 def write_programs(

@@ -129,10 +129,9 @@ def main(arguments: Sequence[str]) -> None:
     if asked.diagnose:
         if getattr(config.dataset, "lacks_sums", False):
             # As the clients of a run agree on a scale before they are compared.
-            sums = np.zeros(())
-            for client in range(config.clients):
-                sums = sums + stream.view(client, 1).sums()
-            stream = open_stream(scaled_by(config, sums))
+            views = (stream.view(client, 1) for client in range(config.clients))
+            total = sum((each.sums() for each in views), np.zeros(()))
+            stream = open_stream(scaled_by(config, total))
         rounds = {each.rounds.capitalize(): each.start for each in found.ends}
         show_diagnosis(sums_of(stream, config.clients, rounds), console)
 

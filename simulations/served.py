@@ -47,8 +47,9 @@ def load_network(folder: Path, card: dict[str, Json]) -> nn.Module:
     with intact(path, REMEDY):
         kind = build(card["network"], "model")
         # What a network draws and does not save follows from the run's seed.
-        sizes = tuple(card["shape"]), len(card["classes"])
-        network = build_network(kind, *sizes, card.get("seed", 0))
+        seed = card.get("seed", 0)
+        classes = len(card["classes"])
+        network = build_network(kind, tuple(card["shape"]), classes, seed)
         network.load_state_dict(load_file(path))
     return network.eval()
 

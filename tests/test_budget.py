@@ -18,23 +18,23 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_190,
+    "cfl_flower": 1_192,
     "cfl_flower/analysis": 1_005,
-    "cfl_flower/client": 1_042,
+    "cfl_flower/client": 1_049,
     "cfl_flower/clustering": 536,
     "cfl_flower/communication": 1_274,
-    "cfl_flower/config": 741,
+    "cfl_flower/config": 748,
     "cfl_flower/data": 3_639,
-    "cfl_flower/dropin": 774,
+    "cfl_flower/dropin": 765,
     "cfl_flower/engine": 1_996,
-    "cfl_flower/environment": 204,
+    "cfl_flower/environment": 210,
     "cfl_flower/learning": 1_293,
     "cfl_flower/models": 942,
     "cfl_flower/privacy": 65,
-    "cfl_flower/runs": 1_201,
+    "cfl_flower/runs": 1_197,
     "cfl_flower/secure": 627,
     "clients": 1_301,
-    "simulations": 4_639,
+    "simulations": 4_638,
     "strategies": 3_020,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""

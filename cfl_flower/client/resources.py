@@ -128,12 +128,19 @@ def _build_resources(
     use_gpu = settings["gpus_per_worker"] != 0 and torch.cuda.is_available()
     device = "cuda" if use_gpu else "cpu"
     model = build_model(settings["model"], dataset.shape, dataset.classes, seed, device)
-    parts = dataset, settings["partition"], settings["drift"]
-    sizes = settings["clients"], seed, settings["rounds"]
     return WorkerResources(
         settings,
         fault_odds(settings["faults"]),
-        Stream(*parts, *sizes, settings["data_dir"], device),
+        Stream(
+            dataset,
+            settings["partition"],
+            settings["drift"],
+            settings["clients"],
+            seed,
+            settings["rounds"],
+            settings["data_dir"],
+            device,
+        ),
         model,
         model.to_vector(),
         folder / "clients",

@@ -84,7 +84,7 @@ def check_settings(composition: Composition, ask: Ask | None = None) -> RunConfi
         require_plain_classifier(model)
     if getattr(strategy, "reads_extractor", False):
         require_extractor_first(model, dataset.shape)
-    _check_batches(groups["strategy"].local.batch_size, model, dataset)
+    _check_batches(strategy.local.batch_size, model, dataset)
     plain |= paths
     resolved = {
         key: _with_names(key, value, composition.choices) if key in GROUPS else value
@@ -256,8 +256,15 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
     require_memory("rounds", basics.rounds, 100 * basics.rounds * (1 + len(events)))
     for place, event in events.items():
         require_memory(f"{place}.width", event.width, 100 * event.width)
-    sizes = basics.clients, dataset.classes, basics.seed, basics.rounds
-    timeline = Timeline(partition, events, *sizes, holdings.labels)
+    timeline = Timeline(
+        partition,
+        events,
+        basics.clients,
+        dataset.classes,
+        basics.seed,
+        basics.rounds,
+        holdings.labels,
+    )
     for place, event in events.items():
         with located(place):
             event.check(dataset.shape)

@@ -28,7 +28,8 @@ from cfl_flower.dropin.rounds import PlainRounds
 from cfl_flower.dropin.terms import Terms
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.engine.stages.robust_means import RobustMeans
-from cfl_flower.errors import ConfigError, refused
+from cfl_flower.environment.files import make_folder
+from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.mods import read_labels
 from cfl_flower.run_config import RunConfig
@@ -117,14 +118,10 @@ class DropIn(Terms):
         """Save the state after the last round in a folder, without pickles."""
         number = self.engine.context.number
         carrier = self.carrier
-        reporting = sorted(map(int, carrier.reader.reporting))
-        kept = self._kept(
-            self.running.state,
-            carrier.others,
-            carrier.reader.width,
-            reporting,
-            self.seed,
-        )
+        reader = carrier.reader
+        state = self.running.state
+        told = sorted(map(int, reader.reporting))
+        kept = self._kept(state, carrier.others, reader.width, told, self.seed)
         self._checkpoint(Path(path)).save(number, kept)
 
     def _check_target(self, target: Path) -> None:
@@ -132,12 +129,7 @@ class DropIn(Terms):
         allowed = "another folder, or go on with resume(): it holds a saved run"
         ok = target == self.resumed or not self._checkpoint(target).exists()
         require(ok, "checkpoint", target, allowed)
-        probe = target / ".probe"
-        fault = f"checkpoint={target} cannot be written"
-        with refused(fault, "use a folder of your own"):
-            target.mkdir(parents=True, exist_ok=True)
-            probe.touch()
-            probe.unlink(missing_ok=True)
+        make_folder("checkpoint", target)
 
     def _find_saved(self) -> tuple[int, Any]:
         """Return the rounds that are done and what was saved, if it is to go on."""

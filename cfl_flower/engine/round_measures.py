@@ -41,7 +41,7 @@ def note_tests(
     tested = [result for result in results if result.num_examples]
     places = context.state.rows(result.client for result in tested)
     clusters = context.state.clusters[places]
-    cap = config.test_cap
+    cap = config.cap_of_tests
     rows = measures.note_tests(context.record, tested, clusters, malicious, cap)
     classes = config.dataset.classes
     return note_measures(context.record, tested, rows, config.metrics, classes, cap)

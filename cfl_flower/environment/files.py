@@ -8,6 +8,8 @@ import re
 from functools import partial
 from pathlib import Path
 
+from cfl_flower.errors import refused
+
 LEFTOVER = re.compile(r"\..+\.([0-9]{1,9})\.tmp")
 """The name of a file that is not whole yet, with the process that writes it."""
 
@@ -90,3 +92,12 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def make_folder(key: str, path: Path) -> None:
+    """Create a folder, or raise a `ConfigError` if nothing can be written into it."""
+    with refused(f"{key}={path} cannot be written", "use a folder of your own"):
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".probe"
+        probe.touch()
+        probe.unlink(missing_ok=True)

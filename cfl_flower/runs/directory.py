@@ -30,10 +30,11 @@ from filelock import FileLock, Timeout
 from cfl_flower.building import locate
 from cfl_flower.environment.files import (
     append_durably,
+    make_folder,
     remove_leftovers,
     write_atomically,
 )
-from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line, refused
+from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.asked import ASKED
 from cfl_flower.runs.checkpoint import Checkpoint
@@ -323,12 +324,8 @@ def told_if_full(folder: Path) -> Iterator[None]:
 def check_output_dir(config: RunConfig) -> None:
     """Create the output folder, or raise a `ConfigError` if it cannot be used."""
     path = Path(config.output_dir)
-    with refused(f"output_dir={path} cannot be written", "use a folder of your own"):
-        path.mkdir(parents=True, exist_ok=True)
-        refuse_links_out(path)
-        probe = path / ".probe"
-        probe.touch()
-        probe.unlink(missing_ok=True)
+    refuse_links_out(path)
+    make_folder("output_dir", path)
     if not config.resume and read_lines(path / "rounds.jsonl"):
         fault = f"output_dir={path} already holds a run"
         remedy = "add resume=true to continue it, or use another folder"

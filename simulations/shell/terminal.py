@@ -158,7 +158,7 @@ def count(text: str) -> int:
 
 
 def natural(text: str, least: int = 0) -> int:
-    """Read a whole number of at least 0."""
+    """Read a whole number of at least 0, or of another least one."""
     if (number := int(text)) < least:
         raise argparse.ArgumentTypeError(f"{text} is not allowed; use at least {least}")
     return number

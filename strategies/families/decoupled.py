@@ -31,6 +31,7 @@ class DecoupledSettings(StrategySettings):
     client: str = "clients.families.decoupled.DecoupledClient"
     needs_extractor: ClassVar[bool] = True
     trains_classifier: ClassVar[bool] = True
+    """Whether the classifier is trained and tested without its network: as W z + b."""
 
     classifier_epochs: Count = 1
     """Passes over the data with the extractor frozen; then `local.epochs` with the

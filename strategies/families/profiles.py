@@ -29,6 +29,7 @@ class ProfileSettings(StrategySettings):
 
     waits = "warmup"
     reads_extractor: ClassVar[bool] = True
+    """Whether features are taken from the extractor alone."""
 
     client: str = "clients.profile.ProfileClient"
     warmup: Count = 3

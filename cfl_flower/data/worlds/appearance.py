@@ -7,12 +7,12 @@ normalised.
 
 from __future__ import annotations
 
-import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -268,7 +268,7 @@ class DrawPatterns(Change):
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
         channels: list[tuple[int, ...]] = [(each,) for each in self.channels] or [()]
-        kinds = list(itertools.product(self.rotations, channels))
+        kinds = list(product(self.rotations, channels))
         among = occasion.draw_labels(self.random_labels or world.classes, world.classes)
         columns = world.classes if self.random_labels else 1
         drawn = occasion.rng.integers(len(kinds), size=(world.clients, columns))

@@ -173,7 +173,7 @@ class AbsentClients(Stage):
         counts = np.array([row.num_examples for row in new])
         if counts.any():
             correct = counts * [row.accuracy for row in new]
-            accuracy = pooled(correct, counts, self.config.test_cap)
+            accuracy = pooled(correct, counts, self.config.cap_of_tests)
             measures["accuracy_newcomers"] = round(accuracy, 5)
 
 
