@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from cfl_flower.building import build, declared, dump, locate
@@ -25,7 +26,9 @@ from cfl_flower.config.overrides import parse
 from cfl_flower.data.reading.inferred import FOUND, InferredDataset
 from cfl_flower.data.reading.pool import Dataset
 from cfl_flower.data.worlds.timeline import Holdings, Timeline
+from cfl_flower.data.worlds.world import differs
 from cfl_flower.engine.checks import check_method
+from cfl_flower.environment.plugins import from_outside
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import least_batch
 from cfl_flower.models import FlatModel
@@ -276,7 +279,23 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
         require(images or not turned, "dataset", given, allowed)
     for event in events.values():
         event.rehearse(dataset.shape, dataset.classes)
+    if any(map(from_outside, [partition, *events.values()])):
+        _require_same(timeline, replace(timeline))
     return timeline
+
+
+def _require_same(timeline: Timeline, again: Timeline) -> None:
+    """Refuse parts of one's own that make other worlds of the same seed."""
+    for server_round in [1, *timeline.rounds]:
+        worlds = timeline.world(server_round), again.world(server_round)
+        same = not differs(*worlds) and np.array_equal(*(w.demand for w in worlds))
+        part = "drift" if server_round > 1 else "partition"
+        if not same:
+            raise ConfigError(
+                f"{part}: the same seed gives other data for round {server_round} each "
+                "time; draw from the generator that a part gets, such as occasion.rng, "
+                "or from generator(seed, purpose), and remember nothing between calls"
+            )
 
 
 def _paths(basics: Basics, names: Mapping[str, str]) -> dict[str, str]:

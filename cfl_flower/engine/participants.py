@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 
 import numpy as np
+from numpy.random import Generator
 
 from cfl_flower.engine.context import RoundContext
+from cfl_flower.environment.plugins import from_outside
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.selection import Known, share_participants
 from cfl_flower.seeding import generator, no_common_draws
@@ -52,8 +55,7 @@ class Participants:
         shares = share_participants(config.participants, sizes, rng)
         for stratum, share in enumerate(shares.tolist()):
             members = np.flatnonzero(strata == stratum)
-            with no_common_draws(f"selection={config.names['selection']}"):
-                drawn = config.selection.choose(members, share, rng, known)
+            drawn = self._draw(members, share, rng, known)
             rows = np.asarray(drawn)
             whole = rows.ndim == 1 and (rows.dtype.kind in "iu" or not rows.size)
             found = rows.tolist() if whole else []
@@ -66,6 +68,25 @@ class Participants:
             chosen |= dict.fromkeys(found, stratum)
         self.strata = {state.clients[row]: k for row, k in chosen.items()}
         return sorted(chosen)
+
+    def _draw(
+        self, members: IntArray, count: int, rng: Generator, known: Known
+    ) -> IntArray:
+        """Return what the selection chooses; one of one's own must choose it again."""
+        config = self._context.config
+        option = f"selection={config.names['selection']}"
+        twin = deepcopy(rng)
+        with no_common_draws(option):
+            drawn = again = config.selection.choose(members.copy(), count, rng, known)
+            if from_outside(config.selection):
+                again = config.selection.choose(members.copy(), count, twin, known)
+        if not np.array_equal(drawn, again):
+            raise ConfigError(
+                f"{option}: choose returned {drawn!r:.60} and, asked the same again, "
+                f"{again!r:.60}; draw from the rng that it gets, and remember nothing "
+                "between calls"
+            )
+        return drawn
 
     def send(self, server_round: int, arrays: list[Vector], **config: Scalar) -> Plan:
         """Draw participants; each receives all arrays, and replies with as many."""

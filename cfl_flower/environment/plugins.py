@@ -96,6 +96,11 @@ def targets(settings: object) -> Iterator[str]:
             yield from targets(each)
 
 
+def from_outside(part: object) -> bool:
+    """Return whether the class of an object is not one of this project's."""
+    return type(part).__module__.partition(".")[0] not in PACKAGES
+
+
 def conf_folders() -> list[Path]:
     """Return the folders of configuration groups: this project's, then the user's.
 

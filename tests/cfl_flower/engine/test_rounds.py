@@ -1,11 +1,14 @@
 """The rounds of a synchronous method: who takes part, device time, what is noted."""
 
+import itertools
+import random
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
+import torch
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
@@ -228,6 +231,9 @@ def test_a_plan_has_a_list_of_models_of_its_own():
     assert plan.models[0] is models[0]
 
 
+TURNS = itertools.count()
+
+
 class Own(RandomSelection):
     """A selection of one's own, by a function of members and count."""
 
@@ -252,6 +258,10 @@ class Own(RandomSelection):
         (lambda rows, n: rows[0], "choose returned"),
         (lambda rows, n: (row for row in rows), "choose returned"),
         (lambda rows, n: np.random.permutation(rows)[:n], "np.random"),
+        (lambda rows, n: random.sample(rows.tolist(), n), "asked the same again"),
+        (lambda rows, n: rows[torch.randperm(len(rows))[:n]], "asked the same again"),
+        (lambda rows, n: np.random.default_rng().permutation(rows)[:n], "again"),
+        (lambda rows, n: np.roll(rows, next(TURNS))[:n], "asked the same again"),
         (lambda rows, n: rows[:n].tolist(), ""),
         (lambda rows, n: rows[:0], ""),
     ],
