@@ -75,11 +75,13 @@ class Participants:
         """Return what the selection chooses; one of one's own must choose it again."""
         config = self._context.config
         option = f"selection={config.names['selection']}"
+        choose = config.selection.choose
         twin = deepcopy(rng)
         with no_common_draws(option):
-            drawn = again = config.selection.choose(members.copy(), count, rng, known)
+            drawn = choose(members.copy(), count, rng, known)
+            again = drawn
             if from_outside(config.selection):
-                again = config.selection.choose(members.copy(), count, twin, known)
+                again = choose(members.copy(), count, twin, known)
         if not np.array_equal(drawn, again):
             raise ConfigError(
                 f"{option}: choose returned {drawn!r:.60} and, asked the same again, "
