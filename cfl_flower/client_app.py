@@ -27,7 +27,7 @@ from cfl_flower.communication.identity import (
     public_key,
     read_words,
 )
-from cfl_flower.communication.partial_sums import PartialSumBuilder
+from cfl_flower.communication.partial_sums import PartialSums, add_answer
 from cfl_flower.communication.records import mark
 from cfl_flower.communication.task_records import unpack_tasks
 from cfl_flower.data.reading.files import fetching
@@ -129,13 +129,13 @@ def work(message: Message, context: Context) -> Message:
             tell_owner(resources.settings["run"], own.client, note)
     kind = partial(DeviceRunner, node=node) if node else TaskRunner
     runner = kind(resources, batch)
-    builder = PartialSumBuilder(batch.plan, batch.phase, batch.summed)
+    sums: PartialSums = {}
     answers = []
     with interruptible():
         for task, answer in runner.run():
-            left = builder.take(task, answer)
+            left = add_answer(sums, batch, task, answer)
             if left is not None:
                 answers.append(left)
-    content = runner.pack(answers, builder.sums)
+    content = runner.pack(answers, sums)
     mark(content, resources.settings["run"], batch.phase, batch.round)
     return Message(content, reply_to=message)

@@ -27,9 +27,6 @@ EXACT_WIDTH = 1000
 OUTERMOST = 32
 """Members of a larger one that are compared with all others."""
 
-FAR = 10.0
-"""Multiple of the median length of clients' reports beyond which one is refused."""
-
 METRICS = {
     "l1": "cityblock",
     "js": "jensenshannon",
@@ -129,21 +126,6 @@ def parse_vector(data: object, width: int, what: str) -> Vector:
     if not np.isfinite(vector).all():
         raise InvalidResultError("representation", f"{what}: numbers must be finite")
     return vector
-
-
-def report_length(vector: FloatArray) -> float:
-    """Return the L1 length of a reported vector: 1 for every distribution."""
-    return float(np.abs(vector.astype(np.float64)).sum())
-
-
-def check_length(length: float, typical: float) -> None:
-    """Raise `InvalidResultError` for a report that is `FAR` longer than a typical one.
-
-    Such a vector would be at the same distance from all others, and they seem alike.
-    """
-    if typical > 0 and length > FAR * typical:
-        detail = f"of length {length:.3g}, where {typical:.3g} is the median of clients"
-        raise InvalidResultError("representation", detail)
 
 
 def check_histogram(histogram: Vector) -> None:

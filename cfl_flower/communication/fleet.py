@@ -86,11 +86,6 @@ class Fleet(NodeRegistry):
         """Let messages have the settings of a run from now on."""
         self._settings = json.dumps({**config.resolved, "run": self._token})
 
-    @property
-    def summing_nodes(self) -> int:
-        """How many nodes add up the results of their virtual clients."""
-        return len(self._nodes) if self.simulated else 0
-
     def messages(
         self, phase: str, server_round: int, plan: Plan, node: int | None = None
     ) -> list[Message]:

@@ -19,6 +19,7 @@ from flwr.app import RecordDict
 from cfl_flower.communication.exact_sum import ExactSum, check_range
 from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.communication.records import unpack_shares, unpack_sums
+from cfl_flower.communication.task_records import TaskBatch
 from cfl_flower.communication.validation import validate, validate_count
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import (
@@ -171,28 +172,23 @@ def add_result(
     return replace(result, arrays=[])
 
 
-class PartialSumBuilder:
-    """Adds up the answers of one message; without a `SumSpec` they stay as they are."""
+def add_answer(
+    sums: PartialSums, batch: TaskBatch, task: Task, answer: Answer | None
+) -> Answer | None:
+    """Add an answer to the sums of its message, and return what is left to be sent.
 
-    def __init__(self, plan: Plan, phase: str, summed: Collection[Version]) -> None:
-        self._plan = plan
-        self._phase = phase
-        self._summed = summed
-        self.sums: PartialSums = {}
-
-    def take(self, task: Task, answer: Answer | None) -> Answer | None:
-        """Return what is left of an answer to be sent: an invalid one's error."""
-        sum_spec = self._plan.sum_spec
-        plan = self._plan
-        if sum_spec is None or answer is None or answer.error is not None:
-            return answer
-        try:
-            result = validate(answer, self._phase, plan.reply, plan.config)
-            places = versions(task, sum_spec)
-            pairs = list(zip(places, result.arrays, strict=True))
-            mine = [a if v in self._summed else EMPTY for v, a in pairs]
-            add_result(self.sums, task, replace(result, arrays=mine), sum_spec)
-        except InvalidResultError as error:
-            return Answer(answer.client, error=(error.reason, error.detail))
-        rest = [EMPTY if v in self._summed else a for v, a in pairs]
-        return replace(answer, arrays=rest)
+    That is an error of an invalid one; without a `SumSpec` all of it.
+    """
+    plan = batch.plan
+    sum_spec = plan.sum_spec
+    if sum_spec is None or answer is None or answer.error is not None:
+        return answer
+    try:
+        result = validate(answer, batch.phase, plan.reply, plan.config)
+        pairs = list(zip(versions(task, sum_spec), result.arrays, strict=True))
+        mine = [a if v in batch.summed else EMPTY for v, a in pairs]
+        add_result(sums, task, replace(result, arrays=mine), sum_spec)
+    except InvalidResultError as error:
+        return Answer(answer.client, error=(error.reason, error.detail))
+    rest = [EMPTY if v in batch.summed else a for v, a in pairs]
+    return replace(answer, arrays=rest)

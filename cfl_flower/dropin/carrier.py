@@ -35,7 +35,6 @@ class Carrier:
 
     simulated = False
     """Nodes come, go, and fail, as devices do."""
-    summing_nodes = 0
     remedy = "fix the app, and start again (`resume`, if checkpoint= was set)"
 
     def __init__(

@@ -11,7 +11,6 @@ from typing import TypeAlias
 import numpy as np
 from flwr.app import Message
 
-from cfl_flower.clustering.representations import check_length, report_length
 from cfl_flower.communication.partial_sums import add_result
 from cfl_flower.communication.portions import portions
 from cfl_flower.communication.results import LIMB_BYTES, Results, payload_bytes
@@ -25,17 +24,24 @@ from cfl_flower.types import CHANGED, REPORT, Plan, Result
 Reader: TypeAlias = Callable[[Result], Result]
 """Returns a result with its report, or raises `InvalidResultError`."""
 
+FAR = 10.0
+"""Multiple of the median length of clients' reports beyond which one is refused: it
+would be at the same distance from all others, and they would seem alike."""
+
 
 def reported_length(phase: str, result: Result) -> float | None:
-    """Return the length of what a client reports about its data; None if nothing.
+    """Return the L1 length of what a client reports about its data; None if nothing.
 
-    What is not finite is nothing here: who reads it refuses it.
+    It is 1 for every distribution. What is not finite is nothing here: who reads it
+    refuses it.
     """
     data = result.metrics.get(REPORT)
     vector = result.arrays[0] if phase == "query" and result.arrays else None
     if isinstance(data, bytes) and len(data) % 4 == 0:
         vector = np.frombuffer(data, np.float32)
-    length = math.inf if vector is None else report_length(vector)
+    if vector is None:
+        return None
+    length = float(np.abs(vector.astype(np.float64)).sum())
     return length if math.isfinite(length) else None
 
 
@@ -60,22 +66,20 @@ class Delivery:
         self._later: list[Plan] = []
 
     def send(self, phase: str, plan: Plan) -> list[Message]:
-        """Return the messages of a plan's first portion; the others wait."""
-        self._now, *self._later = self._portions(phase, plan)
-        return self._context.fleet.messages(phase, self._context.number, self._now)
-
-    def _portions(self, phase: str, plan: Plan) -> list[Plan]:
-        """Return a plan in portions that the server's memory can hold.
+        """Return the messages of a plan's first portion; the others wait.
 
         A plan for real devices is divided only if its results are added up, because
         each portion waits for the slowest device of the one before.
         """
-        fleet = self._context.fleet
+        context = self._context
+        fleet = context.fleet
         tests = phase == "evaluate"
-        if not fleet.simulated and (tests or not plan.sum_spec):
-            return [plan]
-        adders = 0 if tests else fleet.summing_nodes
-        return portions(plan, adders, self._context.shares_memory, by_model=tests)
+        parts = [plan]
+        if fleet.simulated or (plan.sum_spec and not tests):
+            adders = len(fleet.nodes) if fleet.simulated and not tests else 0
+            parts = portions(plan, adders, context.shares_memory, by_model=tests)
+        self._now, *self._later = parts
+        return fleet.messages(phase, context.number, self._now)
 
     def receive(self, phase: str, replies: Iterable[Message]) -> Results:
         """Return the results of all portions; failures and traffic are noted.
@@ -99,10 +103,10 @@ class Delivery:
         if phase == "train":
             results[:] = self.read(phase, results)
         else:
-            results[:] = self._without_far_reports(phase, results)
+            results[:] = self.without_far_reports(phase, results)
         return results
 
-    def _without_far_reports(self, phase: str, results: Results) -> list[Result]:
+    def without_far_reports(self, phase: str, results: Results) -> list[Result]:
         """Return results without reports that are far longer than other clients'.
 
         A query's answer is refused as a whole; a test counts without its report.
@@ -115,7 +119,12 @@ class Delivery:
             state.typical_report = float(np.median(known))
 
         def check(result: Result) -> Result:
-            check_length(lengths[result.client] or 0.0, state.typical_report)
+            length = lengths[result.client] or 0.0
+            typical = state.typical_report
+            if length > FAR * typical > 0:
+                median = f"where {typical:.3g} is the median of clients"
+                detail = f"of length {length:.3g}, {median}"
+                raise InvalidResultError("representation", detail)
             return result
 
         near = self.read(phase, results, check)

@@ -1,20 +1,14 @@
-"""What a round's line says of its tests, clusters and models."""
+"""What a round's line says of its clusters and models."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 import numpy as np
 
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.runs import measures
-from cfl_flower.runs.measures import (
-    adjusted_rand_index,
-    class_scores,
-    note_measures,
-)
-from cfl_flower.runs.record import ClientRow
+from cfl_flower.runs.measures import adjusted_rand_index, class_scores
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import BoolArray, ClientId, Result
 
@@ -31,20 +25,6 @@ def note_training(context: RoundContext, results: Sequence[Result]) -> None:
         pairs = zip(results, clusters.tolist(), strict=True)
         gaps = [float(np.linalg.norm(r.arrays[0] - state.models[k])) for r, k in pairs]
         context.record.measures["discrepancy"] = fmean(gaps) if gaps else None
-
-
-def note_tests(
-    context: RoundContext, results: Sequence[Result], malicious: Collection[ClientId]
-) -> list[ClientRow]:
-    """Note the tests; return a row for each."""
-    config = context.config
-    tested = [result for result in results if result.num_examples]
-    places = context.state.rows(result.client for result in tested)
-    clusters = context.state.clusters[places]
-    cap = config.cap_of_tests
-    rows = measures.note_tests(context.record, tested, clusters, malicious, cap)
-    classes = config.dataset.classes
-    return note_measures(context.record, tested, rows, config.metrics, classes, cap)
 
 
 def note_empty(state: ClusteredState, results: Sequence[Result]) -> None:

@@ -23,7 +23,6 @@ from cfl_flower.engine.participants import Participants
 from cfl_flower.engine.round_measures import (
     note_clusters,
     note_empty,
-    note_tests,
     note_training,
 )
 from cfl_flower.engine.services import RunServices
@@ -33,6 +32,7 @@ from cfl_flower.environment.machine import return_free_memory
 from cfl_flower.learning.outcomes import COUNTED
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback
+from cfl_flower.runs.measures import note_measures, note_tests
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Failure, Plan, Result, Scalar
@@ -260,7 +260,15 @@ class Rounds:
 
     def note_tests(self, results: Results) -> list[ClientRow]:
         """Note the tests of a round; return a row for each."""
-        return note_tests(self.context, results, self._malicious)
+        config = self.config
+        context = self.context
+        tested = [result for result in results if result.num_examples]
+        places = context.state.rows(result.client for result in tested)
+        clusters = context.state.clusters[places]
+        cap = config.cap_of_tests
+        rows = note_tests(context.record, tested, clusters, self._malicious, cap)
+        classes = config.dataset.classes
+        return note_measures(context.record, tested, rows, config.metrics, classes, cap)
 
     def _run_callbacks(
         self, record: RoundRecord, rows: list[ClientRow], state: ClusteredState

@@ -20,13 +20,15 @@ from cfl_flower.communication.exact_sum import (
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.communication.partial_sums import (
-    PartialSumBuilder,
+    PartialSums,
+    add_answer,
     open_sums,
     remaining_reply,
     versions_of_node,
 )
 from cfl_flower.communication.portions import portions
 from cfl_flower.communication.results import Results
+from cfl_flower.communication.task_records import TaskBatch
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.models import build_model
@@ -164,9 +166,9 @@ def answer(client: int, *numbers: float) -> Answer:
     return Answer(client, [np.float32([n, n]) for n in numbers], num_examples=client)
 
 
-def make_builder(plan: Plan) -> PartialSumBuilder:
+def make_batch(plan: Plan) -> TaskBatch:
     summed = versions_of_node(plan.tasks, plan.sum_spec, simulated=True)
-    return PartialSumBuilder(plan, "train", summed)
+    return TaskBatch("train", 1, "{}", plan, models={}, sharers={}, summed=summed)
 
 
 def test_versions_that_several_tasks_make_are_summed():
@@ -180,19 +182,22 @@ def test_versions_that_several_tasks_make_are_summed():
 
 
 def test_shared_versions_are_added_up_and_others_sent():
-    builder = make_builder(PLAN)
-    assert builder.take(TASKS[0], None) is None
-    assert builder.sums == {}
-    sent = [
-        builder.take(task, answer(int(task.client), task.models[1], 10 * place))
+    batch = make_batch(PLAN)
+    sums: PartialSums = {}
+    assert add_answer(sums, batch, TASKS[0], None) is None
+    assert sums == {}
+    answers = [
+        answer(int(task.client), task.models[1], 10 * place)
         for place, task in enumerate(TASKS)
     ]
+    pairs = zip(TASKS, answers, strict=True)
+    sent = [add_answer(sums, batch, *pair) for pair in pairs]
     left = [[a.tolist() for a in each.arrays] for each in sent if each]
     assert left == [[[], []], [[7, 7], []], [[], []]]
-    weights = {key: each.weight for key, each in builder.sums.items()}
+    weights = {key: each.weight for key, each in sums.items()}
     assert weights == {(0, 3): 5, (1, 0): 7}
-    assert builder.sums[0, 3].mean().tolist() == [3, 3]
-    assert builder.sums[1, 0].mean().tolist() == np.float32([100 / 7] * 2).tolist()
+    assert sums[0, 3].mean().tolist() == [3, 3]
+    assert sums[1, 0].mean().tolist() == np.float32([100 / 7] * 2).tolist()
 
 
 @pytest.mark.parametrize(
@@ -207,15 +212,16 @@ def test_shared_versions_are_added_up_and_others_sent():
 )
 def test_invalid_answer_costs_only_itself(bad, reason):
     tasks = [Task(client, (0, 3)) for client in (1, 2, 4)]
-    builder = make_builder(replace(PLAN, tasks=tasks))
+    batch = make_batch(replace(PLAN, tasks=tasks))
+    sums: PartialSums = {}
     answers = [answer(1, 5, 6), bad, answer(4, 5, 6)]
     pairs = zip(tasks, answers, strict=True)
-    sent = [builder.take(task, each) for task, each in pairs]
+    sent = [add_answer(sums, batch, *pair) for pair in pairs]
     told = [each.error and each.error[0] for each in sent if each]
     assert told == [None, reason, None]
-    terms = {key: each.terms for key, each in builder.sums.items()}
+    terms = {key: each.terms for key, each in sums.items()}
     assert terms == {(0, 3): 2, (1, 0): 2}
-    assert builder.sums[1, 0].mean().tolist() == [6, 6]
+    assert sums[1, 0].mean().tolist() == [6, 6]
 
 
 def reply(rows: str, limbs: np.ndarray) -> RecordDict:

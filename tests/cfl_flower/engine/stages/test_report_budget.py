@@ -1,14 +1,14 @@
 """A client that has all clients clustered anew in every round is not heard for long."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cfl_flower.clustering.representations import FAR, check_length, report_length
-from cfl_flower.engine.delivery import reported_length
+from cfl_flower.communication.results import Results
+from cfl_flower.engine.delivery import FAR, Delivery, reported_length, reports_news
 from cfl_flower.engine.stages.stage import MOST, REGAINED
-from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import CHANGED, Config, Metrics, Result, Vector
 from clients.feddaa import FedDAAClient
 from clients.fielding import FieldingClient
@@ -107,15 +107,29 @@ def test_distributions_are_of_one_length_however_narrow(classes):
     narrow = np.eye(classes, dtype=np.float32)[0]
     even = np.full(classes, 1 / classes, np.float32)
     for each in (narrow, even):
-        check_length(report_length(each), 1.0)
-        assert report_length(each) == pytest.approx(1)
+        assert reported_length("query", Result(1, 3, [each])) == pytest.approx(1)
 
 
-def test_only_what_is_much_longer_than_the_median_is_refused():
-    check_length(FAR, 1.0)
-    check_length(1e12, 0.0)  # Nothing is known yet.
-    with pytest.raises(InvalidResultError, match="median"):
-        check_length(1.01 * FAR, 1.0)
+@pytest.mark.parametrize(
+    ("others", "length", "kept"),
+    [(4, FAR, True), (4, 1.01 * FAR, False), (2, 1e12, True)],
+)
+def test_only_what_is_much_longer_than_the_median_is_refused(others, length, kept):
+    # Of three reports, no length is typical yet.
+    lengths = [1.0] * others + [length]
+    told = [{"representation": np.float32([each]).tobytes()} for each in lengths]
+    results = Results(Result(n, 3, metrics=each) for n, each in enumerate(told))
+    failures: list[str] = []
+    context: Any = SimpleNamespace(
+        state=SimpleNamespace(clients=range(len(told)), typical_report=0.0),
+        method=SimpleNamespace(read_result=None),
+        record=SimpleNamespace(failures=failures),
+        fleet=SimpleNamespace(fail=lambda client, phase, error: error.detail),
+    )
+    found = Delivery(context).without_far_reports("evaluate", results)
+    # The test itself counts in any case.
+    assert [reports_news(each) for each in found] == [True] * others + [kept]
+    assert failures == [] if kept else "is the median of clients" in failures[0]
 
 
 @pytest.mark.parametrize("changed", [1, 4, 5, 6, 7, 12])
