@@ -122,21 +122,18 @@ def differing(settings: Sequence[Mapping[str, Json]]) -> list[str]:
     """
     keys = dict.fromkeys(key for each in settings for key in each)
     found = [key for key in keys if len({_text(key, each) for each in settings}) > 1]
-    return [key for key in found if _differs_within_option(key, found, settings)]
+
+    def differs_within_option(key: str) -> bool:
+        group = next((each for each in found if key.startswith(f"{each}.")), "")
+        pairs = {(_text(group, each), _text(key, each)) for each in settings}
+        return len(pairs) > len({option for option, _ in pairs})
+
+    return list(filter(differs_within_option, found))
 
 
 def _text(key: str, settings: Mapping[str, Json]) -> str:
     """Return the value of a key as text, which is empty only if there is none."""
     return repr(settings[key]) if key in settings else ""
-
-
-def _differs_within_option(
-    key: str, found: Sequence[str], settings: Sequence[Mapping[str, Json]]
-) -> bool:
-    """Return whether a setting differs between runs with one option of its group."""
-    group = next((each for each in found if key.startswith(f"{each}.")), "")
-    pairs = {(_text(group, each), _text(key, each)) for each in settings}
-    return len(pairs) > len({option for option, _ in pairs})
 
 
 def _settings(run: SavedRun) -> dict[str, Json]:

@@ -268,17 +268,15 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
         basics.rounds,
         holdings.labels,
     )
-    for place, event in events.items():
-        with located(place):
-            event.check(dataset.shape)
     images = len(dataset.shape) == 3
     for server_round in [1, *timeline.rounds]:
         turned = timeline.world(server_round).degrees.any() or any(partition.turns)
         given = f"{dataset.shape} inputs, which cannot be rotated,"
         allowed = "images, or a partition and a drift without rotations"
         require(images or not turned, "dataset", given, allowed)
-    for event in events.values():
-        event.rehearse(dataset.shape, dataset.classes)
+    for place, event in events.items():
+        with located(place):
+            event.check(dataset.shape, dataset.classes)
     if any(map(from_outside, [partition, *events.values()])):
         _require_same(timeline, replace(timeline))
     return timeline

@@ -23,15 +23,10 @@ from cfl_flower.state import StrategySettings
 
 def find_warnings(config: RunConfig) -> list[str]:
     """Return what makes the run probably not what was meant, a line each."""
-    return list(_warnings(config))
-
-
-def _warnings(config: RunConfig) -> Iterator[str]:
-    yield from _of_data(config)
-    yield from _unused(config)
-    yield from _of_network(config)
+    found = [*_of_data(config), *_unused(config), *_of_network(config)]
     if isinstance(config.dataset, InferredDataset):
-        yield from config.dataset.notes(config.data_dir)
+        found.extend(config.dataset.notes(config.data_dir))
+    return found
 
 
 def _of_data(config: RunConfig) -> Iterator[str]:

@@ -124,17 +124,14 @@ class DropIn(Terms):
         kept = self._kept(state, carrier.others, reader.width, told, self.seed)
         self._checkpoint(Path(path)).save(number, kept)
 
-    def _check_target(self, target: Path) -> None:
-        """Refuse to save in a folder that holds another run, or cannot be written."""
-        allowed = "another folder, or go on with resume(): it holds a saved run"
-        ok = target == self.resumed or not self._checkpoint(target).exists()
-        require(ok, "checkpoint", target, allowed)
-        make_folder("checkpoint", target)
-
     def _find_saved(self) -> tuple[int, Any]:
         """Return the rounds that are done and what was saved, if it is to go on."""
         if self.checkpoint:
-            self._check_target(Path(self.checkpoint))
+            target = Path(self.checkpoint)
+            ok = target == self.resumed or not self._checkpoint(target).exists()
+            allowed = "another folder, or go on with resume(): it holds a saved run"
+            require(ok, "checkpoint", target, allowed)
+            make_folder("checkpoint", target)
         if self.resumed is None:
             return 0, None
         saved = self._checkpoint(self.resumed)

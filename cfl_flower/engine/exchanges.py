@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,15 @@ from cfl_flower.client.requests import UploadRequest
 from cfl_flower.communication.validation import check_test
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.delivery import Delivery
-from cfl_flower.engine.turns import Costs
 from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
 from cfl_flower.errors import InvalidResultError
+from cfl_flower.learning.gradients import TRAINING_PASSES
 from cfl_flower.privacy.clipping import FEWEST, shortened, update_length
+from cfl_flower.seeding import generator
 from cfl_flower.types import ClientId, Failure, Json, Plan, Result, Task, Vector
+
+STAMP_BYTES = 8
+"""Length of the time stamp that goes with every model."""
 
 
 class Exchanges:
@@ -27,7 +31,6 @@ class Exchanges:
         self._context = context
         self._delivery = delivery
         self._settings: AsynchronousSettings = context.config.strategy
-        self._costs = Costs(context, method.exchange)
         self.sent: dict[ClientId, list[Vector]] = {}
         """Models that each client was sent last, until its answer has come."""
         self.begin()
@@ -55,9 +58,8 @@ class Exchanges:
             models += sent
             own = int(state.rounds[row])
             tasks.append(Task(client, indices, request.to_config(), own))
-        return Plan(
-            tasks, models, reply=self._costs.upload, keep_from=self._context.keep_from
-        )
+        keep_from = self._context.keep_from
+        return Plan(tasks, models, reply=self._lengths(), keep_from=keep_from)
 
     def resend(self, row: int) -> list[Vector]:
         """Return what a client is sent whose task was lost with the server."""
@@ -108,7 +110,7 @@ class Exchanges:
             state.epoch -= 1
             return False
         state.samples[row] = upload.num_examples
-        self._context.record.bytes_up += self._costs.bytes(self._costs.upload)
+        self._context.record.bytes_up += self._bytes(self._lengths())
         self._context.record.note_epochs([upload])
         state.served[row] = self._method.personal(row, sent)
         state.stamps[row] = state.epoch
@@ -156,9 +158,39 @@ class Exchanges:
         state: AsynchronousState = self._method.state
         client = state.clients[row]
         self.sent[client] = sent
-        cost = self._costs.bytes(map(len, sent))
+        cost = self._bytes(map(len, sent))
         self._context.record.bytes_down += cost
         state.cycles[row] += 1
         own = self._settings.stream == "cycles"
         state.rounds[row] = state.cycles[row] if own else self._context.record.round
-        state.due[row] = self._costs.due(state, row, cost)
+        state.due[row] = self._due(row, cost)
+
+    # What it costs -------------------------------------------------------------------
+
+    def _lengths(self) -> tuple[int, ...]:
+        """Return the lengths of the arrays that a client uploads."""
+        models = self._context.state.models
+        both = len(models[0]), len(models)
+        return both if self._method.exchange.mixtures else both[:1]
+
+    def _bytes(self, lengths: Iterable[int]) -> int:
+        """Return what the transfer of arrays with a time stamp costs the method."""
+        return 0 if self._method.exchange.free else 4 * sum(lengths) + STAMP_BYTES
+
+    def _due(self, row: int, received: int) -> float:
+        """Return when a client uploads that has received so many bytes now."""
+        state: AsynchronousState = self._method.state
+        config = self._context.config
+        client = state.clients[row]
+        if config.strategy.arrival == "shuffled":
+            cycle = int(state.cycles[row])
+            moment = generator(config.seed, "arrival", cycle, client).random()
+            return float(np.floor(state.due[row]) + 1 + moment)
+        samples = int(state.samples[row])
+        trained = config.strategy.local.count_samples(samples)
+        looked_at = len(state.models) if self._method.exchange.mixtures else 0
+        # Forward passes over one sample.
+        passes = TRAINING_PASSES * trained + looked_at * samples
+        both_ways = received + self._bytes(self._lengths())
+        device = self._context.clock.device_of(client)
+        return state.now + device.seconds(passes, both_ways)

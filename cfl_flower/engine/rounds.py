@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, Message, MetricRecord
@@ -33,7 +32,7 @@ from cfl_flower.learning.outcomes import COUNTED
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.measures import note_measures, note_tests
-from cfl_flower.runs.record import ClientRow, RoundRecord
+from cfl_flower.runs.record import ClientRow
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Failure, Plan, Result, Scalar
 
@@ -169,10 +168,14 @@ class Rounds:
         context.record.seconds = round(ended - self._started, 4)
         self._started = ended
         # Files are written while the clients of the next round train.
+        record = context.record
         now = context.state.snapshot()
-        self.fleet.grid.meanwhile(
-            partial(self._run_callbacks, context.record, rows, now)
-        )
+
+        def save() -> None:
+            for callback in self.callbacks:
+                callback(record, rows, now)
+
+        self.fleet.grid.meanwhile(save)
         return None
 
     # The stages ----------------------------------------------------------------------
@@ -269,9 +272,3 @@ class Rounds:
         rows = note_tests(context.record, tested, clusters, self._malicious, cap)
         classes = config.dataset.classes
         return note_measures(context.record, tested, rows, config.metrics, classes, cap)
-
-    def _run_callbacks(
-        self, record: RoundRecord, rows: list[ClientRow], state: ClusteredState
-    ) -> None:
-        for callback in self.callbacks:
-            callback(record, rows, state)

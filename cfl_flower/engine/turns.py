@@ -1,7 +1,6 @@
-"""When an upload arrives, and whose comes next.
+"""Whose upload comes next.
 
-In a simulation a virtual clock says when each upload arrives. Whoever uploads much more
-often than others waits until these have had their turns.
+Whoever uploads much more often than others waits until these have had their turns.
 """
 
 from __future__ import annotations
@@ -9,19 +8,11 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.engine.uploads_state import AsynchronousState, Exchange
-from cfl_flower.learning.gradients import TRAINING_PASSES
-from cfl_flower.seeding import generator
+from cfl_flower.engine.uploads_state import AsynchronousState
 from cfl_flower.types import ClientId, client_order
-
-STAMP_BYTES = 8
-"""Length of the time stamp that goes with every model."""
 
 FEWEST_TURNS = 2
 MOST_TURNS = 5
@@ -33,42 +24,6 @@ REST = 10.0
 
 TRIES = 3
 """Failures in a row after which nothing more is hoped of a device."""
-
-
-class Costs:
-    """What the exchange of models costs a method, and when an upload is due for it."""
-
-    def __init__(self, context: RoundContext, exchange: Exchange) -> None:
-        self._context = context
-        self._exchange = exchange
-
-    @property
-    def upload(self) -> tuple[int, ...]:
-        """The lengths of the arrays that a client uploads."""
-        models = self._context.state.models
-        both = len(models[0]), len(models)
-        return both if self._exchange.mixtures else both[:1]
-
-    def bytes(self, lengths: Iterable[int]) -> int:
-        """Return what the transfer of arrays with a time stamp costs the method."""
-        return 0 if self._exchange.free else 4 * sum(lengths) + STAMP_BYTES
-
-    def due(self, state: AsynchronousState, row: int, received: int) -> float:
-        """Return when a client uploads that has received so many bytes now."""
-        config = self._context.config
-        client = state.clients[row]
-        if config.strategy.arrival == "shuffled":
-            cycle = int(state.cycles[row])
-            moment = generator(config.seed, "arrival", cycle, client).random()
-            return float(np.floor(state.due[row]) + 1 + moment)
-        samples = int(state.samples[row])
-        trained = config.strategy.local.count_samples(samples)
-        looked_at = len(self._context.state.models) if self._exchange.mixtures else 0
-        # Forward passes over one sample.
-        passes = TRAINING_PASSES * trained + looked_at * samples
-        both_ways = received + self.bytes(self.upload)
-        device = self._context.clock.device_of(client)
-        return state.now + device.seconds(passes, both_ways)
 
 
 class Turns:

@@ -9,11 +9,10 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from cfl_flower.aliases import HOME
+
 VERSION = "0.1.0"
 """The version of this package, as in pyproject.toml."""
-
-ROOT = Path(__file__).parents[2]
-"""The folder that holds this project's packages."""
 
 COMMIT = "CFL_COMMIT"
 """Environment variable: the commit of a copy of this code that is outside of git."""
@@ -27,7 +26,7 @@ def code_digest() -> str:
     """
     rooms = ("cfl_flower", "clients", "strategies")
     return digest_of_files(
-        ROOT, [path for room in rooms for path in sorted((ROOT / room).rglob("*.py"))]
+        HOME, [path for room in rooms for path in sorted((HOME / room).rglob("*.py"))]
     )
 
 
@@ -47,12 +46,12 @@ def commit() -> str | None:
     None where the code is in no checkout, such as an installed wheel, or git is not
     installed: the digest of the code names it there.
     """
-    if not (ROOT / ".git").exists():
+    if not (HOME / ".git").exists():
         return os.environ.get(COMMIT) or None
     command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
     try:
         found = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, check=True
+            command, cwd=HOME, capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -19,6 +19,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from cfl_flower.aliases import HOME
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import Json
 
@@ -33,9 +34,6 @@ ALLOWED = "CFL_PLUGINS"
 
 CONFIGURATION = "CFL_CONF"
 """Environment variable: a folder of configuration groups beside this project's."""
-
-HOME = Path(__file__).resolve().parents[2]
-"""The folder that holds this project's packages."""
 
 MODULE = Path(__file__).resolve().relative_to(HOME)
 """Where in such a folder this module is."""

@@ -32,6 +32,7 @@ from cfl_flower.client.node_config import read_settings
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.reading.pool import PARTS
+from cfl_flower.environment.files import make_folder
 from cfl_flower.errors import CflError, ConfigError, refused
 from cfl_flower.settings import require
 from simulations.deploy.addresses import read_address, write_address
@@ -143,13 +144,9 @@ def check_data(folder: Path, look: Folder | None, settings: Path) -> str:
     return f"{len(train)} samples of {labels} labels, {len(test)} to test"
 
 
-def check_folder(folder: Path) -> str:
+def check_folder(key: str, folder: Path) -> str:
     """Write into a folder."""
-    with refused(f"{folder} cannot be written", "name a folder of your own"):
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".probe"
-        probe.touch()
-        probe.unlink()
+    make_folder(key, folder)
     return f"{folder} can be written"
 
 
@@ -163,12 +160,12 @@ def plan(asked: argparse.Namespace) -> dict[str, Check]:
     if asked.server:
         return {
             "certificate": lambda: check_server(keys, host),
-            "home": lambda: check_folder(home),
+            "home": lambda: check_folder("home", home),
         }
     checks: dict[str, Check] = {
         "certificate": lambda: verify(call(host, port)[0], authority, host),
         "clock": lambda: check_clock(host, port),
-        "state": lambda: check_folder(home / "state"),
+        "state": lambda: check_folder("state", home / "state"),
     }
     if asked.client is not None:
         client = client_id(asked.client)

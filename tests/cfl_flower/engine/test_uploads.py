@@ -14,8 +14,9 @@ from cfl_flower.client_app import app
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine import turns as module
+from cfl_flower.engine.exchanges import STAMP_BYTES
 from cfl_flower.engine.simulated_devices import Device, Devices
-from cfl_flower.engine.turns import STAMP_BYTES, Turns
+from cfl_flower.engine.turns import Turns
 from cfl_flower.engine.uploads import Uploads
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.learning.gradients import TRAINING_PASSES

@@ -12,8 +12,9 @@ import pytest
 from rich.console import Console
 from safetensors.numpy import save_file
 
+from cfl_flower.aliases import HOME
 from cfl_flower.config.compose import compose_config
-from cfl_flower.environment.code_version import ROOT, code_digest, commit
+from cfl_flower.environment.code_version import code_digest, commit
 from cfl_flower.errors import ClientFailedError, ConfigError
 from cfl_flower.runs.provenance import PROVENANCE, read_provenance, record_provenance
 from cfl_flower.server_app import execute
@@ -190,7 +191,7 @@ def test_a_damaged_provenance_is_one_line(tmp_path, module):
 
 
 def test_the_commit_is_that_of_the_checkout():
-    if not (ROOT / ".git").exists():
+    if not (HOME / ".git").exists():
         pytest.skip("this code is in no git checkout")
-    head = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True)
+    head = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=HOME, text=True)
     assert (commit() or "").removesuffix("-dirty") == head.strip()
