@@ -44,9 +44,10 @@ from cfl_flower.runs.console import (
     say_why,
     verbosity,
 )
-from cfl_flower.runs.directory import BEST, RunDirectory, refuse_other_data
+from cfl_flower.runs.directory import BEST, RunDirectory
 from cfl_flower.runs.lines import read_lines, read_tests
 from cfl_flower.runs.loggers import open_logger
+from cfl_flower.runs.output_dir import refuse_other_data
 from cfl_flower.runs.provenance import record_provenance
 from cfl_flower.state import ClusteredState
 

@@ -31,11 +31,11 @@ from cfl_flower.config.overrides import (
 from cfl_flower.errors import ConfigError, InterruptedRunError
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.console import VERBOSITY, Verbosity, make_console, verbosity
-from cfl_flower.runs.directory import (
+from cfl_flower.runs.directory import repeat_command
+from cfl_flower.runs.output_dir import (
     check_output_dir,
     refuse_other_data,
     refuse_other_run,
-    repeat_command,
 )
 from cfl_flower.runs.reading import finished
 from cfl_flower.settings import require, require_memory

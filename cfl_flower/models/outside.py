@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from inspect import getclosurevars
 from types import FunctionType, ModuleType
-from typing import Any, TypeGuard
+from typing import Any
 
 from torch import nn
 
@@ -64,18 +64,14 @@ def _referred(function: FunctionType) -> dict[str, Any]:
         return {}
     inner = {f"{function.__qualname__}.{n}": it for n, it in named.nonlocals.items()}
     found = {f"{function.__module__}.{n}": it for n, it in named.globals.items()}
-    for module in filter(_may_keep, named.globals.values()):
+    modules = [it for it in named.globals.values() if isinstance(it, ModuleType)]
+    for module in modules:
+        if module.__name__.partition(".")[0] in {*STATELESS, *GENERATORS}:
+            continue
         # Of a module, what the function names: `module.attribute`.
         names = [n for n in function.__code__.co_names if hasattr(module, n)]
         found |= {f"{module.__name__}.{n}": getattr(module, n) for n in names}
     return inner | found
-
-
-def _may_keep(value: object) -> TypeGuard[ModuleType]:
-    """Return whether a value is a module whose variables may change."""
-    if not isinstance(value, ModuleType):
-        return False
-    return value.__name__.partition(".")[0] not in {*STATELESS, *GENERATORS}
 
 
 def has_hooks(module: nn.Module) -> bool:

@@ -9,14 +9,7 @@ import os
 import platform
 import resource
 import shlex
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
@@ -27,10 +20,8 @@ from uuid import uuid4
 import yaml
 from filelock import FileLock, Timeout
 
-from cfl_flower.building import locate
 from cfl_flower.environment.files import (
     append_durably,
-    make_folder,
     remove_leftovers,
     write_atomically,
 )
@@ -40,18 +31,9 @@ from cfl_flower.runs.asked import ASKED
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import WATCHED
 from cfl_flower.runs.lines import read_lines, read_rounds, read_tests, unbroken
+from cfl_flower.runs.output_dir import DATA, check_output_dir, refuse_other_run
 from cfl_flower.runs.provenance import code_changes, library_versions
-from cfl_flower.runs.reading import (
-    read_settings,
-    refuse_links_out,
-    refuse_other_settings,
-)
-from cfl_flower.runs.record import (
-    ClientRow,
-    RoundRecord,
-    client_epochs,
-    device_seconds,
-)
+from cfl_flower.runs.record import ClientRow, RoundRecord, client_epochs, device_seconds
 from cfl_flower.types import ClientId, Json
 
 log = logging.getLogger(__name__)
@@ -61,9 +43,6 @@ LOCK_TIMEOUT = 15.0
 
 FAILURE = "failure.txt"
 """File with the error of the last attempt, if it failed."""
-
-DATA = ".data"
-"""File with what names the samples that a run began with."""
 
 ROUNDED = 1e-9
 """Differences of means that are of rounding."""
@@ -319,60 +298,6 @@ def told_if_full(folder: Path) -> Iterator[None]:
         fault = f"nothing more can be written ({error.strerror})"
         remedy = f"make room, and go on by resume=true output_dir={folder}"
         raise RunFailedError(f"{fault}; {remedy}") from error
-
-
-def check_output_dir(config: RunConfig) -> None:
-    """Create the output folder, or raise a `ConfigError` if it cannot be used."""
-    path = Path(config.output_dir)
-    refuse_links_out(path)
-    make_folder("output_dir", path)
-    if not config.resume and read_lines(path / "rounds.jsonl"):
-        fault = f"output_dir={path} already holds a run"
-        remedy = "add resume=true to continue it, or use another folder"
-        raise ConfigError(f"{fault}; {remedy}")
-
-
-def refuse_other_run(config: RunConfig) -> None:
-    """Raise the error of a run of another version, or with other settings."""
-    checkpoint = Checkpoint(Path(config.output_dir, "checkpoint"), {})
-    resumed = config.resume and checkpoint.exists()
-    if resumed:
-        # First: another version's settings differ, too.
-        checkpoint.read_header()
-    refuse_other_settings(config)
-    if resumed:
-        method = locate(config.resolved["strategy"]["_target_"])
-        checkpoint.check_state(method.State)
-    elif config.resume:
-        refuse_lost_checkpoint(Path(config.output_dir))
-
-
-def refuse_lost_checkpoint(path: Path) -> None:
-    """Raise the `ConfigError` of rounds whose checkpoint was saved, and is gone."""
-    done = len(read_lines(path / "rounds.jsonl"))
-    if not done:
-        return
-    with unbroken(path / "config.yaml"):
-        every = read_settings(path / "config.yaml")["system"]["checkpoint_every"]
-        # A run may be killed between a round's lines and its checkpoint.
-        saved = (path / "summary.json").exists() or done > every
-    if saved:
-        raise ConfigError(
-            f"output_dir={path} has the lines of {done} rounds and no checkpoint; "
-            "restore checkpoint/, or use another folder"
-        )
-
-
-def refuse_other_data(config: RunConfig, samples: Callable[[], str]) -> None:
-    """Raise `ConfigError` if ``samples`` are not those that the run began with."""
-    path = Path(config.output_dir)
-    begun = (path / DATA).exists() and read_lines(path / "rounds.jsonl")
-    if begun and (path / DATA).read_text() != samples():
-        raise ConfigError(
-            f"output_dir={path} holds a run on other data: the files of dataset="
-            f"{config.names['dataset']} have changed since it began; put them back, or "
-            "use another output_dir"
-        )
 
 
 def repeat_command(overrides: Sequence[str], without: Collection[str] = ()) -> str:

@@ -20,7 +20,7 @@ from cfl_flower.errors import CflError, CheckpointError, ConfigError
 from cfl_flower.privacy.settings import NoPrivacy
 from cfl_flower.run_config import Basics
 from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.runs.directory import check_output_dir
+from cfl_flower.runs.output_dir import check_output_dir
 from cfl_flower.server_app import open_stream
 from simulations.assign import assign_from_served
 from simulations.export import export

@@ -10,7 +10,7 @@ from sqlite3 import connect
 from typing import ClassVar, Literal
 
 from cfl_flower.data.datasets.columns import column_names
-from cfl_flower.data.datasets.tables import Frames, TableDataset
+from cfl_flower.data.datasets.frames import Frames, TableDataset
 from cfl_flower.errors import intact
 from cfl_flower.settings import require_package, settings
 

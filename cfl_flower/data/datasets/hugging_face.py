@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from cfl_flower.data.datasets.columns import column_names
-from cfl_flower.data.datasets.tables import Frames, TableDataset
+from cfl_flower.data.datasets.frames import Frames, TableDataset
 from cfl_flower.data.reading.files import may_fetch
 from cfl_flower.data.reading.pictures import Crop
 from cfl_flower.data.reading.pool import cache_dir

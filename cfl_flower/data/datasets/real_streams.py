@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import pandas as pd
 
-from cfl_flower.data.datasets.tables import Frames, TableDataset
+from cfl_flower.data.datasets.frames import Frames, TableDataset
 from cfl_flower.errors import ConfigError, intact
 from cfl_flower.settings import Count, require_package, settings
 

@@ -15,8 +15,9 @@ from cfl_flower.errors import ConfigError, RunFailedError
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs import directory as results
 from cfl_flower.runs.console import WATCHED
-from cfl_flower.runs.directory import RunDirectory, check_output_dir
+from cfl_flower.runs.directory import RunDirectory
 from cfl_flower.runs.lines import read_lines
+from cfl_flower.runs.output_dir import check_output_dir
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.types import Failure
 from simulations.engines.inprocess import InProcessGrid

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cfl_flower.data.datasets.tables import Csv, Parquet, TableDataset
+from cfl_flower.data.datasets.frames import TableDataset
+from cfl_flower.data.datasets.tables import Csv, Parquet
 from cfl_flower.errors import ConfigError
 
 ROWS = 24
