@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cfl_flower.clustering.representations import label_counts
 from cfl_flower.learning.anchors import (
     AlignedLoss,
     Anchors,
@@ -36,7 +35,7 @@ class FedCCFAClient(DecoupledClient):
         server_round = self.context.round
         received = parameters[0]
         x, y = self.samples(server_round)
-        counts = label_counts(y.cpu().numpy(), self.classes)
+        counts = np.bincount(y.cpu().numpy(), minlength=self.classes)
         whole = self.split.join(received, self.first_classifier())
         z = represent(self.load(whole), x)
         kept = self.context.state.load(server_round)

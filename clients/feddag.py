@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from cfl_flower.clustering.representations import label_counts
 from cfl_flower.clustering.similarity import chosen_entries
 from cfl_flower.clustering.subspaces import class_angles, of_labels
 from cfl_flower.types import Config, FloatArray, Reply, Vector
@@ -26,7 +25,7 @@ class FedDAGClient(PACFLClient):
         arrays, count, metrics = super().answer(parameters, config)
         if SUBSPACE not in config:
             return arrays, count, metrics
-        told = label_counts(self.labels(self.context.upcoming), self.classes)
+        told = np.bincount(self.labels(self.context.upcoming), minlength=self.classes)
         counts = told.astype(np.float32)
         return [*arrays, counts, self.update(self.context.upcoming)], count, metrics
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from cfl_flower.clustering.representations import label_counts
 from cfl_flower.learning.anchors import AlignedLoss, class_means, contrast, read_anchors
 from cfl_flower.learning.decoupling import represent
 from cfl_flower.types import Config, Reply, Vector
@@ -34,5 +33,5 @@ class FedFMClient(ClusteredClient):
         # The loaded model is the trained one.
         # The client's anchors: means of its classes (FedCCFA, eq. 6).
         means = class_means(represent(self.context.model, x), y, self.classes)
-        counts = label_counts(y.cpu().numpy(), self.classes).astype(np.float32)
+        counts = np.bincount(y.cpu().numpy(), minlength=self.classes).astype(np.float32)
         return [trained, means.points.ravel()], len(y), {"classes": counts.tobytes()}

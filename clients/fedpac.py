@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from cfl_flower.clustering.representations import label_counts
 from cfl_flower.learning.anchors import AlignedLoss, class_means, distance, read_anchors
 from cfl_flower.learning.decoupling import represent
 from cfl_flower.types import Config, IntArray, Metrics, Reply, Vector
@@ -39,7 +38,7 @@ class FedPACClient(DecoupledClient):
         """Train parameters[0] towards the anchors, parameters[1]."""
         received = parameters[0]
         x, y = self.samples(self.context.round)
-        counts = label_counts(y.cpu().numpy(), self.classes)
+        counts = np.bincount(y.cpu().numpy(), minlength=self.classes)
         own = self.classifier(self.context.round)
         z = represent(self.load(self.split.join(received, own)), x)
         variance, weighted = statistics(z, y, counts)

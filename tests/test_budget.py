@@ -19,35 +19,35 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_192,
-    "cfl_flower/analysis": 1_005,
-    "cfl_flower/client": 1_049,
-    "cfl_flower/clustering": 536,
-    "cfl_flower/communication": 1_274,
-    "cfl_flower/config": 748,
-    "cfl_flower/data": 3_639,
-    "cfl_flower/dropin": 765,
-    "cfl_flower/engine": 1_996,
-    "cfl_flower/environment": 210,
+    "cfl_flower/analysis": 1_003,
+    "cfl_flower/client": 1_042,
+    "cfl_flower/clustering": 527,
+    "cfl_flower/communication": 1_266,
+    "cfl_flower/config": 743,
+    "cfl_flower/data": 3_638,
+    "cfl_flower/dropin": 763,
+    "cfl_flower/engine": 1_992,
+    "cfl_flower/environment": 208,
     "cfl_flower/learning": 1_293,
     "cfl_flower/models": 942,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_197,
     "cfl_flower/secure": 627,
     "clients": 1_301,
-    "simulations": 4_638,
+    "simulations": 4_634,
     "strategies": 3_020,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
-LONGEST_FILE = 410
+LONGEST_FILE = 378
 LONGEST_FUNCTION = 60
-LONG_FILES = 44
+LONG_FILES = 42
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 64
+SINGLE_IMPORTERS = 63
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 42_548
+TESTS = 42_648
 """Lines of all tests."""
 
 

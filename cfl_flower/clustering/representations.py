@@ -35,11 +35,6 @@ METRICS = {
 }
 
 
-def label_counts(labels: NDArray[np.integer], classes: int) -> IntArray:
-    """Return the number of samples of each label, shape (L,)."""
-    return np.bincount(labels, minlength=classes)
-
-
 def log_label_shares(labels: NDArray[np.integer], classes: int) -> Vector:
     """Return the logarithm of a client's smoothed label shares, shape (L,).
 
@@ -51,7 +46,7 @@ def log_label_shares(labels: NDArray[np.integer], classes: int) -> Vector:
     >>> np.exp(log_label_shares(np.array([1, 1]), 2)).round(2).tolist()
     [0.25, 0.75]
     """
-    counts = label_counts(labels, classes)
+    counts = np.bincount(labels, minlength=classes)
     return np.log((counts + 1) / (len(labels) + classes)).astype(np.float32)
 
 
@@ -62,7 +57,7 @@ def label_histogram(labels: NDArray[np.integer], classes: int) -> Vector:
     """
     if len(labels) == 0:
         return np.full(classes, 1 / classes, np.float32)
-    counts = label_counts(labels, classes)
+    counts = np.bincount(labels, minlength=classes)
     return (counts / len(labels)).astype(np.float32)
 
 

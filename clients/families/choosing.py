@@ -10,8 +10,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
+import numpy as np
+
 from cfl_flower.client.requests import EvaluateRequest
-from cfl_flower.clustering.representations import label_counts
 from cfl_flower.types import Config, Metrics, Reply, Vector
 from clients.base import ClusteredClient
 
@@ -63,7 +64,7 @@ class ChoosingClient(ClusteredClient):
             return {}
         taken = config[CHOSEN]
         before = self.context.state.part("choice").at(taken).get("counts")
-        counts = label_counts(labels, self.classes)
+        counts = np.bincount(labels, minlength=self.classes)
         if before is not None and not self.settings.shift.detects(counts, before):
             return {}
         candidates = self.candidates(parameters, config)
@@ -76,7 +77,7 @@ class ChoosingClient(ClusteredClient):
     def remember(self, server_round: int, taken: int | None = None) -> None:
         """Save the label counts of a round's data, beside those of the last choice."""
         labels = self.data(server_round).labels
-        counts = label_counts(labels, self.classes)
+        counts = np.bincount(labels, minlength=self.classes)
         self.context.state.part("choice").save(
             server_round - 1, {"counts": counts}, taken
         )
