@@ -20,14 +20,14 @@ FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")
 BUDGET: dict[str, int] = {
     "cfl_flower": 1_192,
     "cfl_flower/analysis": 1_003,
-    "cfl_flower/client": 1_042,
+    "cfl_flower/client": 1_049,
     "cfl_flower/clustering": 527,
     "cfl_flower/communication": 1_266,
-    "cfl_flower/config": 743,
-    "cfl_flower/data": 3_638,
+    "cfl_flower/config": 758,
+    "cfl_flower/data": 3_639,
     "cfl_flower/dropin": 763,
-    "cfl_flower/engine": 1_992,
-    "cfl_flower/environment": 208,
+    "cfl_flower/engine": 2_010,
+    "cfl_flower/environment": 210,
     "cfl_flower/learning": 1_293,
     "cfl_flower/models": 942,
     "cfl_flower/privacy": 65,
@@ -47,7 +47,7 @@ SINGLE_IMPORTERS = 63
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 42_648
+TESTS = 42_726
 """Lines of all tests."""
 
 

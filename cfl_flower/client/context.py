@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from safetensors import SafetensorError
@@ -29,7 +29,7 @@ from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import SavedStateError, one_line
 from cfl_flower.models import FlatModel
 from cfl_flower.settings import require
-from cfl_flower.types import ClientId, Vector
+from cfl_flower.types import ClientId, Config, Evaluated, Metrics, Reply, Vector
 
 COMMON = re.compile(r"([a-z]+-)?[0-9a-f]{16}")
 """A name of arrays that many clients receive: perhaps a word, and a digest."""
@@ -190,3 +190,25 @@ class ClientContext:
         """Return the client's data of a round."""
         place = self.client if self.place is None else self.place
         return self.stream.view(int(place), server_round)
+
+
+class Client(Protocol):
+    """What a client app calls: one client for one task, made from its context."""
+
+    def answer(self, parameters: list[Vector], config: Config) -> Reply:
+        """Answer a query."""
+
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
+        """Train."""
+
+    def starting_model(self, parameters: list[Vector]) -> Vector:
+        """Return the received model that training starts from."""
+
+    def start_loss(self, received: Vector, config: Config) -> Metrics:
+        """Return the losses of a received model that the server asks for."""
+
+    def evaluate(self, parameters: list[Vector], config: Config) -> Evaluated:
+        """Test, and report a drift."""
+
+    def test_unlabelled(self, among: list[Vector], config: Config) -> Metrics:
+        """Test the model that test samples choose without labels."""

@@ -15,7 +15,7 @@ import torch
 from cfl_flower.building import build, locate
 from cfl_flower.client.attacks import malicious_clients
 from cfl_flower.client.cohort import cohort_size
-from cfl_flower.client.context import ClientContext
+from cfl_flower.client.context import Client, ClientContext
 from cfl_flower.client.faults import fault_odds
 from cfl_flower.client.node_config import TELL_NAMES, NodeConfig
 from cfl_flower.data.reading.scaling import described
@@ -41,8 +41,7 @@ class WorkerResources:
     initial: Vector
     state_root: Path
     """Folder of the states of a simulation's clients."""
-    client_class: Callable[[ClientContext], Any]
-    """Makes the client of a task: `clients.base` says what it answers to."""
+    client_class: Callable[[ClientContext], Client]
     malicious: frozenset[int]
 
     @property

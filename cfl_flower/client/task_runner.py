@@ -16,7 +16,7 @@ from flwr.app import RecordDict
 
 from cfl_flower.client.attacks import spoil_answer
 from cfl_flower.client.cohort import run_cohort
-from cfl_flower.client.context import ClientContext, ClientState
+from cfl_flower.client.context import Client, ClientContext, ClientState
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.faults import (
     draw_fault,
@@ -281,7 +281,7 @@ def computed(passes: int, context: ClientContext) -> dict[str, Scalar]:
     return {PASSES: passes, EPOCHS: round(epochs, EPOCH_DIGITS)}
 
 
-def unpack(returned: Any, client: object) -> tuple[Any, Any, dict[str, Any]]:
+def unpack(returned: Any, client: Client) -> tuple[Any, Any, dict[str, Any]]:
     """Return what a NumPyClient's method returned, with numpy's numbers as Python's.
 
     Raises `TypeError` for anything but three things of which the last are metrics that

@@ -268,15 +268,17 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
         basics.rounds,
         holdings.labels,
     )
+    for place, event in events.items():
+        with located(place):
+            event.check(dataset.shape)
     images = len(dataset.shape) == 3
     for server_round in [1, *timeline.rounds]:
         turned = timeline.world(server_round).degrees.any() or any(partition.turns)
         given = f"{dataset.shape} inputs, which cannot be rotated,"
         allowed = "images, or a partition and a drift without rotations"
         require(images or not turned, "dataset", given, allowed)
-    for place, event in events.items():
-        with located(place):
-            event.check(dataset.shape, dataset.classes)
+    for event in events.values():
+        event.rehearse(dataset.shape, dataset.classes)
     if any(map(from_outside, [partition, *events.values()])):
         _require_same(timeline, replace(timeline))
     return timeline
@@ -285,8 +287,8 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
 def _require_same(timeline: Timeline, again: Timeline) -> None:
     """Refuse parts of one's own that make other worlds of the same seed."""
     for server_round in [1, *timeline.rounds]:
-        worlds = timeline.world(server_round), again.world(server_round)
-        same = not differs(*worlds) and np.array_equal(*(w.demand for w in worlds))
+        one, two = timeline.world(server_round), again.world(server_round)
+        same = not differs(one, two) and np.array_equal(one.demand, two.demand)
         part = "drift" if server_round > 1 else "partition"
         if not same:
             raise ConfigError(

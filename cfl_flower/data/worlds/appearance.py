@@ -68,7 +68,7 @@ class Appearance(Change):
             return x
         return torch.from_numpy(np.stack(shown).astype(np.float32)).to(x.device)
 
-    def check(self, shape: tuple[int, ...], classes: int) -> None:
+    def rehearse(self, shape: tuple[int, ...], classes: int) -> None:
         """Raise `ConfigError` if `look` fails for samples of noise, shown twice."""
         labels = np.array(self.labels or range(classes))[:REHEARSED]
         what = f"drift: {type(self).__name__}.look"
@@ -168,8 +168,8 @@ class Corrupt(Appearance):
         ok = least <= self.strength <= most
         require(ok, "drift.strength", self.strength, allowed)
 
-    def check(self, shape: tuple[int, ...], classes: int) -> None:
-        """Raise `ConfigError` if it does not fit samples of a shape."""
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise `ConfigError` if it does not fit inputs of a shape."""
         ok = all(feature < shape[0] for feature in self.features)
         allowed = f"numbers from 0 to {shape[0] - 1}, or [] for all"
         require(ok, "drift.features", self.features, allowed)
@@ -177,7 +177,6 @@ class Corrupt(Appearance):
         ok = self.kind != "failure" or not 0 < self.strength * sensors <= 0.5
         allowed = f"0, or at least {1 / sensors:.2g}: a share of {sensors} sensors"
         require(ok, "drift.strength", self.strength, allowed)
-        super().check(shape, classes)
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it: the same if the strength does nothing."""
@@ -258,8 +257,8 @@ class DrawPatterns(Change):
     a pattern of its own, so that P(x|y) differs; 0 for one pattern for all its
     images."""
 
-    def check(self, shape: tuple[int, ...], classes: int) -> None:
-        """Raise `ConfigError` if it does not fit samples of a shape."""
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise `ConfigError` if it does not fit inputs of a shape."""
         require(len(shape) == 3, "drift", "patterns", "images, or another drift")
         # Full of ones, the only channel of a grey image would show nothing.
         ok = all(channel < shape[0] > 1 for channel in self.channels)

@@ -133,8 +133,12 @@ class Change(ABC):
         regular = range(self.first, total + 1, self.every) if self.every else ()
         return sorted({*self.rounds, *regular})
 
-    def check(self, shape: tuple[int, ...], classes: int) -> None:
-        """Raise `ConfigError` if it does not fit samples of a shape: most fit any."""
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise `ConfigError` if it does not fit inputs of a shape: most fit any."""
+        del shape
+
+    def rehearse(self, shape: tuple[int, ...], classes: int) -> None:
+        """Raise `ConfigError` if what it does to samples fails: most do nothing."""
         del shape, classes
 
     def apply(self, world: World, occasion: Occasion) -> World:

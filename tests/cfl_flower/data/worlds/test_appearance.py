@@ -202,9 +202,9 @@ class Mine(Appearance):
 )
 def test_a_look_of_one_s_own_that_is_wrong_is_told_before_a_run(made, said):
     with pytest.raises(ConfigError, match=rf"drift: Mine\.look.*{said}"):
-        Mine([2], made=made).check((1, 8, 8), 10)
+        Mine([2], made=made).rehearse((1, 8, 8), 10)
     for fine in (lambda x: (255 * x).astype(np.uint8), lambda x: x - np.inf):
-        Mine([2], made=fine).check((1, 8, 8), 10)
+        Mine([2], made=fine).rehearse((1, 8, 8), 10)
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,8 @@ def test_a_look_of_one_s_own_that_is_wrong_is_told_before_a_run(made, said):
 )
 def test_patterns_are_of_images_and_a_channel_is_one_of_several(shape, channels, said):
     with pytest.raises(ConfigError, match=said):
-        DrawPatterns([2], channels=channels).check(shape, 10)
-    DrawPatterns([2], channels=[0, 2]).check((3, 8, 8), 10)
+        DrawPatterns([2], channels=channels).check(shape)
+    DrawPatterns([2], channels=[0, 2]).check((3, 8, 8))
 
 
 @pytest.mark.parametrize("labels", [0, 4])
