@@ -287,7 +287,8 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
 def _require_same(timeline: Timeline, again: Timeline) -> None:
     """Refuse parts of one's own that make other worlds of the same seed."""
     for server_round in [1, *timeline.rounds]:
-        one, two = timeline.world(server_round), again.world(server_round)
+        one = timeline.world(server_round)
+        two = again.world(server_round)
         same = not differs(one, two) and np.array_equal(one.demand, two.demand)
         part = "drift" if server_round > 1 else "partition"
         if not same:
