@@ -86,7 +86,7 @@ def score(
         "client_epochs": client_epochs(rounds),
         # The largest of a client, by all that it sent.
         "epsilon": rounds[-1].get("epsilon") if rounds else None,
-        **_failed(rounds, len(tests)),
+        **_failed(rounds, tests),
         **{
             name: _last_ten(rounds, name)
             for name in MEASURED
@@ -146,12 +146,17 @@ def _recovery(
     return found
 
 
-def _failed(rounds: RunLines, tests: int) -> dict[str, Any]:
-    """Return how many clients were asked to train and to test, and how many failed."""
+def _failed(rounds: RunLines, tests: RunLines) -> dict[str, Any]:
+    """Return how many trainings and tests clients were asked for, and how many failed.
+
+    A client that uploads when it likes trains several times in a round.
+    """
     trainings = sum(row.get("participants") or 0 for row in rounds)
-    failed_trainings = _count_failures(rounds, "train")
-    failed_tests = _count_failures(rounds, "evaluate")
-    tested = tests + failed_tests
+    failed_trainings = len(_failures(rounds, "train"))
+    # A test whose report of a drift is refused is valid.
+    valid = {(row["round"], row["client"]) for row in tests}
+    failed_tests = len(set(_failures(rounds, "evaluate")) - valid)
+    tested = len(tests) + failed_tests
     return {
         "trainings": trainings,
         "failed_trainings": failed_trainings,
@@ -168,13 +173,14 @@ def _last_ten(rounds: RunLines, name: str) -> float | None:
     return mean_of_known(values[-LAST_TESTS:])
 
 
-def _count_failures(rounds: RunLines, phase: str) -> int:
-    """Return how many clients failed in a phase, in all rounds."""
-    return sum(
-        len({each["client"] for each in row["failures"] if each["phase"] == phase})
+def _failures(rounds: RunLines, phase: str) -> list[tuple[int, ClientId]]:
+    """Return the round and client of each failure in a phase."""
+    return [
+        (row["round"], failure["client"])
         for row in rounds
-        if "failures" in row
-    )
+        for failure in row.get("failures", ())
+        if failure["phase"] == phase
+    ]
 
 
 def _class_ari(row: Mapping[str, Json]) -> float | None:

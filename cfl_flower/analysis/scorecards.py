@@ -39,7 +39,7 @@ ACCURACIES = (
     Column("before", "before"),
     Column("just after", "just_after"),
     Column("recovered", "recovered"),
-    Column("rounds to recover", "rounds_to_recover", 1, ".3g", NEVER),
+    Column("rounds to recover", "rounds_to_recover", 1, ".4g", NEVER),
     Column("final", "final"),
     Column("last ten", "last_ten"),
     Column("best", "best"),
@@ -47,7 +47,7 @@ ACCURACIES = (
 )
 
 COSTS = (
-    Column("at target from round", "reached", 1, ".3g", NEVER),
+    Column("at target from round", "reached", 1, ".4g", NEVER),
     Column("device min to target", "seconds_to_reach", 1 / 60, ".0f", NEVER),
     Column(SPEEDUP, "speedup", 1, ".2f", NEVER),
     Column("device min to recover", "seconds_to_recover", 1 / 60, ".0f", NEVER),

@@ -77,7 +77,10 @@ def sweep_tables(runs: Sequence[SavedRun]) -> list[Table]:
 def _cell(seeds: Mapping[int, float | None]) -> str:
     if not seeds:
         return "-"
-    return mean_and_deviation(list(seeds.values()), 100, ".1f") or FAILED
+    known = [value for value in seeds.values() if value is not None]
+    told = f", {len(known)} of {len(seeds)} seeds" if len(known) < len(seeds) else ""
+    text = mean_and_deviation(known, 100, ".1f")
+    return f"{text}{told}" if text else FAILED
 
 
 def name_methods(runs: Sequence[SavedRun], columns: Sequence[str] = ()) -> list[str]:

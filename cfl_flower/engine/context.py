@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.data.worlds.timeline import Timeline
@@ -11,7 +14,7 @@ from cfl_flower.engine.simulated_devices import VirtualClock
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import ClientId, Plan
+from cfl_flower.types import BoolArray, ClientId, Plan
 
 
 @dataclass(eq=False)
@@ -49,6 +52,17 @@ class RoundContext:
     def state(self) -> ClusteredState:
         """The method's state."""
         return self.method.state
+
+    def there(self, clients: Sequence[ClientId]) -> BoolArray:
+        """Return which clients have not left, shape (n,): of devices, all.
+
+        Who has left keeps a cluster, whatever its data are by now.
+        """
+        if self.timeline is None:
+            return np.ones(len(clients), bool)
+        config = self.config
+        presence = config.devices.open_presence(config.clients, config.seed)
+        return presence.there(self.number)[np.array(clients, np.int64)]
 
     @property
     def keep_from(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.runs.measures import adjusted_rand_index, class_scores
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import BoolArray, ClientId, Result
+from cfl_flower.types import Result
 
 
 def note_training(context: RoundContext, results: Sequence[Result]) -> None:
@@ -41,7 +41,7 @@ def note_clusters(context: RoundContext) -> None:
     described = context.method.describe()
     record.heterogeneity = described.heterogeneity
     timeline = context.timeline
-    members = state.clusters[_there(context, state.clients)]
+    members = state.clusters[context.there(state.clients)]
     sizes = np.bincount(members, minlength=len(state.models))
     record.cluster_sizes = sizes.tolist()
     record.num_clusters = int(np.count_nonzero(sizes))
@@ -50,7 +50,7 @@ def note_clusters(context: RoundContext) -> None:
     meanings = timeline.world(record.round).meanings
     clients, clusters = described.class_clusters or (state.clients, None)
     numbers = np.array(clients, np.int64)
-    there = _there(context, clients)
+    there = context.there(clients)
     if clusters is None:
         truth = timeline.concepts(record.round)[numbers[there]]
         # Of one concept, the index of one cluster is 1, and of any others 0.
@@ -58,21 +58,9 @@ def note_clusters(context: RoundContext) -> None:
             record.ari = adjusted_rand_index(truth, members)
         shape = (len(clients), meanings.shape[1])
         clusters = np.broadcast_to(state.clusters[:, None], shape)
+    present = meanings[numbers[there]]
+    counts = [len(np.unique(column)) for column in present.T]
     # Clusters of whole clients are compared where any class has several meanings.
-    if described.class_clusters or meanings.any():
-        record.measures["class_meanings"] = (meanings.max(axis=0) + 1).tolist()
-        scores = class_scores(meanings[numbers[there]], clusters[there])
-        record.measures["class_ari"] = scores
-
-
-def _there(context: RoundContext, clients: Sequence[ClientId]) -> BoolArray:
-    """Return which clients have not left, shape (n,): of devices, all.
-
-    Who has left keeps a cluster, whatever its data are by now.
-    """
-    if context.timeline is None:
-        return np.ones(len(clients), bool)
-    config = context.config
-    presence = config.devices.open_presence(config.clients, config.seed)
-    there = presence.there(context.record.round)
-    return there[np.array(clients, np.int64)]
+    if described.class_clusters or max(counts) > 1:
+        record.measures["class_meanings"] = counts
+        record.measures["class_ari"] = class_scores(present, clusters[there])

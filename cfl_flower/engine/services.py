@@ -19,7 +19,7 @@ from cfl_flower.models import FlatModel, model_of
 from cfl_flower.privacy.clipping import capped_losses
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.seeding import generator
-from cfl_flower.types import START_LOSS, IntArray, Plan, Result, Vector
+from cfl_flower.types import START_LOSS, BoolArray, IntArray, Plan, Result, Vector
 
 AskInParts: TypeAlias = Callable[[int, Plan], Iterator[Results]]
 """Asks clients what a plan says in a round, and yields answers by portions."""
@@ -66,6 +66,10 @@ class RunServices:
             return None
         clients = np.array(self._context.state.clients, np.int64)
         return self.timeline.concepts(server_round)[clients]
+
+    def present(self) -> BoolArray:
+        """Return which clients of the state have not left, shape (n,)."""
+        return self._context.there(self._context.state.clients)
 
     # Questions to clients ------------------------------------------------------------
 

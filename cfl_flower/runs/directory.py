@@ -234,7 +234,7 @@ class RunDirectory:
         rounds = read_lines(self.path / "rounds.jsonl")
         tested = [row for row in rounds if row["accuracy"] is not None]
         keys = ("accuracy", "accuracy_mean")
-        last = tested[-1] if tested else dict.fromkeys(keys)
+        last = rounds[-1] if rounds else dict.fromkeys(keys)
         usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         unit = 2**20 if platform.system() == "Darwin" else 2**10
         summary: dict[str, Json] = {
@@ -263,7 +263,7 @@ class RunDirectory:
             number = best.read_header()["round"]
             kept = next((row for row in rounds if row["round"] == number), {})
             summary["checkpoint_best"] = {k: kept.get(k) for k in ("round", measure)}
-        rows = self._rows_of(last.get("round"))
+        rows = self._rows_of(tested[-1]["round"]) if tested else []
         if worst := min(rows, key=itemgetter("accuracy"), default=None):
             summary["worst_client"] = {k: worst[k] for k in ("client", "accuracy")}
         # Only where it was measured, with `privacy=`.
@@ -273,7 +273,7 @@ class RunDirectory:
         write_atomically(self.path / "summary.json", text.encode())
         return summary
 
-    def _rows_of(self, server_round: int | None) -> list[dict[str, Json]]:
+    def _rows_of(self, server_round: int) -> list[dict[str, Json]]:
         """Return the tests of a round, without a look at all others."""
         path = self.path / "clients.jsonl"
         if not path.exists():

@@ -59,9 +59,8 @@ def note_tests(
     record.loss = float(losses @ weights / weights.sum())
     if malicious:
         honest = np.array([result.client not in malicious for result in tested])
-        total = float(counts[honest].sum())
-        share = float(correct[honest].sum()) / total if total else None
-        record.measures["accuracy_honest"] = share
+        own = pooled(correct[honest], counts[honest], cap) if honest.any() else None
+        record.measures["accuracy_honest"] = own
     for name, key in FURTHER.items():
         if any(result.metrics.get(f"{name}_tested") for result in tested):
             right, held = (
@@ -113,6 +112,8 @@ def note_measures(
     sizes = np.array([[tested[i].num_examples] for i in sent], float)
     factors = capped_counts(sizes, cap) / sizes
     together = measure_outcomes((factors * counts).sum(axis=0), classes)
+    # Numbers of samples, of which the cap leaves fractions.
+    together["per_class"] = measure_outcomes(counts.sum(axis=0), classes)["per_class"]
     own = measure_outcomes(counts, classes)
     record.measures |= {name: _known(together[name]) for name in names}
     for place, i in enumerate(sent):

@@ -200,8 +200,10 @@ class StoCFL(ClusteredStrategy):
         measures["found"] = len(state.sums) - 1
         measures["purity"] = None
         truth = self.run.true_concepts(server_round)
-        if truth is not None and known.any():
-            measures["purity"] = purity(state.clusters[known], truth[known])
+        if truth is not None:
+            compared = known & self.run.present()
+            if compared.any():
+                measures["purity"] = purity(state.clusters[compared], truth[compared])
 
     def next_omega(self, server_round: int, omega: Vector, results: Results) -> Vector:
         """Return the mean of omega as the participants trained it."""

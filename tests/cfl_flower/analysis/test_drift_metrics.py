@@ -57,6 +57,28 @@ def test_a_test_on_data_after_the_run_s_tells_of_no_recovery(later):
     assert (alone["just_after"], alone["never_recovered"]) == (None, False)
 
 
+def test_failures_are_counted_by_task_and_a_refused_report_is_no_failed_test():
+    lines = rounds(0.5, 0.6)
+    failed = [("train", 3), ("train", 3), ("evaluate", 3), ("evaluate", 4)]
+    failures = [{"phase": phase, "client": client} for phase, client in failed]
+    # Client 3 uploads as it likes; client 4 was tested, and its report refused.
+    lines[0] |= {"participants": 8, "failures": failures}
+    lines[1] |= {"participants": 2, "failures": [{"phase": "query", "client": 5}]}
+    tests = [
+        {"round": t, "client": client, "cluster": 0, "accuracy": 0.5}
+        for t, client in [(1, 4), (1, 5), (2, 3), (2, 4), (2, 5)]
+    ]
+    found = score(lines, [], tests=tests)
+    assert (found["failed_trainings"], found["trainings"]) == (2, 10)
+    assert (found["failed_tests"], found["tested"]) == (1, 6)
+
+
+@pytest.mark.parametrize(("reached", "said"), [(7, "7"), (1136, "1136"), (2.5, "2.5")])
+def test_rounds_are_written_as_numbers(reached, said):
+    (column,) = (each for each in COSTS if each.key == "reached")
+    assert cell([{"reached": reached, "target": 0.5}], column) == said
+
+
 def test_class_agreement_counts_where_a_class_has_several_meanings():
     lines = rounds(0.8, 0.9, 0.7, 0.6)
     lines[0] |= {"class_ari": [0.5, 0.5], "class_meanings": [1, 1]}

@@ -60,6 +60,9 @@ def test_a_sweep_table_has_a_row_per_method_and_a_column_per_value(run_small, tm
     assert "final accuracy, in %, by faults.malicious" in console.file.getvalue()  # type: ignore[attr-defined]
     lost = compose_config([*unfinished, "output_dir=/tmp/nowhere"])
     assert next(iter(columns([*configs[:3], lost]).values()))[2][2] == "failed"
+    more = compose_config([*unfinished, "seed=7", "output_dir=/tmp/nowhere"])
+    known = f"{final[2][2]}, 1 of 2 seeds"
+    assert next(iter(columns([*configs, more]).values()))[2][2] == known
 
 
 def test_methods_and_seeds_alone_are_no_sweep():

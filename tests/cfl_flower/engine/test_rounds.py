@@ -85,6 +85,22 @@ def test_class_agreement_is_noted_where_clients_mean_different_things(run_small)
     assert len(ours.rounds[0]["class_ari"]) == 10
 
 
+def test_who_has_left_has_no_meaning_of_a_class(run_small):
+    """One client of four calls labels by other names; two leave in round 4."""
+    data = ["partition=iid", "drift=concept_half", "drift.rounds=[1]", "drift.ids=[0]"]
+    fleet = ["clients=4", "participants=3", "devices.leaves=[4]", "devices.leaving=0.5"]
+    method = ["strategy=ifca", "clusters=2", "rounds=6", "seed=1"]
+    run = run_small(*method, *data, *fleet)
+    world = run.config.timeline.world(1)
+    there = run.config.devices.open_presence(4, 1)
+    for row in run.rounds:
+        held = world.meanings[there.there(row["round"])]
+        counts = [len(set(column)) for column in held.T.tolist()]
+        assert row.get("class_meanings", [1] * 10) == counts
+    assert max(run.rounds[0]["class_meanings"]) == 2
+    assert "class_ari" not in run.rounds[-1]
+
+
 def test_a_round_in_which_nobody_has_samples_says_what_to_change(tmp_path):
     days = [1, 2, 3, 4, 298, 299] * 10
     lines = [f"{k % 7},{'ab'[k % 2]},{k % 3},{day}" for k, day in enumerate(days)]

@@ -41,12 +41,13 @@ def test_who_claims_many_tests_counts_up_to_the_cap():
     lies = {"validation_correct": 0, "validation_tested": 2**40}
     results.append(result(7, 0, 2**40, 2.0, **lies))
     record = RoundRecord(1)
-    note_tests(record, results, np.zeros(5, np.int64), cap=5.0)
+    note_tests(record, results, np.zeros(5, np.int64), {0}, cap=5.0)
     # Of five with 10 samples and 5 * 10, and with 2 and 5 * 2 held out.
     assert record.accuracy == pytest.approx(32 / 90)
     assert record.loss == pytest.approx((40 * 0.5 + 50 * 2.0) / 90)
     assert record.measures["validation_accuracy"] == pytest.approx(4 / 18)
     assert record.measures["capped_tests"] == [7]
+    assert record.measures["accuracy_honest"] == pytest.approx(24 / 80)
     plain = RoundRecord(1)
     note_tests(plain, results, np.zeros(5, np.int64))
     assert plain.accuracy is not None
@@ -67,8 +68,11 @@ def test_measures_of_labels_have_the_cap_too():
     for cap in (5.0, None):
         record = RoundRecord(1)
         rows = note_tests(record, results, np.zeros(5, np.int64), cap=cap)
-        note_measures(record, results, rows, ["macro_f1"], 3, cap)
+        note_measures(record, results, rows, ["macro_f1", "per_class"], 3, cap)
         found.append(record.measures["macro_f1"])
+        # Numbers of samples stay what they are.
+        held = [each["support"] for each in record.measures["per_class"]]
+        assert held == [3 * (4 + 2**40)] * 3
     # 36 tests are right, and 45 of the liar's count.
     assert found == [pytest.approx(36 / 81), pytest.approx(0, abs=1e-9)]
 
