@@ -8,6 +8,7 @@ state, and the number of workers cannot change a result.
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
@@ -82,6 +83,16 @@ def seed_torch(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(seed)
+
+
+def seed_common(seed: int) -> None:
+    """Seed the generators that all code shares: Python's, NumPy's and torch's.
+
+    For parts of one's own, such as a KMeans without a ``random_state``.
+    """
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    seed_torch(seed)
 
 
 @contextmanager

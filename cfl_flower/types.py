@@ -110,9 +110,9 @@ class Plan:
     """The plan of which this is a part."""
 
     def __post_init__(self) -> None:
-        # A method that appends to its plan's models would change its own state's list.
-        if type(self.models) is list:
-            object.__setattr__(self, "models", self.models.copy())
+        # A method that appends to its plan's models would change its own state's list,
+        # and each look at a row of a matrix makes another array.
+        object.__setattr__(self, "models", [*self.models])
 
     @cached_property
     def sharers(self) -> Counter[int]:

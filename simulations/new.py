@@ -106,7 +106,9 @@ def main(arguments: Sequence[str]) -> None:
         chosen += " partition=dirichlet drift=none"
     tried = f"cfl-flower run {chosen}"
     if asked.kind == "dropin":
-        tried = "flwr run . --stream --federation-config num-supernodes=4"
+        run = "flwr run . --stream --federation-config num-supernodes=4"
+        # For the SuperLink that Flower starts with the first run.
+        tried = f"{INSTALLED}=1 {run}"
     print(f"try it:  {tried}\ntest it: python -m pytest test_{name}.py")
     if asked.kind in APPS:
         print(f"on a SuperLink of yours: {INSTALLED}=1 flwr run . --stream")

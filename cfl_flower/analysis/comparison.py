@@ -286,5 +286,5 @@ def _require_same_data(runs: Sequence[SavedRun]) -> None:
             raise ConfigError(
                 f"{run.folder} and {other.folder} have seed {seed} but different data, "
                 "so they do not belong in one table: repeat one of them on the files "
-                "of the other"
+                "of the other, or seed what a part of yours draws"
             )

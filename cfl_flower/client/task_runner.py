@@ -39,7 +39,7 @@ from cfl_flower.errors import (
     TaskTimeoutError,
 )
 from cfl_flower.learning.gradients import TRAINING_PASSES
-from cfl_flower.seeding import generator, seed_torch, torch_seed
+from cfl_flower.seeding import generator, seed_common, torch_seed
 from cfl_flower.types import (
     EPOCH_DIGITS,
     EPOCHS,
@@ -161,9 +161,9 @@ class TaskRunner:
         number = len(received) - EvaluateRequest.of(config).candidates
         parameters = received[:number]
         among = received[number:]
-        # For whatever draws from torch's own generator, such as dropout.
+        # For whatever draws from a common generator, such as dropout from torch's.
         purpose = f"torch/{batch.phase}"
-        seed_torch(torch_seed(context.seed, purpose, context.round, task.client))
+        seed_common(torch_seed(context.seed, purpose, context.round, task.client))
         resources.model.passes = 0
         arrays: Sequence[Vector] = ()
         loss: float | None = None

@@ -6,6 +6,7 @@ the app does.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -22,6 +23,8 @@ from cfl_flower.errors import ConfigError, refused
 from cfl_flower.runs.record import ClientRow
 from cfl_flower.settings import require
 from cfl_flower.types import BoolArray, IntArray, Vector
+
+log = logging.getLogger(__name__)
 
 
 class PlainServices(RunServices):
@@ -107,6 +110,11 @@ class PlainRounds(Rounds):
             participants=min(drawn, there),
             strategy=replace(self.config.strategy, **every),
         )
+        if self.context.number == 1:
+            try:
+                self.config.strategy.check_run(there)
+            except ConfigError as error:
+                log.warning("%s nodes in round 1: %s", there, error)
 
     def aggregate_train(self, replies: Iterable[Message]) -> tuple[None, None]:
         """Take in the training results of those who were asked, which may be nobody."""

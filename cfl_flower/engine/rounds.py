@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,8 +34,11 @@ from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.measures import note_measures, note_tests
 from cfl_flower.runs.record import ClientRow
+from cfl_flower.seeding import seed_common, torch_seed
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Failure, Plan, Result, Scalar
+
+log = logging.getLogger(__name__)
 
 STEPS = {
     "query": "hello, or what run.ask was given,",
@@ -76,6 +80,7 @@ class Rounds:
         # The plan that each stage of the phase received, from the first to the last.
         self._passed: list[tuple[Stage, Plan]] = []
         self._started = 0.0
+        self._told = False
 
     def run(self, state: ClusteredState | None = None, done: int = 0) -> None:
         """Run all rounds, or go on from the state after ``done`` rounds."""
@@ -108,7 +113,7 @@ class Rounds:
         for stage in self.stages:
             stage.open()
         # Step 2: the method decides who trains which model.
-        plan = self.pass_out("train", self.method.plan_train(context.number))
+        plan = self.pass_out("train", self._step("plan_train", context.number))
         context.record.participants = len(plan.tasks)
         return self.delivery.send("train", plan)
 
@@ -123,7 +128,7 @@ class Rounds:
         # Step 3: the method computes the next models.
         self.services.begin_steps()
         if results:
-            self.method.absorb_train(context.number, results)
+            self._step("absorb_train", context.number, results)
         self.services.keep_memories()
         if all(stage.shows_models for stage in self.stages):
             note_training(context, results)
@@ -144,7 +149,10 @@ class Rounds:
             candidates=len(among),
         )
         # Step 4: clients test, and say whether their data of the next round changed.
-        tests = with_more(self.method.plan_evaluate(number, test), among)
+        tests = self._step("plan_evaluate", number, test)
+        if test and isinstance(tests, Plan):
+            self._note_untested(tests)
+        tests = with_more(tests, among)
         plan = self.pass_out("evaluate", tests, asked.to_config())
         return self.delivery.send("evaluate", plan)
 
@@ -161,7 +169,8 @@ class Rounds:
         note_empty(context.state, results)
         read = self.delivery.read("evaluate", results)
         # Step 5: the method takes in these reports, and may cluster anew.
-        self.method.absorb_evaluate(context.number, results.with_results(read))
+        known = results.with_results(read)
+        self._step("absorb_evaluate", context.number, known)
         for stage in self.stages:
             stage.close(rows)
         ended = time.perf_counter()
@@ -177,6 +186,30 @@ class Rounds:
 
         self.fleet.grid.meanwhile(save)
         return None
+
+    def _step(self, step: str, *args: Any) -> Any:
+        """Call a step of the method, and see what it left.
+
+        What it draws from generators that all code shares follows from the run's seed.
+        """
+        number = self.context.number
+        seed_common(torch_seed(self.config.seed, f"method/{step}", number))
+        found = getattr(self.method, step)(*args)
+        self.context.state.settle(step)
+        return found
+
+    def _note_untested(self, tests: Plan) -> None:
+        """Say once that a method lets some clients alone be tested."""
+        known = len(self.context.state.clients)
+        asked = len(tests.tasks)
+        if asked < known and not self._told:
+            self._told = True
+            log.warning(
+                "plan_evaluate tests %s of %s clients: accuracies do not compare "
+                "with other methods'",
+                asked,
+                known,
+            )
 
     # The stages ----------------------------------------------------------------------
 
@@ -257,7 +290,7 @@ class Rounds:
     def welcome(self, answers: list[Result]) -> None:
         """Welcome those whose answer to the hello is valid."""
         if newcomers := self.delivery.read("query", answers):
-            self.method.welcome(self.context.number, newcomers)
+            self._step("welcome", self.context.number, newcomers)
 
     # The end of a round --------------------------------------------------------------
 

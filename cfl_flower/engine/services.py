@@ -131,6 +131,13 @@ class RunServices:
             return mean
         memory = self._before.get(digest(model), [])
         fresh, memory = optimizer.step(model, mean, self.weights - absent, memory)
+        arrays = isinstance(memory, list) and all(
+            isinstance(each, np.ndarray) for each in memory
+        )
+        if not arrays:
+            kind = type(optimizer).__name__
+            given = f"{kind}.step remembers {memory!r:.60}"
+            raise TypeError(f"{given}, not a list of arrays, [] for nothing")
         self._context.state.memories[digest(fresh)] = memory
         return fresh
 

@@ -31,6 +31,7 @@ from cfl_flower.models.own_state import (
     written,
 )
 from cfl_flower.seeding import one_torch_thread
+from cfl_flower.types import Vector
 
 OURS = (convolutional, networks, torchvision_networks)
 """Modules of networks that are known to need no trial."""
@@ -83,6 +84,15 @@ def check_network(
         remedy = "draw it with torch, in each network, into a buffer or parameter"
         _require(equal, fault, remedy)
         _require_equal_steps(model, x)
+        twin = build_model(settings, shape, classes, 0)
+        start = twin.to_vector()
+        pairs = zip(*(_train(each, start, x) for each in (model, twin)), strict=True)
+        fault = (
+            f"two networks {name} of one seed train differently, so that each worker"
+        )
+        remedy = "draw with torch, or from a generator with a seed"
+        equal = all(same(*pair) for pair in pairs)
+        _require(equal, f"{fault} would have its own", remedy)
         _require_any_batch(model, x, classes)
         version = x._version
         with torch.no_grad():
@@ -315,6 +325,17 @@ def _require_float32(network: nn.Module, model: FlatModel) -> None:
         _require(bool(tensor.isfinite().all()), fault, remedy)
 
 
+def _train(model: FlatModel, start: Vector, x: Tensor) -> list[Tensor]:
+    """Return the gradient of two steps, the weights after them, torch's generator."""
+    model.load(start)
+    model.gradient.zero_()
+    torch.manual_seed(0)
+    model.module.train()
+    train_twice(model.module, x)
+    trained = torch.from_numpy(model.to_vector())
+    return [model.gradient.clone(), trained, torch.get_rng_state()]
+
+
 def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
     """Require the same gradient and statistics of two tasks with one model."""
     start = model.to_vector()
@@ -324,13 +345,7 @@ def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
     # Between the two, a task with other data.
     for inputs in (x, 1 - x / 2, x):
         before = written((random.getstate(), np.random.get_state()), {})
-        model.load(start)
-        model.gradient.zero_()
-        torch.manual_seed(0)
-        model.module.train()
-        train_twice(model.module, inputs)
-        trained = torch.from_numpy(model.to_vector())
-        found.append((model.gradient.clone(), trained, torch.get_rng_state()))
+        found.append(_train(model, start, inputs))
         beside.append(outside(model.module))
         drawn.append(before != written((random.getstate(), np.random.get_state()), {}))
     name = type(model.module).__name__

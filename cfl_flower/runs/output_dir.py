@@ -70,6 +70,6 @@ def refuse_other_data(config: RunConfig, samples: Callable[[], str]) -> None:
     if begun and (path / DATA).read_text() != samples():
         raise ConfigError(
             f"output_dir={path} holds a run on other data: the files of dataset="
-            f"{config.names['dataset']} have changed since it began; put them back, or "
-            "use another output_dir"
+            f"{config.names['dataset']} have changed since it began, or a dataset of "
+            "yours draws without a seed; put them back, or use another output_dir"
         )

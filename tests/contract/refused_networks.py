@@ -298,6 +298,17 @@ class FirstMask(Net):
         return kept * first_mask(kept.shape[1])
 
 
+class OwnGenerator(Net):
+    refused = "two networks OwnGenerator of one seed train differently"
+
+    def set_up(self) -> None:
+        self.draws = np.random.default_rng()
+
+    def hidden(self, x: Tensor) -> Tensor:
+        kept = super().hidden(x)
+        return kept * float(self.draws.random()) if self.training else kept
+
+
 class FirstMaskOfMethod(Net):
     refused = "FirstMaskOfMethod trained differently from the"
 

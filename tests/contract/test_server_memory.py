@@ -161,3 +161,23 @@ def test_models_of_which_nothing_is_remembered_have_no_part_in_it():
     assert state.memories[digest(fresh)][0].tolist() == [8]
     state.hand_on([two], np.ones(1), np.float32([4]))
     assert digest(np.float32([4])) not in state.memories
+
+
+class Torn(Half):
+    """One whose memory is no list of arrays."""
+
+    memory: Any = None
+
+    def step(self, model: Vector, mean: Vector, weights: int, memory: Memory) -> Any:
+        """Return the results' mean, and what the test says."""
+        return mean, self.memory
+
+
+@pytest.mark.parametrize("memory", [None, [3.0], np.ones(3), "", (1,)])
+def test_a_memory_that_no_checkpoint_could_have_is_refused(
+    memory, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(Torn, "memory", memory)
+    method = counting(tmp_path, "strategy=fedavg", "rounds=1", by=Torn)
+    with pytest.raises(TypeError, match=r"Torn\.step remembers .* list of arrays"):
+        method.engine.run()

@@ -65,7 +65,7 @@ def test_a_project_is_an_app_that_flower_runs(tmp_path):
 def test_a_plain_app_is_one_that_flower_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["dropin", "own-app"]) == 0
-    assert "try it:  flwr run . --stream" in capsys.readouterr().out
+    assert re.search(r"try it: .*=1 flwr run . --stream", capsys.readouterr().out)
     (tmp_path / "home").mkdir()
     size = ["--federation-config", "num-supernodes=4 client-resources-num-cpus=1"]
     command = ["flwr", "run", ".", "--stream", *size]

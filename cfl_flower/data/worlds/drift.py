@@ -149,6 +149,7 @@ class Change(ABC):
                 after = self.change(world, chosen, occasion)
             said = f"drift: what {type(self).__name__}.change returns"
             require(isinstance(after, World), said, type(after).__name__, "a World")
+            self._check_traits(after)
             return after
         except ValueError as error:
             if "read-only" not in str(error):
@@ -157,6 +158,20 @@ class Change(ABC):
                 f"drift: {type(self).__name__}.change writes into an array of the "
                 "world before; return a new one, as alter(world, chosen, ...) does"
             ) from error
+
+    def _check_traits(self, world: World) -> None:
+        """Raise `ConfigError` for numbers that no label, client or angle has."""
+        known = {"relabel": world.classes, "source": world.clients}
+        for name, end in known.items():
+            values = getattr(world, name)
+            wrong = np.unique(values[(values < 0) | (values >= end)])[:3]
+            said = f"drift: {name} after {type(self).__name__}.change"
+            require(
+                not wrong.size, said, wrong.tolist(), f"numbers from 0 to {end - 1}"
+            )
+        wrong = np.unique(world.degrees[~np.isfinite(world.degrees)])[:3]
+        said = f"drift: degrees after {type(self).__name__}.change"
+        require(not wrong.size, said, wrong.tolist(), "finite numbers")
 
     @abstractmethod
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:

@@ -9,6 +9,7 @@ from weakref import WeakMethod
 
 import numpy as np
 
+from cfl_flower.data.reading.doubts import other_scale, seen_before
 from cfl_flower.data.reading.pool import Dataset, load_pools, said_of_one
 from cfl_flower.data.worlds.drift import Drift
 from cfl_flower.data.worlds.partition import Partition
@@ -21,6 +22,7 @@ from cfl_flower.data.worlds.world import (
     World,
     traits,
 )
+from cfl_flower.environment.plugins import from_outside
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, IntArray
@@ -59,6 +61,7 @@ class Stream:
         train, test = load_pools(dataset, data_dir)
         pools = train.to(device), test.to(device)
         self._pools = pools
+        self._from_outside = from_outside(dataset)
         self._holdings = Holdings(partition, seed, lambda: pools)
         labels = self._holdings.labels
         self.timeline = Timeline(
@@ -120,6 +123,10 @@ class Stream:
         if self._partition.validation and not self._held_out.any():
             share = f"partition.validation={self._partition.validation:g}"
             told.append(f"{share} holds out no sample: nothing is validated")
+        if self._from_outside:
+            # A dataset of files has been looked at when it was read.
+            both = [pool.x.cpu().numpy() for pool in self._pools]
+            told += [*other_scale(*both), *seen_before(*both)]
         return [line for line in (*told, self.idle()) if line]
 
     def require_samples(self) -> None:

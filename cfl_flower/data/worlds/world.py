@@ -53,6 +53,9 @@ class Layout(ReadOnlyArrays):
     """Share of each of K distributions in a client's samples, shape (clients, K)."""
 
     def __post_init__(self) -> None:
+        # Lists and tensors, too.
+        for name in ("demand", "groups"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name)))
         wrong = self.demand[~(np.isfinite(self.demand) & (self.demand >= 0))]
         allowed = "finite numbers of at least 0 in what layout returns"
         require(not len(wrong), "partition: Layout.demand", wrong[:3], allowed)

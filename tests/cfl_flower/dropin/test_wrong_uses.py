@@ -59,6 +59,14 @@ def test_nodes_without_the_mod_are_served(app, kind, options, said, caplog):
     assert len([each for each in caplog.messages if said in each]) == 4
 
 
+@pytest.mark.parametrize(("clusters", "told"), [(4, 0), (5, 1), (9, 1)])
+def test_more_clusters_than_nodes_are_told(clusters, told, caplog):
+    with caplog.at_level(logging.WARNING):
+        start(make_app(), plain.FlexCFL, clusters=clusters)
+    said = "4 nodes in round 1: clusters="
+    assert len([each for each in caplog.messages if said in each]) == told
+
+
 @pytest.mark.parametrize(
     ("found", "named"),
     [

@@ -76,6 +76,10 @@ WRONG: list[tuple[str, Any, str]] = [
     ("no value", lambda w, c: alter(w, c, degrees=None), "degrees becomes="),
     ("short names", lambda w, c: relabel_clients(w, c, NAMES[:3]), "shape of names"),
     ("tall", lambda w, c: relabel_clients(w, c, NAMES[:, None]), "shape of names"),
+    ("eleven", lambda w, c: relabel_clients(w, c, NAMES + 1), r"relabel .*=\[10\]"),
+    ("less", lambda w, c: alter(w, c, relabel=NAMES - 1), r"relabel .*=\[-1\]"),
+    ("nobody's", lambda w, c: alter(w, c, source=20), r"source after .* 0 to 19"),
+    ("no angle", lambda w, c: alter(w, c, degrees=np.nan), r"degrees .*=\[nan\]"),
     ("nothing", lambda w, c: None, "what Own.change returns=NoneType .* a World"),
     ("a pair", lambda w, c: (w, c), "what Own.change returns=tuple .* a World"),
     (

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -222,6 +223,14 @@ def test_a_demand_that_is_no_share_is_refused(wish):
     demand = np.array([[1.0, wish], [1.0, 1.0]])
     with pytest.raises(ConfigError, match=rf"demand=\[ *{wish}.* use finite .* layout"):
         Layout(demand, np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("kind", [list, torch.tensor])
+def test_a_layout_may_be_of_lists_or_tensors(kind):
+    given = kind([[1.0, 2.0], [3.0, 4.0]]), kind([0, 1])
+    layout = Layout(*given)
+    assert layout.demand.tolist() == [[1, 2], [3, 4]]
+    assert first_world(layout).groups.tolist() == [[0, 0], [1, 1]]
 
 
 def test_a_client_counts_the_allocations_that_it_took_part_in_alone():

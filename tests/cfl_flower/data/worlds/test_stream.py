@@ -226,6 +226,25 @@ def test_inputs_in_double_precision_become_float32():
     assert torch.equal(found.train()[0], plain.train()[0])
 
 
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda train, test: train, "all samples of the test set are in the training"),
+        (lambda train, test: replace(test, x=100 * test.x), "are they of one scale"),
+        (lambda train, test: test, ""),
+    ],
+)
+def test_samples_of_a_dataset_of_ones_own_are_looked_at(made, said):
+    @dataclass(frozen=True)
+    class Own(Digits):
+        def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
+            pools = super().load(data_dir)
+            return pools[0], made(*pools)
+
+    told = Stream(Own(), Partition(), Regroup([2]), 4, 0, rounds=3).notes()
+    assert [said in line for line in told] == [True] * bool(said)
+
+
 # Mixtures
 
 
