@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import is_
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, Message, MetricRecord
@@ -81,6 +82,8 @@ class Rounds:
         self._passed: list[tuple[Stage, Plan]] = []
         self._started = 0.0
         self._told = False
+        # What training has come to in any round: results, other models.
+        self._trained: set[str] = set()
 
     def run(self, state: ClusteredState | None = None, done: int = 0) -> None:
         """Run all rounds, or go on from the state after ``done`` rounds."""
@@ -100,6 +103,13 @@ class Rounds:
         """Let Flower's loop call the hooks below."""
         arrays = ArrayRecord([self.services.initial_model()])
         self.method.start(self.fleet.grid, arrays, num_rounds, timeout)
+        if not self._trained:
+            log.warning("nobody trained in %s rounds", num_rounds)
+        elif "models" not in self._trained and not self.method.published.incomplete:
+            told = (
+                "clients trained in %s rounds, and absorb_train left all models as they"
+            )
+            log.warning(f"{told} were", num_rounds)
 
     # A round -------------------------------------------------------------------------
 
@@ -127,8 +137,13 @@ class Rounds:
         context.advance_clock([result.client for result in results])
         # Step 3: the method computes the next models.
         self.services.begin_steps()
+        before = [*context.state.models]
         if results:
             self._step("absorb_train", context.number, results)
+            self._trained.add("results")
+        after = context.state.models
+        if len(before) != len(after) or not all(map(is_, before, after)):
+            self._trained.add("models")
         self.services.keep_memories()
         if all(stage.shows_models for stage in self.stages):
             note_training(context, results)

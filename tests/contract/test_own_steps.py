@@ -127,6 +127,34 @@ def test_what_is_drawn_from_common_generators_follows_from_the_seed(run_small):
     assert other[0]["drawn"] != found[0][0]["drawn"]
 
 
+class Idle(FedAvg):
+    """Plans no training."""
+
+    def plan_train(self, server_round: int) -> Any:
+        return super().plan_train(server_round).part([])
+
+
+class Forgetful(FedAvg):
+    """Forgets to put the mean into its state."""
+
+    def absorb_train(self, server_round: int, results: Any) -> None:
+        self.run.average(results)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("Idle", "nobody trained in 4 rounds"),
+        ("Forgetful", "absorb_train left all models as they were"),
+        ("", ""),
+    ],
+)
+def test_a_method_that_trains_nothing_is_told(kind, said, run_small, caplog):
+    own = [f"strategy._target_={__name__}.{kind}"] if kind else []
+    run_small("strategy=fedavg", *own)
+    assert [said in each.getMessage() for each in caplog.records] == [True] * bool(said)
+
+
 class Few(FedAvg):
     """Lets two clients alone be tested."""
 
