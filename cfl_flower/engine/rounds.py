@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import is_
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, Message, MetricRecord
@@ -29,17 +27,15 @@ from cfl_flower.engine.round_measures import (
 from cfl_flower.engine.services import RunServices
 from cfl_flower.engine.stages import STAGES
 from cfl_flower.engine.stages.stage import Stage
+from cfl_flower.engine.steps import Steps
 from cfl_flower.environment.machine import return_free_memory
 from cfl_flower.learning.outcomes import COUNTED
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.measures import note_measures, note_tests
 from cfl_flower.runs.record import ClientRow
-from cfl_flower.seeding import seed_common, torch_seed
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Failure, Plan, Result, Scalar
-
-log = logging.getLogger(__name__)
 
 STEPS = {
     "query": "hello, or what run.ask was given,",
@@ -67,6 +63,7 @@ class Rounds:
         self.fleet = fleet
         self.callbacks = callbacks
         self.context = RoundContext(method, config, fleet, timeline)
+        self.steps = Steps(self.context)
         self.delivery = Delivery(self.context)
         self.participants = Participants(self.context)
         self._malicious = malicious_clients(config.faults, config.clients, config.seed)
@@ -81,9 +78,6 @@ class Rounds:
         # The plan that each stage of the phase received, from the first to the last.
         self._passed: list[tuple[Stage, Plan]] = []
         self._started = 0.0
-        self._told = False
-        # What training has come to in any round: results, other models.
-        self._trained: set[str] = set()
 
     def run(self, state: ClusteredState | None = None, done: int = 0) -> None:
         """Run all rounds, or go on from the state after ``done`` rounds."""
@@ -103,13 +97,7 @@ class Rounds:
         """Let Flower's loop call the hooks below."""
         arrays = ArrayRecord([self.services.initial_model()])
         self.method.start(self.fleet.grid, arrays, num_rounds, timeout)
-        if not self._trained:
-            log.warning("nobody trained in %s rounds", num_rounds)
-        elif "models" not in self._trained and not self.method.published.incomplete:
-            told = (
-                "clients trained in %s rounds, and absorb_train left all models as they"
-            )
-            log.warning(f"{told} were", num_rounds)
+        self.steps.end()
 
     # A round -------------------------------------------------------------------------
 
@@ -123,7 +111,7 @@ class Rounds:
         for stage in self.stages:
             stage.open()
         # Step 2: the method decides who trains which model.
-        plan = self.pass_out("train", self._step("plan_train", context.number))
+        plan = self.pass_out("train", self.steps.plan_train())
         context.record.participants = len(plan.tasks)
         return self.delivery.send("train", plan)
 
@@ -137,13 +125,8 @@ class Rounds:
         context.advance_clock([result.client for result in results])
         # Step 3: the method computes the next models.
         self.services.begin_steps()
-        before = [*context.state.models]
         if results:
-            self._step("absorb_train", context.number, results)
-            self._trained.add("results")
-        after = context.state.models
-        if len(before) != len(after) or not all(map(is_, before, after)):
-            self._trained.add("models")
+            self.steps.absorb_train(results)
         self.services.keep_memories()
         if all(stage.shows_models for stage in self.stages):
             note_training(context, results)
@@ -164,10 +147,7 @@ class Rounds:
             candidates=len(among),
         )
         # Step 4: clients test, and say whether their data of the next round changed.
-        tests = self._step("plan_evaluate", number, test)
-        if test and isinstance(tests, Plan):
-            self._note_untested(tests)
-        tests = with_more(tests, among)
+        tests = with_more(self.steps.plan_evaluate(test), among)
         plan = self.pass_out("evaluate", tests, asked.to_config())
         return self.delivery.send("evaluate", plan)
 
@@ -184,8 +164,7 @@ class Rounds:
         note_empty(context.state, results)
         read = self.delivery.read("evaluate", results)
         # Step 5: the method takes in these reports, and may cluster anew.
-        known = results.with_results(read)
-        self._step("absorb_evaluate", context.number, known)
+        self.steps.absorb_evaluate(results.with_results(read))
         for stage in self.stages:
             stage.close(rows)
         ended = time.perf_counter()
@@ -201,30 +180,6 @@ class Rounds:
 
         self.fleet.grid.meanwhile(save)
         return None
-
-    def _step(self, step: str, *args: Any) -> Any:
-        """Call a step of the method, and see what it left.
-
-        What it draws from generators that all code shares follows from the run's seed.
-        """
-        number = self.context.number
-        seed_common(torch_seed(self.config.seed, f"method/{step}", number))
-        found = getattr(self.method, step)(*args)
-        self.context.state.settle(step)
-        return found
-
-    def _note_untested(self, tests: Plan) -> None:
-        """Say once that a method lets some clients alone be tested."""
-        known = len(self.context.state.clients)
-        asked = len(tests.tasks)
-        if asked < known and not self._told:
-            self._told = True
-            log.warning(
-                "plan_evaluate tests %s of %s clients: accuracies do not compare "
-                "with other methods'",
-                asked,
-                known,
-            )
 
     # The stages ----------------------------------------------------------------------
 
@@ -305,7 +260,7 @@ class Rounds:
     def welcome(self, answers: list[Result]) -> None:
         """Welcome those whose answer to the hello is valid."""
         if newcomers := self.delivery.read("query", answers):
-            self._step("welcome", self.context.number, newcomers)
+            self.steps.welcome(newcomers)
 
     # The end of a round --------------------------------------------------------------
 

@@ -144,7 +144,7 @@ class Forgetful(FedAvg):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("Idle", "nobody trained in 4 rounds"),
+        ("Idle", "nobody trained in any round"),
         ("Forgetful", "absorb_train left all models as they were"),
         ("", ""),
     ],
