@@ -132,7 +132,7 @@ def test_numbers_are_told_whatever_their_signs_and_plurals(texts, tmp_path):
 
 
 def test_beside_decimal_commas_the_text_is_what_is_wrong(tmp_path):
-    (tmp_path / "data.csv").write_text("a;label\n1,5;x\n2;y\nabc;x\n2,5;y\n")
+    (tmp_path / "data.csv").write_text("a;label\n-12,5;x\n2;y\nabc;x\n2,5;y\n")
     dataset = Csv(separator="semicolon", decimal="comma")
     assert "row 3 has a=abc" in refusal(dataset, tmp_path)
     for number in ("1.983", "12.345.678", "1.500,25"):

@@ -225,3 +225,10 @@ def test_a_column_called_row_stays_a_column(tmp_path):
     train, _ = Csv(time="row").load(folder)
     assert times(train).max() == 100
     assert train.x.shape[1] == 1
+
+
+def test_without_times_each_file_counts_its_own_rows(tmp_path):
+    write(tmp_path, LONG, "test.csv")
+    pools = Csv(time="row", test_file="test.csv").load(write(tmp_path, LONG))
+    for pool in pools:
+        assert times(pool).tolist() == pool.rows.tolist() == [*range(60)]

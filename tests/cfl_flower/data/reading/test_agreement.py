@@ -8,6 +8,7 @@ import pytest
 from cfl_flower.data.reading.agreement import (
     UNITS,
     are_possible,
+    carried,
     from_digits,
     in_agreed_order,
     rescaled,
@@ -101,6 +102,10 @@ def test_a_narrow_column_far_from_0_has_its_own_deviation(about, spread):
     assert found[0]["mean"] == pytest.approx(about + own.mean(), rel=1e-15)
     assert found[0]["deviation"] == pytest.approx(own.std(), rel=1e-8)
     assert [each["deviation"] for each in found[1:]] == [1, 1]
+    # Held by tens of thousands of clients, they have more digits and the same scale.
+    many = carried(3**10 * sent(x, 900, 1999))
+    (own, *_) = with_sums([AGE] * 3, many, fills=False)
+    assert own["deviation"] == pytest.approx(found[0]["deviation"], rel=1e-8)
 
 
 @pytest.mark.parametrize("constant", [48.1374, -0.1, 1 / 3, 1.7e9 + 0.3, 1e30, 1e-7])
