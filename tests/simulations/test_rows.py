@@ -26,12 +26,13 @@ def test_a_column_is_read_once_for_all_of_its_categories():
     assert read == names
 
 
-@pytest.mark.parametrize("text", ["TRUE", "True", "true"])
-def test_a_category_that_looks_like_a_truth_is_the_text_of_the_file(text, tmp_path):
+@pytest.mark.parametrize("text", ["TRUE", "True", "true", "None"])
+def test_a_category_like_a_truth_or_like_nothing_is_the_files_text(text, tmp_path):
     """A reader that saw no other text in the column would make numbers of it."""
     (tmp_path / "new.csv").write_text(f"old,label\n{text},no\n{text},no\n")
     entries = [{"column": "old", "category": each} for each in (text, "unsure")]
-    card = {"inputs": entries, "reading": {}, "shape": [2], "label": "label"}
+    reading: dict[str, list[str]] = {"na_values": []}
+    card = {"inputs": entries, "reading": reading, "shape": [2], "label": "label"}
     found, notes = to_inputs(card, read_rows(card, tmp_path / "new.csv"))
     assert found.tolist() == [[1, 0], [1, 0]]
     assert notes == []
@@ -48,6 +49,18 @@ def test_an_input_of_numbers_takes_true_false_and_what_lacks(cells, tmp_path):
     assert [value for (value,) in found] == [
         expected.get(cell.lower(), 0.25) for cell in cells
     ]
+
+
+@pytest.mark.parametrize(
+    ("signs", "expected"), [(["-999"], [5, 3]), ([], [-999, 3]), (None, [-999, 3])]
+)
+def test_a_number_that_stands_for_nothing_is_the_cards(signs, expected, tmp_path):
+    pd.DataFrame({"age": [-999, 3]}).to_parquet(tmp_path / "new.parquet")
+    inputs = [{"column": "age", "missing": 5.0}]
+    told = {"reading": {"na_values": signs}, "shape": [1], "label": "label"}
+    card = {"inputs": inputs, **told}
+    found, _ = to_inputs(card, read_rows(card, tmp_path / "new.parquet"))
+    assert found[:, 0].tolist() == expected
 
 
 def test_a_duration_is_no_number_and_a_column_that_lacks_is_told(tmp_path):
