@@ -18,6 +18,7 @@ from tests.contract import kept
 from tests.contract.odd_networks import Averaged, Net, Warm
 
 SEEN = {"steps": 0}
+BEFORE: list[Tensor] = []
 
 
 class InnerAverage(Averaged):
@@ -60,6 +61,17 @@ class RarelyRandom(Net):
     def hidden(self, x: Tensor) -> Tensor:
         kept = super().hidden(x)
         return kept * 2 if self.training and random.random() < 1e-3 else kept
+
+
+class CentredByTheLast(Net):
+    """It subtracts the mean of the batch before, whoever's that was."""
+
+    refused = "CentredByTheLast trained differently"
+
+    def hidden(self, x: Tensor) -> Tensor:
+        centred = x - (BEFORE or [x.mean()])[0]
+        BEFORE[:] = [x.mean()]
+        return super().hidden(centred if self.training else x)
 
 
 class DropoutInTests(Net):
