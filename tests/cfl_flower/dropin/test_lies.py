@@ -62,6 +62,12 @@ def zipped(**arrays: Any) -> bytes:
     return file.getvalue()
 
 
+def far(content: RecordDict) -> RecordDict:
+    """Return weights that no sum holds, and a counter that is above all others."""
+    weight = np.full((2, 3), 1e12)
+    return RecordDict({**content, "arrays": record(weight=weight, seen=np.array(9))})
+
+
 ZIPS = [zipped(a=np.zeros(1)), zipped(arr_0=np.zeros((2, 3))), zipped()]
 
 
@@ -75,6 +81,7 @@ ZIPS = [zipped(a=np.zeros(1)), zipped(arr_0=np.zeros((2, 3))), zipped()]
         (sent(WEIGHT, Array(np.zeros(3))), "shape"),
         (sent(WEIGHT, Array(np.full((2, 3), np.nan))), "non-finite"),
         (sent(WEIGHT, Array(np.full((2, 3), 1e30))), "non-finite"),
+        (far, "range"),
         (sent(WEIGHT, forged()), "shape"),
         (sent(WEIGHT, forged(bomb())), "shape"),
         (sent(WEIGHT, forged(bytes(10**5))), "shape"),
@@ -99,16 +106,20 @@ def test_a_node_that_lies_costs_its_own_result(spoil, reason):
         return content
 
     def lie(content: RecordDict) -> RecordDict:
+        content["metrics"]["accuracy"] = 0.1
         return spoil(content) if "arrays" in content else honest(content)
 
     answers = {0: honest, 1: honest, 2: lie, 3: honest}
-    found = start(make_app(answers=answers), rounds=2)
+    # StoCFL adds up, and a sum has bounds.
+    kind = plain.StoCFL if reason == "range" else plain.FedAvg
+    found = start(make_app(answers=answers), kind, rounds=2)
     for failures in found.failures.values():
         assert {each.client for each in failures} == {1002}
         assert failures[0].reason == reason
         assert "\n" not in failures[0].detail
     assert found.train_metrics_clientapp[2]["accuracy"] == pytest.approx(0.5)
     assert np.isfinite(found.arrays[WEIGHT].numpy()).all()
+    assert spoil is not far or found.arrays[SEEN].numpy() == 1
 
 
 def test_an_app_that_is_wrong_everywhere_ends_in_one_line():
