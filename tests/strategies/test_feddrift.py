@@ -138,6 +138,18 @@ def test_models_merge_by_samples_and_data_go_with_them(server):
     assert state.steps.tolist() == [[2, 1, 0], [0, 3, 0], [2, 3, 0], [1, 3, 1]]
 
 
+def test_a_claim_weighs_losses_by_the_cap_at_most(server):
+    """Client 0 says that model 1 loses 2 on its million samples of model 0."""
+    server.settings = replace(server.settings, delta=0.9)
+    claim = trained(0, 0, [10**6, 0], 1.0, 1.0)
+    claim.metrics["losses"] = np.float32([1, 2, 1, 1]).tobytes()
+    absorb(
+        server, claim, trained(1, 0, [4, 0], 1.0, 1.0), trained(2, 1, [0, 4], 1.0, 1.0)
+    )
+    # Five times the four of others, beside which 4 samples lose 1: a rise of 20 / 24.
+    assert len(server.state.models) == 1
+
+
 def test_participants_are_told_which_model_their_data_belong_to(server):
     for step, model in [(1, 0), (3, 0), (3, 1)]:
         server.assign(2, step, model)

@@ -28,7 +28,11 @@ OPTIONS = {
 EXTRACTORS = ("fedccfa", "fedfm", "fedpac", "fedrep", "fedbabu")
 WITHOUT_ROUNDS = ("ccfl", "fedasync", "fedbuff", "fedsoft", "local_async")
 """Who claims more is slower there: with the smaller claim, too, it comes only once."""
-KINDS = ("fedavg", "fielding", "flexcfl", "ccfl", "stocfl", "fedccfa", "scaffold")
+KINDS = (
+    *("fedavg", "fielding", "flexcfl", "ccfl", "stocfl", "scaffold"),
+    # Who weigh by numbers of samples themselves.
+    *("fedccfa", "fedfm", "fedpac"),
+)
 
 
 @pytest.mark.parametrize(
