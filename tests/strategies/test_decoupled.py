@@ -45,6 +45,15 @@ def test_counts_that_are_none_are_refused(data):
         parse_counts(data, 2)
 
 
+@pytest.mark.parametrize("name", ["fedccfa", "fedpac"])
+def test_what_goes_back_to_participants_waits_for_no_test(name, run_small, undisturbed):
+    options = [f"strategy={name}", "model=mlp", "rounds=3"]
+    run = run_small(*options, "system.evaluate_every=3")
+    assert run.rounds[0]["accuracy"] is None
+    for key in ("accuracy", "accuracy_mean", "bytes_down"):
+        assert run.rounds[2][key] == undisturbed(*options).rounds[2][key]
+
+
 # FedPAC
 
 
