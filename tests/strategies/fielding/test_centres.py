@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.fielding.reclustering import (
+    CentreTrigger,
+    DriftEvent,
     FieldingState,
     mean_centre_distance,
     move_drifted,
@@ -59,3 +61,13 @@ def test_theta_is_the_mean_distance_over_pairs_of_centres():
 )
 def test_reclustering_is_triggered_at_a_third_of_theta(shift, theta, expected):
     assert needs_reclustering(shift, theta, 1 / 3) is expected
+
+
+@pytest.mark.parametrize(("tau", "fires"), [(0.34, True), (0.36, False)])
+def test_a_centre_without_members_is_in_no_theta(tau, fires):
+    centres = np.array([[1.0, 0], [0, 1], [50, 50]])
+    state = FieldingState([0, 1], np.array([0, 1]), CENTRES[:3], centres=centres)
+    before = centres - [[0.7, 0], [0, 0], [0, 0]]
+    event = DriftEvent(before, tau, "l1", [slice(None)])
+    # Of the two others theta is 2, and 0.7 is 0.35 of it.
+    assert CentreTrigger().fires(state, event) is fires
