@@ -128,16 +128,18 @@ class Flux(ProfileStrategy):
     def read_result(self, phase: str, result: Result) -> Result:
         """Read a descriptor, or how many samples the common model got right."""
         if phase == "train" and not self.state.profiler:
-            allowed = range(result.num_examples + 1)
-            return replace(result, report=read_number(result, FITS, allowed))
+            count = result.num_examples
+            right = read_number(result, FITS, range(count + 1))
+            # Here, as the number of samples that weighs may be limited later.
+            return replace(result, report=(right, count - right))
         return super().read_result(phase, result)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average each cluster; note how good the received common model was."""
         state = self.state
         if not state.profiler and server_round > 1:
-            told = [(each.report, each.num_examples - each.report) for each in results]
-            right, wrong = capped_counts(np.array(told), self.settings.weight_cap).T
+            told = np.array([each.report for each in results])
+            right, wrong = capped_counts(told, self.settings.weight_cap).T
             share = right.sum() / (right.sum() + wrong.sum())
             state.accuracies = np.append(state.accuracies, share)
         super().absorb_train(server_round, results)

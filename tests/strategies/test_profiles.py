@@ -1,5 +1,6 @@
 """Methods that compare profiles of clients' data, against their authors' code."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from cfl_flower.engine.method import with_more
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Plan, Result
 from strategies.feroma import Feroma
-from strategies.flux import Flux, followed
+from strategies.flux import FITS, Flux, followed
 from tests.conftest import open_method
 
 TURNED = [
@@ -148,6 +149,20 @@ def test_it_clusters_when_the_model_gains_little_or_it_is_late(flux):
     assert flux.good_enough(17)
 
 
+def test_what_a_client_claims_to_get_right_counts_up_to_the_cap(flux):
+    """Three of four get 2 of 10 right; one says that it has a million, all right."""
+    trained = [np.zeros_like(flux.state.models[0])]
+    results = [Result(client, 10, trained, metrics={FITS: 2}) for client in range(3)]
+    results.append(Result(3, 10**6, trained, metrics={FITS: 10**6}))
+    flux.welcome(1, [Result(2, 10), Result(3, 10)])
+    read = [flux.read_result("train", each) for each in results]
+    # As the stage that limits weights leaves it.
+    read[3] = replace(read[3], num_examples=50)
+    flux.absorb_train(2, read)
+    # Of 10 samples at the median it counts for five times as many at most.
+    assert flux.state.accuracies.tolist() == [pytest.approx(56 / 80)]
+
+
 def test_newcomers_join_the_cluster_with_the_nearest_inputs(flux):
     state = flux.state
     state.profiler = [state.models[0]]
@@ -218,7 +233,7 @@ def test_clusters_are_right_again_after_a_drift(run_small):
 def test_a_count_that_cannot_be_is_refused(fits, flux):
     with pytest.raises(InvalidResultError, match="fits"):
         flux.read_result("train", Result(0, 5, metrics={"fits": fits}))
-    assert flux.read_result("train", Result(0, 5, metrics={"fits": 5})).report == 5
+    assert flux.read_result("train", Result(0, 5, metrics={"fits": 5})).report == (5, 0)
 
 
 def test_what_is_tested_without_labels_is_what_is_tested_with_them(run_small):
