@@ -153,22 +153,7 @@ class ClusteredState:
         clusters = np.asarray(self.clusters)
         known = clusters.shape == (count,) and clusters.dtype == np.int64
         if not known or not set(clusters.tolist()) <= set(range(most)):
-            wanted = f"one from 0 to {most - 1} for each of {count} clients"
-            raise ValueError(f"clusters are not a whole number, {wanted}")
-
-    def settle(self, step: str) -> None:
-        """Take what a step of a method has left: matrices of models, any whole numbers.
-
-        Raises `ValueError`, which names the step, if a checkpoint could not be read.
-        """
-        self.models = [*self.models]
-        clusters = np.asarray(self.clusters)
-        if clusters.dtype.kind in "iu":
-            self.clusters = clusters.astype(np.int64, copy=False)
-        try:
-            self.check()
-        except ValueError as error:
-            raise ValueError(f"after {step}, the state's {error}") from error
+            raise ValueError(f"clusters are not {count} numbers from 0 to {most - 1}")
 
     def snapshot(self) -> Self:
         """Return the state as it is now, whatever is done to this one later.

@@ -18,7 +18,7 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_206,
+    "cfl_flower": 1_196,
     "cfl_flower/analysis": 1_008,
     "cfl_flower/client": 1_049,
     "cfl_flower/clustering": 527,
@@ -26,7 +26,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/config": 759,
     "cfl_flower/data": 3_658,
     "cfl_flower/dropin": 769,
-    "cfl_flower/engine": 2_065,
+    "cfl_flower/engine": 2_074,
     "cfl_flower/environment": 210,
     "cfl_flower/learning": 1_293,
     "cfl_flower/models": 953,
@@ -43,7 +43,7 @@ LONGEST_FILE = 378
 LONGEST_FUNCTION = 60
 LONG_FILES = 42
 """Files of more than 240 lines."""
-SINGLE_IMPORTERS = 63
+SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""

@@ -11,9 +11,12 @@ import logging
 from operator import is_
 from typing import Any
 
+import numpy as np
+
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.seeding import seed_common, torch_seed
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import Plan, Result
 
 log = logging.getLogger(__name__)
@@ -76,5 +79,20 @@ class Steps:
         seed = torch_seed(context.config.seed, f"method/{step}", context.number)
         seed_common(seed)
         found = getattr(context.method, step)(context.number, *args)
-        context.state.settle(step)
+        _settle(context.state, step)
         return found
+
+
+def _settle(state: ClusteredState, step: str) -> None:
+    """Take matrices of models and any whole numbers that a step has left.
+
+    Raises `ValueError`, which names the step, if a checkpoint could not be read.
+    """
+    state.models = [*state.models]
+    clusters = np.asarray(state.clusters)
+    if clusters.dtype.kind in "iu":
+        state.clusters = clusters.astype(np.int64, copy=False)
+    try:
+        state.check()
+    except ValueError as error:
+        raise ValueError(f"after {step}, the state's {error}") from error
