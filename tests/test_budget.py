@@ -29,7 +29,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/engine": 2_074,
     "cfl_flower/environment": 210,
     "cfl_flower/learning": 1_293,
-    "cfl_flower/models": 953,
+    "cfl_flower/models": 952,
     "cfl_flower/privacy": 65,
     "cfl_flower/runs": 1_197,
     "cfl_flower/secure": 627,

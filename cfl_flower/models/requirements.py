@@ -84,15 +84,7 @@ def check_network(
         remedy = "draw it with torch, in each network, into a buffer or parameter"
         _require(equal, fault, remedy)
         _require_equal_steps(model, x)
-        twin = build_model(settings, shape, classes, 0)
-        start = twin.to_vector()
-        pairs = zip(*(_train(each, start, x) for each in (model, twin)), strict=True)
-        fault = (
-            f"two networks {name} of one seed train differently, so that each worker"
-        )
-        remedy = "draw with torch, or from a generator with a seed"
-        equal = all(same(*pair) for pair in pairs)
-        _require(equal, f"{fault} would have its own", remedy)
+        _require_equal_twins(model, build_model(settings, shape, classes, 0), x)
         _require_any_batch(model, x, classes)
         version = x._version
         with torch.no_grad():
@@ -334,6 +326,16 @@ def _train(model: FlatModel, start: Vector, x: Tensor) -> list[Tensor]:
     train_twice(model.module, x)
     trained = torch.from_numpy(model.to_vector())
     return [model.gradient.clone(), trained, torch.get_rng_state()]
+
+
+def _require_equal_twins(model: FlatModel, twin: FlatModel, x: Tensor) -> None:
+    """Require the same training of two networks of one seed."""
+    start = twin.to_vector()
+    pairs = zip(*(_train(each, start, x) for each in (model, twin)), strict=True)
+    fault = f"two networks {type(model.module).__name__} of one seed train differently"
+    fault += ", so that each worker would have its own"
+    equal = all(same(*pair) for pair in pairs)
+    _require(equal, fault, "draw with torch, or from a generator with a seed")
 
 
 def _require_equal_steps(model: FlatModel, x: Tensor) -> None:
