@@ -85,14 +85,24 @@ def seed_torch(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
 
 
-def seed_common(seed: int) -> None:
-    """Seed the generators that all code shares: Python's, NumPy's and torch's.
+@contextmanager
+def own_draws(seed: int | None = None) -> Iterator[None]:
+    """Keep draws of the body from the generators that all code shares to itself.
 
-    For parts of one's own, such as a KMeans without a ``random_state``.
+    Python's, NumPy's and torch's have the ``seed``, if there is one, in the body, for
+    parts such as a KMeans without a ``random_state``, and go on after it as before.
     """
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    seed_torch(seed)
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    if seed is not None:
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        seed_torch(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        torch.set_rng_state(before[2])
 
 
 @contextmanager

@@ -18,15 +18,15 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_196,
+    "cfl_flower": 1_205,
     "cfl_flower/analysis": 1_008,
-    "cfl_flower/client": 1_049,
+    "cfl_flower/client": 1_048,
     "cfl_flower/clustering": 527,
     "cfl_flower/communication": 1_266,
     "cfl_flower/config": 759,
     "cfl_flower/data": 3_658,
     "cfl_flower/dropin": 769,
-    "cfl_flower/engine": 2_074,
+    "cfl_flower/engine": 2_076,
     "cfl_flower/environment": 210,
     "cfl_flower/learning": 1_293,
     "cfl_flower/models": 952,
@@ -47,7 +47,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 43_115
+TESTS = 43_132
 """Lines of all tests."""
 
 

@@ -21,6 +21,7 @@ from cfl_flower.learning.cohort_layers import draws
 from cfl_flower.learning.cohort_training import train_cohort
 from cfl_flower.learning.training import TRAINER, TrainingJob
 from cfl_flower.models import FlatModel
+from cfl_flower.seeding import own_draws
 
 MOST = 128
 """Clients of a cohort."""
@@ -76,5 +77,5 @@ def _wait(job: TrainingJob) -> None:
     if draws(job.model.module):
         job = replace(job, seed=int(torch.randint(2**31, ())))
     # This client's next draws and its time are its own.
-    with without_limit(), torch.random.fork_rng():
+    with without_limit(), own_draws(), torch.random.fork_rng():
         hub.switch(job)

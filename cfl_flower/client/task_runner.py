@@ -39,7 +39,7 @@ from cfl_flower.errors import (
     TaskTimeoutError,
 )
 from cfl_flower.learning.gradients import TRAINING_PASSES
-from cfl_flower.seeding import generator, seed_common, torch_seed
+from cfl_flower.seeding import generator, own_draws, torch_seed
 from cfl_flower.types import (
     EPOCH_DIGITS,
     EPOCHS,
@@ -107,8 +107,10 @@ class TaskRunner:
         fault = draw_fault(
             resources.odds, settings["seed"], phase, server_round, client
         )
+        # For whatever draws from a common generator, such as dropout from torch's.
+        seed = torch_seed(settings["seed"], f"torch/{phase}", server_round, client)
         try:
-            with time_limit(settings["system"].task_timeout):
+            with time_limit(settings["system"].task_timeout), own_draws(seed):
                 if fault:
                     inject_fault_before(fault)
                 answer = self.call(task, resources)
@@ -161,9 +163,6 @@ class TaskRunner:
         number = len(received) - EvaluateRequest.of(config).candidates
         parameters = received[:number]
         among = received[number:]
-        # For whatever draws from a common generator, such as dropout from torch's.
-        purpose = f"torch/{batch.phase}"
-        seed_common(torch_seed(context.seed, purpose, context.round, task.client))
         resources.model.passes = 0
         arrays: Sequence[Vector] = ()
         loss: float | None = None

@@ -26,7 +26,7 @@ from cfl_flower.config.overrides import parse
 from cfl_flower.data.reading.inferred import FOUND, InferredDataset
 from cfl_flower.data.reading.pool import Dataset
 from cfl_flower.data.worlds.timeline import Holdings, Timeline
-from cfl_flower.data.worlds.world import differs
+from cfl_flower.data.worlds.world import World, differs
 from cfl_flower.engine.checks import check_method
 from cfl_flower.environment.plugins import from_outside
 from cfl_flower.errors import ConfigError
@@ -272,31 +272,31 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
         with located(place):
             event.check(dataset.shape)
     images = len(dataset.shape) == 3
+    outside = ["partition"] * from_outside(partition)
+    outside += ["drift"] * any(map(from_outside, events.values()))
+    again = replace(timeline)
     for server_round in [1, *timeline.rounds]:
-        turned = timeline.world(server_round).degrees.any() or any(partition.turns)
+        world = timeline.world(server_round)
+        if outside:
+            _require_same(world, again.world(server_round), " or ".join(outside))
+        turned = world.degrees.any() or any(partition.turns)
         given = f"{dataset.shape} inputs, which cannot be rotated,"
         allowed = "images, or a partition and a drift without rotations"
         require(images or not turned, "dataset", given, allowed)
     for event in events.values():
         event.rehearse(dataset.shape, dataset.classes)
-    if any(map(from_outside, [partition, *events.values()])):
-        _require_same(timeline, replace(timeline))
     return timeline
 
 
-def _require_same(timeline: Timeline, again: Timeline) -> None:
-    """Refuse parts of one's own that make other worlds of the same seed."""
-    for server_round in [1, *timeline.rounds]:
-        one = timeline.world(server_round)
-        two = again.world(server_round)
-        same = not differs(one, two) and np.array_equal(one.demand, two.demand)
-        part = "drift" if server_round > 1 else "partition"
-        if not same:
-            raise ConfigError(
-                f"{part}: the same seed gives other data for round {server_round} each "
-                "time; draw from the generator that a part gets, such as occasion.rng, "
-                "or from generator(seed, purpose), and remember nothing between calls"
-            )
+def _require_same(world: World, again: World, parts: str) -> None:
+    """Refuse parts of one's own that make another world of the same seed."""
+    same = not differs(world, again) and np.array_equal(world.demand, again.demand)
+    if not same:
+        raise ConfigError(
+            f"{parts}: the same seed gives other data each time; draw from the "
+            "generator that a part gets, such as occasion.rng, or from "
+            "generator(seed, purpose), and remember nothing between calls"
+        )
 
 
 def _paths(basics: Basics, names: Mapping[str, str]) -> dict[str, str]:

@@ -80,7 +80,8 @@ class Participants:
         with no_common_draws(option):
             drawn = choose(members.copy(), count, rng, known)
             again = drawn
-            if from_outside(config.selection):
+            listed = isinstance(drawn, np.ndarray | list | tuple)
+            if listed and from_outside(config.selection):
                 again = choose(members.copy(), count, twin, known)
         if not np.array_equal(drawn, again):
             raise ConfigError(

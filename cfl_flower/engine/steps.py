@@ -8,14 +8,14 @@ where it happens.
 from __future__ import annotations
 
 import logging
-from operator import is_
 from typing import Any
 
 import numpy as np
 
+from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.seeding import seed_common, torch_seed
+from cfl_flower.seeding import own_draws, torch_seed
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Plan, Result
 
@@ -41,24 +41,24 @@ class Steps:
 
     def absorb_train(self, results: Results) -> None:
         """Let the method compute the next models."""
-        before = [*self._context.state.models]
+        # Of no more than the first round, as the old models' memory is needed.
+        before = [] if self._moved else self._digests()
         self._call("absorb_train", results)
-        after = self._context.state.models
         self._trained = True
-        # Models are replaced, and never written.
-        self._moved |= len(before) != len(after) or not all(map(is_, before, after))
+        self._moved = self._moved or before != self._digests()
 
     def plan_evaluate(self, test: bool) -> Any:
         """Return the method's plan of who tests and who reports."""
         plan = self._call("plan_evaluate", test)
         known = len(self._context.state.clients)
-        few = test and isinstance(plan, Plan) and len(plan.tasks) < known
-        if few and not self._told:
+        # Devices without rounds test as they upload: there is no task at all.
+        few = isinstance(plan, Plan) and 0 < len(plan.tasks) < known
+        if test and few and not self._told:
             self._told = True
-            told = (
-                "plan_evaluate tests %s of %s clients: accuracies do not compare with"
+            log.warning(
+                "plan_evaluate tests %s of %s clients: the accuracy is not everybody's",
+                *(len(plan.tasks), known),
             )
-            log.warning(f"{told} other methods'", len(plan.tasks), known)
         return plan
 
     def absorb_evaluate(self, results: Results) -> None:
@@ -74,11 +74,14 @@ class Steps:
                 "clients trained, and absorb_train left all models as they were"
             )
 
+    def _digests(self) -> list[str]:
+        return [digest(model) for model in self._context.state.models]
+
     def _call(self, step: str, *args: Any) -> Any:
         context = self._context
         seed = torch_seed(context.config.seed, f"method/{step}", context.number)
-        seed_common(seed)
-        found = getattr(context.method, step)(context.number, *args)
+        with own_draws(seed):
+            found = getattr(context.method, step)(context.number, *args)
         _settle(context.state, step)
         return found
 

@@ -310,8 +310,8 @@ class FirstMask(Net):
         return kept * first_mask(kept.shape[1])
 
 
-class OwnGenerator(Net):
-    refused = "two networks OwnGenerator of one seed train differently"
+class UnseededGenerator(Net):
+    refused = "two networks UnseededGenerator of one seed train differently"
 
     def set_up(self) -> None:
         self.draws = np.random.default_rng()

@@ -123,6 +123,11 @@ def test_what_is_drawn_from_common_generators_follows_from_the_seed(run_small):
     assert found[0] == found[1]
     drawn = [number for row in found[0] for number in row["drawn"]]
     assert len(set(drawn)) == len(drawn), json.dumps(drawn)
+    for more in (["engine=processes", "workers=2"], ["strategy.sampling=all"]):
+        again = lines(run_small("strategy=fedavg", *own, *more, folder=more[0]))
+        assert [row["drawn"] for row in again] == [row["drawn"] for row in found[0]]
+        if more[0] == "engine=processes":
+            assert again == found[0]
     other = lines(run_small("strategy=fedavg", *own, "seed=5", folder="other"))
     assert other[0]["drawn"] != found[0][0]["drawn"]
 
@@ -151,8 +156,18 @@ class Forgetful(FedAvg):
 )
 def test_a_method_that_trains_nothing_is_told(kind, said, run_small, caplog):
     own = [f"strategy._target_={__name__}.{kind}"] if kind else []
-    run_small("strategy=fedavg", *own)
+    run_small("strategy=fedavg" if kind else "strategy=local", *own)
     assert [said in each.getMessage() for each in caplog.records] == [True] * bool(said)
+
+
+def test_a_run_draws_nothing_from_its_caller(run_small):
+    own = [f"strategy._target_={__name__}.Drawing"]
+    own.append(f"strategy.client={__name__}.DrawingClient")
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+    run_small("strategy=fedavg", *own)
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+    assert before[:2] == after[:2]
+    assert torch.equal(before[2], after[2])
 
 
 class Few(FedAvg):

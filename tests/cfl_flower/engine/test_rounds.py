@@ -241,6 +241,8 @@ def test_whoever_is_new_may_be_asked():
 
 def test_a_plan_has_a_list_of_models_of_its_own():
     models = [np.zeros(2, np.float32)]
+    rows = Plan([], np.ones((2, 3), np.float32))  # type: ignore[arg-type]
+    assert rows.models[0] is rows.models[0]
     plan = Plan([], models)
     plan.models.append(np.ones(2, np.float32))
     assert len(models) == 1
