@@ -57,7 +57,8 @@ class Steps:
             self._told = True
             log.warning(
                 "plan_evaluate tests %s of %s clients: the accuracy is not everybody's",
-                *(len(plan.tasks), known),
+                len(plan.tasks),
+                known,
             )
         return plan
 
