@@ -92,7 +92,9 @@ def own_draws(seed: int | None = None) -> Iterator[None]:
     Python's, NumPy's and torch's have the ``seed``, if there is one, in the body, for
     parts such as a KMeans without a ``random_state``, and go on after it as before.
     """
-    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    pythons = random.getstate()
+    numpys = np.random.get_state()
+    torchs = torch.get_rng_state()
     if seed is not None:
         random.seed(seed)
         np.random.seed(seed % 2**32)
@@ -100,9 +102,9 @@ def own_draws(seed: int | None = None) -> Iterator[None]:
     try:
         yield
     finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])
-        torch.set_rng_state(before[2])
+        random.setstate(pythons)
+        np.random.set_state(numpys)
+        torch.set_rng_state(torchs)
 
 
 @contextmanager

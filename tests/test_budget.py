@@ -18,7 +18,7 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_205,
+    "cfl_flower": 1_207,
     "cfl_flower/analysis": 1_008,
     "cfl_flower/client": 1_048,
     "cfl_flower/clustering": 527,

@@ -41,7 +41,7 @@ class Steps:
 
     def absorb_train(self, results: Results) -> None:
         """Let the method compute the next models."""
-        # Of no more than the first round, as the old models' memory is needed.
+        # By digests, as whoever held the old models would keep their memory.
         before = [] if self._moved else self._digests()
         self._call("absorb_train", results)
         self._trained = True
