@@ -27,7 +27,8 @@ from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.engine.hello import ask_for_differences, ask_for_words, with_scale
 from cfl_flower.environment.machine import keep_free_memory, rare_collections
-from cfl_flower.errors import CflError, FailedRunsError, one_line
+from cfl_flower.environment.plugins import from_outside
+from cfl_flower.errors import CflError, ConfigError, FailedRunsError, one_line
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import (
     BestCheckpoint,
@@ -221,4 +222,15 @@ def open_stream(config: RunConfig) -> Stream:
     sizes = config.clients, config.seed, config.rounds
     stream = Stream(*parts, *sizes, config.data_dir)
     stream.view(0, 1)
+    if from_outside(config.dataset):
+        require_same_samples(stream, Stream(*parts, *sizes, config.data_dir))
     return stream
+
+
+def require_same_samples(stream: Stream, again: Stream) -> None:
+    """Refuse a dataset of one's own that loads other samples each time."""
+    if stream.samples() != again.samples():
+        raise ConfigError(
+            "dataset: load returns other samples each time, so that every process "
+            "would have others; draw from a generator with a fixed seed"
+        )

@@ -32,6 +32,7 @@ from cfl_flower.engine.services import RunServices
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.callbacks import Callback
+from cfl_flower.seeding import own_draws, torch_seed
 from cfl_flower.state import ClusteredState as ClusteredState
 from cfl_flower.state import StrategySettings as StrategySettings
 from cfl_flower.state import no_clusters as no_clusters
@@ -67,7 +68,8 @@ class ClusteredStrategy(Strategy):
         self.engine = engine(self, config, fleet, timeline, callbacks)
         self.run = self.engine.services
         self.settings = config.strategy
-        self.state = self.initial_state()
+        with own_draws(torch_seed(config.seed, "method/initial_state")):
+            self.state = self.initial_state()
 
     # The steps of a method -----------------------------------------------------------
 

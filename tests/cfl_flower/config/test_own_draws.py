@@ -1,19 +1,23 @@
-"""Partitions and drifts of one's own must be the same each time that they are made."""
+"""What one's own parts draw must be the same each time that they are made."""
 
 import itertools
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from cfl_flower.config.compose import compose_config
+from cfl_flower.data.datasets.digits import Digits
+from cfl_flower.data.reading.pool import Pool
 from cfl_flower.data.worlds.drift import Change, Occasion
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.world import Layout, World, alter
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
+from cfl_flower.server_app import open_stream
 from cfl_flower.settings import settings
 from cfl_flower.types import BoolArray
 
@@ -66,3 +70,27 @@ def test_one_s_own_data_follow_from_the_seed_alone(part, drawn):
         return
     with pytest.raises(ConfigError, match=f"^{group}: .*(each time|np.random)"):
         compose_config(overrides)
+
+
+@settings("dataset")
+class Noisy(Digits):
+    """Digits with the noise that the test says."""
+
+    drawn: str = ""
+
+    def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
+        """Return samples that are brighter by what is drawn."""
+        train, test = super().load(data_dir)
+        draw = UNSEEDED.get(self.drawn, generator(0, "mine").random)
+        return replace(train, x=train.x + draw()), test
+
+
+@pytest.mark.parametrize("drawn", [*UNSEEDED, ""])
+def test_the_samples_of_one_s_own_dataset_are_the_same_in_every_process(drawn):
+    own = f"dataset._target_={Noisy.__module__}.Noisy"
+    config = compose_config(["drift=none", own, f"dataset.drawn={drawn!r}"])
+    if not drawn:
+        open_stream(config)
+        return
+    with pytest.raises(ConfigError, match="^dataset: load returns other samples"):
+        open_stream(config)

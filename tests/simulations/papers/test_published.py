@@ -47,7 +47,7 @@ def test_every_setting_of_a_table_composes_if_its_data_are_present(name):
             assert f"strategy={config.names['strategy']}" in cell.overrides
 
 
-BASES = {"ccfl", "flexcfl", "stocfl", "stocfl_mnist"}
+BASES = {"ccfl", "feddag/common", "flexcfl", "stocfl", "stocfl_mnist"}
 """Presets that only others start from."""
 STREAMS = {
     *("us_accidents", "flights", "employment", "fedccfa_augmented"),
