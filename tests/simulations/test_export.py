@@ -244,6 +244,17 @@ def test_the_card_has_the_privacy_that_the_run_lost(run_small, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("options", "said"),
+    [("epochs=3", "3 epochs"), ("steps=5", "5 steps")],
+)
+def test_the_card_says_how_long_a_client_trains(options, said, run_small, tmp_path):
+    run = run_small("strategy=fedavg", "rounds=1", f"strategy.local.{options}")
+    export(run.folder, tmp_path / "served")
+    text = (tmp_path / "served" / "cluster-0" / "card.md").read_text()
+    assert f"| local training | {said} in a round |" in text
+
+
+@pytest.mark.parametrize(
     ("options", "tested", "known"),
     [
         (["strategy=fielding", "drift=none"], 2, True),
