@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -61,7 +62,8 @@ class Assignment(NamedTuple):
     found: Found
     accuracy: float | None
     """On the client's test samples, of what it is served: the cluster's model, after
-    fine-tuning and with its label shares where the run has them; None without any."""
+    fine-tuning and with its label shares where the run has them and the client labels;
+    None without any."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,11 @@ class Opened:
         accuracy = None
         if count := len(view.test_indices):
             model = self.among.models[found.cluster]
-            test = device.tester(device.fine_tuned(model))
+            if unlabelled:
+                # Label shares and fine-tuning need labels, too.
+                test = partial(context.evaluator.evaluate, model)
+            else:
+                test = device.tester(device.fine_tuned(model))
             accuracy = test(view)[1] / count
         concept = int(resources.stream.timeline.concepts(server_round)[client])
         return Assignment(concept, found, accuracy)

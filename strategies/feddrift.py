@@ -87,12 +87,28 @@ def model_distances(losses: FloatArray, samples: FloatArray) -> FloatArray:
     # L_ij: model i on the data of model j.
     on = np.einsum("cji,cj->ij", losses, shares)
     rise = on - np.diagonal(on)[:, None]
-    # Line 12: max(L_ij - L_jj, L_ji - L_ii, 0).
+    # Line 12: max(L_ij - L_ii, L_ji - L_jj, 0).
     gaps: FloatArray = np.maximum(np.maximum(rise, rise.T), 0)
     gaps[~measured] = np.inf
     gaps[:, ~measured] = np.inf
     np.fill_diagonal(gaps, 0)
     return gaps
+
+
+def capped_tables(
+    losses: FloatArray, samples: FloatArray, cap: float | None
+) -> FloatArray:
+    """Return losses, (m, K, K), of which none is far above the others' of its entry.
+
+    A loss counts for at most ``cap`` times the median of those who have samples,
+    (m, K), of the data in question (of two, the smaller), or for ``cap`` nats.
+    """
+    if cap is None:
+        return losses
+    ranked = np.sort(np.where(samples[:, :, None] > 0, losses, np.inf), axis=0)
+    middle = np.maximum(np.count_nonzero(samples, axis=0) - 1, 0) // 2
+    typical = np.take_along_axis(ranked, middle[None, :, None], axis=0)
+    return np.minimum(losses, cap * np.maximum(1, typical))
 
 
 def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
@@ -165,6 +181,13 @@ class FedDrift(ClusteredStrategy):
         samples = parse_vector(result.metrics.get("counts"), count, "counts")
         if samples.min() < 0 or (chosen != NEW and samples[chosen] == 0):
             raise InvalidResultError("representation", "counts of no samples")
+        # As this server keeps whose data are which model's, nobody has others.
+        steps = self.state.steps
+        (row,) = self.state.rows([result.client])
+        own = [chosen, *steps[steps[:, 0] == row, 2]]
+        if not np.isin(np.flatnonzero(samples), own).all():
+            detail = "counts of data that belong to models that it never trained"
+            raise InvalidResultError("representation", detail)
         if losses.min() < 0:
             raise InvalidResultError("representation", "losses below 0")
         table = losses.reshape(count, count).astype(float)
@@ -223,6 +246,7 @@ class FedDrift(ClusteredStrategy):
         kept = Results(results[place] for place in old.tolist())
         super().absorb_train(server_round, kept)
         # Lines 12 to 16.
+        losses = capped_tables(losses, samples, self.settings.weight_cap)
         merged = merge_closest(model_distances(losses, samples), self.settings.delta)
         record.reclustered = int(merged.max()) + 1 < len(state.models)
         if record.reclustered:

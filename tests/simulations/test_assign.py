@@ -80,6 +80,19 @@ def test_clients_of_other_methods_go_where_their_loss_is_smallest(
     assert "3 clients, mean accuracy" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("served", ["fine_tuning=5", "label_shares=true"])
+def test_who_has_no_labels_is_served_the_model_as_it_is(served, run_small):
+    options = ["strategy=ifca", "drift=none", "rounds=3"]
+    run = run_small(*options, f"strategy.{served}")
+    plain = run_small(*options, folder="plain")
+    both = [open_run(each.folder) for each in (run, plain)]
+    without = [[each.assign(c, 3, unlabelled=True) for c in range(12)] for each in both]
+    assert without[0] == without[1]
+    # With labels the same clients are served more.
+    labelled = [both[0].assign(client, 3).accuracy for client in range(12)]
+    assert labelled != [both[1].assign(client, 3).accuracy for client in range(12)]
+
+
 def test_a_device_is_told_by_its_whole_folder(run_small, tmp_path, capsys):
     run = run_small(*SITES, "strategy=stocfl", grid=Sites(tmp_path))
     where = str(tmp_path / "site-c")

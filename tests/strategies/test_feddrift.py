@@ -14,7 +14,13 @@ from cfl_flower.errors import InvalidResultError
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Result
 from strategies import feddrift
-from strategies.feddrift import NEW, FedDrift, merge_closest, model_distances
+from strategies.feddrift import (
+    NEW,
+    FedDrift,
+    capped_tables,
+    merge_closest,
+    model_distances,
+)
 from tests.conftest import open_method
 
 
@@ -150,6 +156,42 @@ def test_a_claim_weighs_losses_by_the_cap_at_most(server):
     assert len(server.state.models) == 1
 
 
+def test_who_trained_a_model_before_may_have_data_of_it(server):
+    server.assign(0, 1, 1)
+    both = trained(0, 0, [20, 5], 1.0, 1.0)
+    assert server.read_result("train", both).report.samples.tolist() == [20, 5]
+
+
+def test_a_claimed_loss_counts_for_the_cap_at_most():
+    """Of two who have data of model 0 one claims 1000; client 2 alone has model 1's."""
+    losses = np.zeros((3, 2, 2))
+    losses[:, 0] = [[0.1, 8], [1000, 1000], [7, 7]]
+    losses[:, 1] = [[50, 50], [50, 50], [30, 40]]
+    samples = np.array([[4.0, 0], [4, 0], [0, 4]])
+    told = capped_tables(losses, samples, 5)
+    assert told[:2, 0].tolist() == [[0.1, 8], [5, 40]]
+    assert told[2, 1].tolist() == [30, 40]
+    assert capped_tables(losses, samples, None) is losses
+
+
+def test_one_claim_of_huge_losses_merges_no_models(server):
+    """Client 0 trained both; all others lose 2 more on the other model's data."""
+    server.assign(0, 1, 1)
+    rows = [trained(0, 0, [4, 4], 0.0, 1.0)]
+    rows[0].metrics["losses"] = np.float32([1e6, 0, 0, 1e6]).tobytes()
+    for client, own in ((1, 0), (2, 1)):
+        sizes = [0, 0]
+        sizes[own] = 16
+        result = trained(client, own, sizes, 0.0, 1.0)
+        table = np.zeros((2, 2), np.float32)
+        table[own] = 2.2
+        table[own, own] = 0.2
+        result.metrics["losses"] = table.tobytes()
+        rows.append(result)
+    absorb(server, *rows)
+    assert len(server.state.models) == 2
+
+
 def test_participants_are_told_which_model_their_data_belong_to(server):
     for step, model in [(1, 0), (3, 0), (3, 1)]:
         server.assign(2, step, model)
@@ -181,6 +223,8 @@ def test_of_models_that_nobody_has_those_of_the_oldest_data_go(server, monkeypat
         {"step": 0},
         {"counts": np.array([-1, 1], np.float32).tobytes()},
         {"counts": np.zeros(2, np.float32).tobytes()},
+        # It never trained model 1.
+        {"counts": np.array([20, 5], np.float32).tobytes()},
         {"losses": b""},
         {"losses": np.array([0, 0, -1e-3, 0], np.float32).tobytes()},
         {"losses": np.array([0, 0, np.nan, 0], np.float32).tobytes()},

@@ -12,6 +12,7 @@ from cfl_flower.communication.records import pack_answers, unpack_answers
 from cfl_flower.types import ClientId, Result
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fielding import Fielding
+from strategies.fielding.method import cluster_clients
 from strategies.fielding.reclustering import DriftEvent
 from tests.conftest import app_of, open_method
 
@@ -118,6 +119,28 @@ def test_clients_that_differ_by_chance_are_one_cluster(significance, one, tmp_pa
     fielding = strategy(tmp_path, f"strategy.significance={significance}")
     fielding.welcome(1, alike(8))
     assert (len(fielding.state.models) == 1) is one
+
+
+@pytest.mark.parametrize("kind", ["embedding", "gradient"])
+@pytest.mark.parametrize("far", [(), (3,), (3, 9)])
+def test_reports_far_from_all_do_not_hide_the_clusters_of_others(kind, far, tmp_path):
+    fielding = strategy(
+        tmp_path, f"strategy/representation={kind}", "model=mlp", "clients=20"
+    )
+    rng = np.random.default_rng(0)
+    group = np.arange(20) % 4
+    points = np.eye(4, 32)[group] + 0.01 * rng.normal(size=(20, 32))
+    for client in far:
+        points[client] = 9 * rng.normal(size=32)
+    fielding.state.representations = points
+    fielding.state.counts = np.full(20, 50)
+    found = cluster_clients(fielding.state, fielding.settings, rng)
+    honest = np.setdiff1d(np.arange(20), far)
+    assert len(np.unique(found)) == 4 + len(far)
+    assert np.array_equal(
+        found[honest][:, None] == found[honest], group[honest][:, None] == group[honest]
+    )
+    assert all(np.bincount(found)[found[client]] == 1 for client in far)
 
 
 def test_an_empty_cluster_takes_no_part_in_theta_and_can_be_joined_again(tmp_path):
