@@ -32,7 +32,7 @@ from cfl_flower.engine.method import (
     with_all_models,
 )
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.privacy.clipping import capped_counts
+from cfl_flower.privacy.clipping import capped_counts, typical
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task
@@ -105,10 +105,8 @@ def capped_tables(
     """
     if cap is None:
         return losses
-    ranked = np.sort(np.where(samples[:, :, None] > 0, losses, np.inf), axis=0)
-    middle = np.maximum(np.count_nonzero(samples, axis=0) - 1, 0) // 2
-    typical = np.take_along_axis(ranked, middle[None, :, None], axis=0)
-    return np.minimum(losses, cap * np.maximum(1, typical))
+    has = np.broadcast_to(samples[:, :, None] > 0, losses.shape)
+    return np.minimum(losses, cap * np.maximum(1, typical(losses, has)))
 
 
 def merge_closest(gaps: FloatArray, delta: float) -> IntArray:

@@ -18,16 +18,11 @@ from cfl_flower.communication.validation import is_bounded
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.environment.machine import return_free_memory
 from cfl_flower.errors import InvalidResultError, NoValidResultError
-from cfl_flower.privacy.clipping import FEWEST
+from cfl_flower.privacy.clipping import FAR, FEWEST
 from cfl_flower.types import CHANGED, REPORT, Plan, Result
 
 Reader: TypeAlias = Callable[[Result], Result]
 """Returns a result with its report, or raises `InvalidResultError`."""
-
-FAR = 10.0
-"""Multiple of the median length of clients' reports beyond which one is refused: it
-would be at the same distance from all others, and they would seem alike."""
-
 
 def reported_length(phase: str, result: Result) -> float | None:
     """Return the L1 length of what a client reports about its data; None if nothing.

@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfl_flower.types import FloatArray, Vector
+from cfl_flower.types import BoolArray, FloatArray, Vector
 
 DoubleVector = NDArray[np.float64]
 
 FEWEST = 5
 """Clients among which two can be outvoted."""
+
+FAR = 10.0
+"""Multiple of the median length of clients' reports beyond which one is refused or
+shortened: it would be at the same distance from all others, and they would seem
+alike."""
 
 
 def clip(vector: NDArray[np.floating[Any]], bound: float) -> DoubleVector:
@@ -57,6 +62,37 @@ def capped_losses(losses: FloatArray, cap: float | None) -> FloatArray:
     if cap is None:
         return losses
     return np.minimum(losses, cap * max(1.0, float(np.median(losses))))
+
+
+def typical(values: FloatArray, there: BoolArray) -> FloatArray:
+    """Return the median over clients, (...), of the values (m, ...) that are there.
+
+    Of an even number it is the smaller one in the middle, so that one of two clients
+    cannot raise it. It is infinite where there is none.
+
+    Examples
+    --------
+    >>> values = np.array([[1.0, 5.0, 0.0], [900.0, 6.0, 0.0], [0.0, 7.0, 0.0]])
+    >>> typical(values, values > 0).tolist()
+    [1.0, 6.0, inf]
+    """
+    ranked = np.sort(np.where(there, values, np.inf), axis=0)
+    middle = np.maximum(np.count_nonzero(there, axis=0) - 1, 0) // 2
+    found: FloatArray = np.take_along_axis(ranked, middle[None], axis=0)[0]
+    return found
+
+
+def capped_lengths(vectors: Sequence[Vector]) -> list[Vector]:
+    """Return vectors, (d,) each, none longer (L2) than `FAR` times their median.
+
+    Examples
+    --------
+    >>> [each.tolist() for each in capped_lengths(np.float32([[1], [2], [3000]]))]
+    [[1.0], [2.0], [20.0]]
+    """
+    lengths = [float(np.linalg.norm(each.astype(np.float64))) for each in vectors]
+    bound = FAR * float(np.median(lengths)) or np.inf
+    return [clip(each, bound).astype(np.float32) for each in vectors]
 
 
 def nearest(model: Vector, received: Sequence[Vector]) -> int | None:

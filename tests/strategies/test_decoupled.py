@@ -1,5 +1,7 @@
 """Means, anchors and classifiers of methods with a shared extractor."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -13,8 +15,10 @@ from cfl_flower.learning.anchors import (
     parse_counts,
     presence_config,
     read_anchors,
+    shortened,
 )
 from clients.fedpac import statistics
+from strategies.families.decoupled import AnchorState
 from strategies.fedpac import combine, simplex_minimum
 
 # FedFM
@@ -27,6 +31,33 @@ def test_global_anchors_are_weighted_by_samples_and_never_lost():
     found = mean_anchors(points, counts, before)
     assert found.points.ravel().tolist() == [3, 9, 7]
     assert found.present.tolist() == [True, True, True]
+
+
+def test_a_class_mean_is_at_most_twice_as_long_as_the_others_of_its_class():
+    # Of class 0 three clients, of class 1 two; client 2 has none of it, client 1 lies.
+    points = np.zeros((3, 2, 2), np.float32)
+    points[:, 0] = [[3, 4], [3e9, -4e9], [0, 5.5]]
+    points[:, 1] = [[0, 1], [-1e9, 0], [0, 9]]
+    counts = np.array([[5.0, 1], [5, 1], [5, 0]])
+    found = shortened(points, counts)
+    assert found[[0, 2]].tolist() == [[[3, 4], [0, 1]], [[0, 5.5], [0, 2]]]
+    assert found[1].ravel() == pytest.approx([6.6, -8.8, -2, 0])
+    assert found.dtype == np.float32
+
+
+def test_one_client_s_huge_class_means_cost_the_others_nothing(run_small, monkeypatch):
+    options = ["strategy=fedpac", "model=mlp", "drift=none", "rounds=6"]
+    plain = run_small(*options)
+    average = AnchorState.average
+
+    def attacked(state: AnchorState, points: Any, counts: Any) -> None:
+        average(state, [1e12 * points[0], *points[1:]], counts)
+
+    monkeypatch.setattr(AnchorState, "average", attacked)
+    found = run_small(*options, folder="attacked")
+    last = [run.rounds[-1]["accuracy_mean"] for run in (plain, found)]
+    assert last[1] > last[0] - 0.05
+    assert not any(row["failures"] for row in found.rounds)
 
 
 def test_anchors_survive_the_wire():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.delivery import FAR, Delivery, reported_length, reports_news
+from cfl_flower.engine.delivery import Delivery, reported_length, reports_news
 from cfl_flower.engine.stages.stage import MOST, REGAINED
 from cfl_flower.types import CHANGED, Config, Metrics, Result, Vector
 from clients.feddaa import FedDAAClient
