@@ -9,6 +9,7 @@ import pytest
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.delivery import Delivery, reported_length, reports_news
 from cfl_flower.engine.stages.stage import MOST, REGAINED
+from cfl_flower.privacy.clipping import FAR
 from cfl_flower.types import CHANGED, Config, Metrics, Result, Vector
 from clients.feddaa import FedDAAClient
 from clients.fielding import FieldingClient
