@@ -47,6 +47,9 @@ FIRST = f"{ASK}.first"
 """The record of a node's state with the app's initial arrays, of the message that
 brings them, and what a node says that has lost them."""
 
+FAILED = "failed"
+"""Key of a report whose test failed, with the error."""
+
 NEAR = f"{ASK}.near"
 """StoCFL's global model, beside that of a cluster; lambda is `NEAR_LAMBDA`'s."""
 
@@ -116,11 +119,20 @@ def _reports(kind: str, describe: Describe) -> Mod:
             # Who joins receives the app's initial arrays with the first question.
             (context.state[FIRST],) = content.array_records.values()
         reply = Message(RecordDict(), reply_to=message)
+        failed = None
         if asked["test"]:
-            reply = call_next(message, context)
+            try:
+                reply = call_next(message, context)
+            except Exception as error:
+                failed = error
         found = describe(asked, context)
         lost: dict[str, Any] = {FIRST: True}
         answer = _report(*found, dict(asked), context) if found else lost
+        if failed is not None:
+            if not answer:
+                raise failed
+            # Flower's own answer to an error has no room for a report.
+            answer[FAILED] = f"{type(failed).__name__}: {failed}"
         reply.content[ASK] = ConfigRecord(answer)
         return reply
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -145,6 +146,8 @@ class Carrier:
             model = plan.models[task.models[0]] if tests else None
             if task.client in reporting:
                 found.append(self._to_report(plan, task, model, tests))
+                models = task.models if tests else ()
+                self._sent[task.client] = plan, replace(task, models=models)
             elif tests:
                 found.append(self._message("evaluate", model, task))
         asked = [message.metadata.dst_node_id for message in found]
@@ -216,6 +219,8 @@ class Carrier:
                 # A node that cannot test goes on training, as with FedAvg.
                 if phase != "evaluate":
                     results.failures.append(failure)
+                elif alone := reader.report_alone(client, own[0]):
+                    results.append(alone)
         if reader.counters:
             self.others = middle([*reader.counters.values()])
         for client, odd in reader.leave_out_odd_metrics():

@@ -18,7 +18,7 @@ from cfl_flower.communication.identity import last_sentence
 from cfl_flower.dropin.layout import Layout, Others
 from cfl_flower.dropin.terms import Terms
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.mods import ASK, FIRST
+from cfl_flower.mods import ASK, FAILED, FIRST
 from cfl_flower.privacy.clipping import capped_counts
 from cfl_flower.types import REPORT, ClientId, Plan, Result, Task, Vector
 
@@ -79,7 +79,7 @@ class Reader:
         client = task.client
         asked = plan.config.keys()
         if phase == "evaluate":
-            return self._tested(client, content_of(replies[0]))
+            return self._tested(task, content_of(replies[0]))
         if phase == "train" or asked & COLD_STARTS:
             contents = [content_of(reply) for reply in replies]
             return self._trained(phase, plan, task, contents)
@@ -91,16 +91,26 @@ class Reader:
         content = RecordDict() if silent else content_of(replies[0])
         return Result(client, 1, metrics=self._said(client, content, question))
 
-    def _tested(self, client: ClientId, content: RecordDict) -> Result:
-        """Return a test, or a report without one."""
+    def _tested(self, task: Task, content: RecordDict) -> Result:
+        """Return a test, or a report where no test was asked for."""
+        client = task.client
         metrics: dict[str, Any] = dict(content.config_records.get(ASK, {}))
         if metrics.pop(FIRST, False):
             self.lost.add(client)
-        if not content.metric_records:
+        if failed := metrics.pop(FAILED, None):
+            raise InvalidResultError("node", str(failed)[:200])
+        if not (task.models or content.metric_records):
             return Result(client, 0, metrics=metrics)
         count = self._samples(content)
         self.replied.append((client, content))
         return Result(client, count, metrics=metrics)
+
+    def report_alone(self, client: ClientId, reply: Message | None) -> Result | None:
+        """Return what a node reports whose test is refused, if it does."""
+        if reply is None or not reply.has_content():
+            return None
+        metrics: dict[str, Any] = dict(reply.content.config_records.get(ASK, {}))
+        return Result(client, 0, metrics=metrics) if REPORT in metrics else None
 
     def _trained(
         self, phase: str, plan: Plan, task: Task, contents: list[RecordDict]

@@ -7,10 +7,11 @@ from typing import Any
 import cfl_flower.strategies as plain
 import numpy as np
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 
 from cfl_flower.mods import _drift_report, embedding, label_histogram
-from tests.cfl_flower.dropin.apps import WEIGHT, reporting, start
+from tests.cfl_flower.dropin.apps import WEIGHT, make_app, reporting, start
 from tests.conftest import sample
 
 
@@ -88,6 +89,53 @@ def test_a_node_that_lost_its_state_goes_on(kind, evaluated, drift, lost):
     found = start(forgetful, plain.Fielding, 8, min_evaluate_nodes=0, **options)
     assert found.clusters[1002] == found.clusters[1001] != found.clusters[1000]
     assert not any(found.failures.values())
+
+
+FAILING: dict[str, Any] = {
+    "raises": None,
+    "no samples": MetricRecord({"num-examples": 0}),
+    "no number": MetricRecord({"num-examples": float("nan")}),
+    "text": ConfigRecord({"num-examples": "7"}),
+    "nothing": MetricRecord(),
+}
+
+
+@pytest.mark.parametrize("kind", FAILING)
+@pytest.mark.parametrize("mod", ["embedding", "label_histogram"])
+def test_who_cannot_test_still_reports(kind, mod, caplog):
+    """Node 1002 changes its group from round 3 on, and all its tests fail."""
+    now = {"round": 0}
+
+    def group(context: Context) -> int:
+        return (context.node_id + (context.node_id == 1002 and now["round"] >= 3)) % 2
+
+    mods = {
+        "embedding": embedding(lambda a, each: np.full((9, 3), 1.0 + group(each))),
+        "label_histogram": label_histogram(lambda each: [group(each)] * 9, 2),
+    }
+    app = ClientApp(mods=[mods[mod]])
+    plain_app = make_app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        now["round"] = message.content["config"]["server-round"]
+        return plain_app(message, context)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        if context.node_id != 1002:
+            return plain_app(message, context)
+        if FAILING[kind] is None:
+            raise KeyError("no test set")
+        return Message(RecordDict({"metrics": FAILING[kind]}), reply_to=message)
+
+    found = start(app, plain.Fielding, 6, representation=mod)
+    assert found.clusters[1002] == found.clusters[1001] != found.clusters[1000]
+    failures = [each for round in found.failures.values() for each in round]
+    assert {(each.client, each.phase) for each in failures} == {(1002, "evaluate")}
+    # Those of each round, whether or not there was a report.
+    assert len(failures) == 6
+    assert ("KeyError: 'no test set'" in failures[3].detail) is (kind == "raises")
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf])
