@@ -77,7 +77,9 @@ class ClusteredResult(Result):
             )
         centres = self.state.centres
         classes = centres.shape[1]
-        own = label_histogram(read_labels(labels, classes), classes)
+        held = read_labels(labels, classes)
+        require(held.size > 0, "labels", [], "those of at least one sample")
+        own = label_histogram(held, classes)
         return int(nearest_centre(own[None], centres, self.settings.distance)[0])
 
 

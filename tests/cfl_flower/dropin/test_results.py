@@ -294,6 +294,8 @@ def test_a_node_that_never_trained_gets_a_cluster_by_its_labels():
         found.assign(["cat"])
     with pytest.raises(ConfigError, match=r"labels=\[4\] is not allowed; use"):
         found.assign([4])
+    with pytest.raises(ConfigError, match=r"labels=\[\] is not allowed; use"):
+        found.assign([])
     with pytest.raises(ConfigError, match="does not place nodes by labels, as Field"):
         start(make_app()).assign([0])
 
