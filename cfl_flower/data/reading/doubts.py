@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import groupby, zip_longest
 from typing import Any
@@ -26,6 +27,9 @@ them is no chance."""
 
 SHOWN = 5
 """Inputs of which a line says so."""
+
+MOMENT = re.compile(r"\d{4}-\d\d?-\d\d?(?!\d)|\d\d?([./-])\d\d?\1\d|\d\d?:\d\d")
+"""How a date or a time of day begins."""
 
 MANY = 1000
 """Samples of which one tells the scale."""
@@ -117,6 +121,19 @@ def codes(frame: Any, x: NDArray[Any], inputs: Sequence[Input]) -> list[str]:
         f"column {', '.join(found[:SHOWN])}{more}: texts that are numbers are read as "
         "such; if these are codes, write a letter before each"
     ]
+
+
+def dates(inputs: Sequence[Input]) -> list[str]:
+    """Return a line for each column of dates or times that was read as categories."""
+    found = []
+    for name, of in groupby(inputs, lambda each: each["column"]):
+        texts = [each.get("category", "") for each in of]
+        if all(map(MOMENT.match, texts)):
+            found.append(
+                f"column {name}: its {len(texts)} dates or times are categories, an "
+                "input each; name it in dataset.time, or others in dataset.features"
+            )
+    return found
 
 
 def seen_before(train: NDArray[Any], test: NDArray[Any]) -> list[str]:

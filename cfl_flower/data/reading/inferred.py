@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cfl_flower.data.reading.agreement import in_agreed_order, rescaled
 from cfl_flower.data.reading.doubts import (
+    dates,
     far_off,
     no_inputs,
     other_scale,
@@ -200,10 +201,10 @@ class InferredDataset(FileDataset):
             )
         found = {k: {"row": np.arange(len(of["y"])), **of} for k, of in read.items()}
         parts = self.divided(coded(found, self.called))
-        self._require_common_class(parts)
+        told = self._strange_classes(parts)
         train = parts["train"]
         columns = described(parts)
-        told = no_inputs(train, columns)
+        told += [*no_inputs(train, columns), *dates(columns)]
         if self.standardise:
             told += far_off(first_inputs(parts, self.periods), columns)
         if "test" in read:
@@ -258,16 +259,25 @@ class InferredDataset(FileDataset):
                     f"{y.shape} for its {part} part; each sample needs one"
                 )
 
-    def _require_common_class(self, parts: Parts) -> None:
-        """Raise `ConfigError` if no class is in both parts."""
+    def _strange_classes(self, parts: Parts) -> list[str]:
+        """Return a line if some classes are for testing alone.
+
+        Raises `ConfigError` if no class is in both parts.
+        """
         names = parts["train"]["names"]
         learnt, tested = (np.unique(parts[part]["y"]) for part in PARTS)
-        if not np.isin(tested, learnt).any():
+        strange = tested[~np.isin(tested, learnt)]
+        if len(strange) == len(tested):
             ours, others = (", ".join(names[y][:SHOWN]) for y in (learnt, tested))
             raise ConfigError(
                 f"{self.called} has no class in both parts: {ours} for training, but "
                 f"{others} for testing; name the same classes alike in both"
             )
+        if not len(strange):
+            return []
+        y = parts["test"]["y"]
+        told = f"{', '.join(names[strange][:SHOWN])} in the test set is in no training"
+        return [f"class {told} sample: {np.isin(y, strange).sum()} of {len(y)} samples"]
 
     def require_below(self, data_dir: str) -> None:
         """Require that a device's settings name its own files, and what it can have."""

@@ -70,6 +70,39 @@ def test_texts_that_are_numbers_are_read_as_such_and_told(
     ]
 
 
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        *((["2024-01-05", "2024-11-30"], True), (["5.1.2024", "30.11.2024"], True)),
+        *((["1/5/24", "11/30/24"], True), (["8:15", "23:59:59"], True)),
+        *((["2024-01-05T08:15", "2024-1-6 9:00"], True), (["08:15", "late"], False)),
+        *((["5-10", "10-20"], False), (["v1.2.3", "v1.3.4"], False)),
+        *((["1/2", "3/4"], False), (["ant", "bee"], False)),
+    ],
+)
+@every_reader
+def test_dates_and_times_as_categories_are_told(reader, texts, told, tmp_path):
+    frame = table(b=texts * (ROWS // 2))
+    dataset = reader(tmp_path, frame, features=("a", "b"))
+    known, *_ = loaded(dataset, tmp_path)
+    assert known.shape == (3,)
+    notes = [each for each in dataset.notes(str(tmp_path)) if "dates" in each]
+    said = "column b: its 2 dates or times are categories"
+    assert [said in each for each in notes] == [True] * told
+
+
+@pytest.mark.parametrize(("classes", "told"), [("xyz", True), ("xy", False)])
+def test_classes_in_the_test_set_alone_are_told(classes, told, tmp_path):
+    table().to_csv(tmp_path / "train.csv", index=False)
+    tested = table(label=[*classes] * (ROWS // len(classes)))
+    tested.to_csv(tmp_path / "test.csv", index=False)
+    dataset = Csv(file="train.csv", test_file="test.csv", features=("a",))
+    loaded(dataset, tmp_path)
+    notes = [each for each in dataset.notes(str(tmp_path)) if "class z" in each]
+    said = "class z in the test set is in no training sample: 8 of 24 samples"
+    assert [said in each for each in notes] == [True] * told
+
+
 @pytest.mark.parametrize("rest", ["1e300", None])
 @every_reader
 def test_a_column_of_numbers_beyond_float32_is_told_as_such(reader, rest, tmp_path):
