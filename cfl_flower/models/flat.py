@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from cfl_flower.errors import ConfigError
+from cfl_flower.models.outside import copy_hooks
 from cfl_flower.models.own_state import (
     Observed,
     attribute_marks,
@@ -201,6 +202,7 @@ class FlatModel:
     def clone(self) -> FlatModel:
         """Return another model of the same network, with a vector of its own."""
         module = deepcopy(self._as_built, {id(each): each for each in self._shared})
+        copy_hooks(self.module, module)
         return FlatModel(module, self.vector.device, self.alike, self.observed)
 
     def load(self, vector: Vector) -> FlatModel:

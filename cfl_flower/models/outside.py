@@ -74,6 +74,17 @@ def _referred(function: FunctionType) -> dict[str, Any]:
     return inner | found
 
 
+def copy_hooks(module: nn.Module, copy: nn.Module) -> None:
+    """Give the weights of a copy the hooks of a network's, which `deepcopy` leaves."""
+    of: list[Any] = [*module.parameters()]
+    for one, two in zip(of, copy.parameters(), strict=True):
+        if two.requires_grad:
+            for hook in (one._backward_hooks or {}).values():
+                two.register_hook(hook)
+            for hook in (one._post_accumulate_grad_hooks or {}).values():
+                two.register_post_accumulate_grad_hook(hook)
+
+
 def has_hooks(module: nn.Module) -> bool:
     """Return whether more has a part in a pass than the layers' classes say.
 

@@ -264,3 +264,19 @@ def test_a_network_that_does_not_fit_is_refused(module, message):
     own = OfOnesOwn(lambda shape, classes: deepcopy(module))
     with pytest.raises(ConfigError, match=message):
         check_network(own, (8,), 5)
+
+
+def test_a_copy_has_the_hooks_of_weights():
+    """One doubles a gradient, another notes each step's."""
+    network = nn.Linear(3, 2)
+    seen = []
+    network.weight.register_hook(lambda gradient: 2 * gradient)
+    network.bias.register_post_accumulate_grad_hook(lambda each: seen.append(each))
+    model = FlatModel(network)
+    copy = model.clone()
+    x = torch.arange(6.0).reshape(2, 3)
+    for each in (model, copy):
+        each.module(x).sum().backward()
+    assert torch.equal(copy.gradient, model.gradient)
+    assert model.gradient[:3].tolist() == [6, 10, 14]
+    assert len(seen) == 2
