@@ -3,7 +3,8 @@
 Three situations of Fashion-MNIST (conf/experiment/clusters), with 10, 40 and 200
 samples a client. With seed 0 every reference runs: one model, everyone alone, and the
 true clusters. The best without clusters and the best with them run with further seeds.
-Prints the numbers of docs/choosing.md. Each is of a run, which a command repeats:
+Then, for these and further situations, what clusters that a method finds add. Prints
+the numbers of docs/choosing.md. Each is of a run, which a command repeats:
 
     cfl-flower run experiment=clusters/all_labels partition.samples=10 seed=0 \
       strategy=oracle strategy.fine_tuning=5
@@ -14,13 +15,13 @@ Runs are kept in the folder that is given (runs/clusters), and are not repeated.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import cfl_flower as cfl
-from cfl_flower.analysis.leads import find_lead
+from cfl_flower.analysis.leads import Lead, find_lead
 from simulations.reporting.charts import COLOURS, Chart, layer
 
 PICTURE = Path(__file__).with_name("images") / "clusters.svg"
@@ -46,22 +47,43 @@ TRUE: dict[str, tuple[str, ...]] = {
     "oracle_ft": ("strategy=oracle", "strategy.fine_tuning=5"),
     "oracle_ft20": ("strategy=oracle", *LONG),
 }
+METHODS = ("flexcfl", "ifca", "feddrift")
+FOUND: dict[str, tuple[str, ...]] = {
+    name + end: (f"strategy={name}", *more)
+    for name in METHODS
+    for end, more in (("", ()), ("_ft", ("strategy.fine_tuning=5",)))
+}
+"""Clusters that a method finds."""
+START = ("drift.rounds=[1]",)
+"""Groups that differ from the first round on."""
 AFTER = 30
 SETTLED = 60
 """The second round on the new data, and the last one."""
 
 
-def run_cell(
-    folder: Path, situation: str, name: str, samples: int, seed: int
-) -> cfl.Run:
+class Cell(NamedTuple):
+    """A situation, and what else sets it."""
+
+    situation: str
+    samples: int
+    more: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Its folder."""
+        return self.situation + "-start" * (self.more == START)
+
+
+def run_cell(folder: Path, cell: Cell, name: str, seed: int) -> cfl.Run:
     """Return a run of the map; one that is finished is not repeated."""
-    place = folder / situation / name / f"n{samples}-s{seed}"
+    place = folder / cell.place / name / f"n{cell.samples}-s{seed}"
     if not (place / "summary.json").exists():
         cfl.run(
-            f"experiment=clusters/{situation}",
-            *(ONE | TRUE)[name],
+            f"experiment=clusters/{cell.situation}",
+            *(ONE | TRUE | FOUND)[name],
+            *cell.more,
             quiet=True,
-            partition__samples=samples,
+            partition__samples=cell.samples,
             seed=seed,
             workers=1,
             output_dir=str(place),
@@ -76,24 +98,35 @@ def at(run: cfl.Run, server_round: int) -> float:
     return 100 * float(found[server_round])
 
 
-def compare(folder: Path, situation: str, samples: int, when: int) -> dict[str, Any]:
-    """Return what the true clusters add to the best without them, in a round."""
-    best = []
-    for kind in (ONE, TRUE):
-        first = {name: run_cell(folder, situation, name, samples, 0) for name in kind}
-        found = {name: at(run, when) for name, run in first.items()}
-        best.append(max(found, key=lambda name: found[name]))
-        shown = ", ".join(f"{name} {each:.1f}" for name, each in found.items())
-        print(f"{situation}, {samples} samples, round {when}, seed 0: {shown}")
+def best_of(folder: Path, cell: Cell, kind: Iterable[str], when: int) -> str:
+    """Return which is the best of a kind in a round, with seed 0."""
+    found = {name: at(run_cell(folder, cell, name, 0), when) for name in kind}
+    shown = ", ".join(f"{name} {each:.1f}" for name, each in found.items())
+    where = f"{cell.place}, {cell.samples} samples, round {when}, seed 0"
+    print(f"{where}: {shown}", flush=True)
+    return max(found, key=lambda name: found[name])
+
+
+def gain(
+    folder: Path, cell: Cell, one: str, other: str, when: int
+) -> tuple[Lead, str, list[float]]:
+    """Return what one adds to the other, in words, too, and the mean of both."""
     pairs = [
-        [at(run_cell(folder, situation, name, samples, seed), when) for name in best]
+        [at(run_cell(folder, cell, name, seed), when) for name in (one, other)]
         for seed in (SEEDS if when == SETTLED else SEEDS[:1])
     ]
-    lead = find_lead((true, one) for one, true in pairs)
+    lead = find_lead((second, first) for first, second in pairs)
     assert lead is not None
     half = lead.half_width
-    one, true = (fmean(column) for column in zip(*pairs, strict=True))
     words = f"{lead.mean:+.1f}" if half is None else f"{lead.mean:+.1f} ± {half:.1f}"
+    return lead, words, [fmean(column) for column in zip(*pairs, strict=True)]
+
+
+def compare(folder: Path, situation: str, samples: int, when: int) -> dict[str, Any]:
+    """Return what the true clusters add to the best without them, in a round."""
+    cell = Cell(situation, samples)
+    best = [best_of(folder, cell, kind, when) for kind in (ONE, TRUE)]
+    lead, words, (one, true) = gain(folder, cell, *best, when)
     print(f"  {best[0]} {one:.1f}, {best[1]} {true:.1f}: {words}", flush=True)
     return {
         "situation": SITUATIONS[situation],
@@ -103,6 +136,22 @@ def compare(folder: Path, situation: str, samples: int, when: int) -> dict[str, 
         "one": f"without: {one:.1f}, {best[0]}",
         "true": f"with: {true:.1f}, {best[1]}",
     }
+
+
+def find(folder: Path, cell: Cell) -> str:
+    """Return a line of the table of what clusters that a method finds add."""
+    one, true = (best_of(folder, cell, kind, SETTLED) for kind in (ONE, TRUE))
+    own = [
+        best_of(folder, cell, (name, f"{name}_ft"), SETTLED)
+        if cell.situation != "whole"
+        else name
+        for name in METHODS
+    ]
+    words = [gain(folder, cell, one, other, SETTLED)[1] for other in (true, *own)]
+    _, _, (score, _) = gain(folder, cell, one, true, SETTLED)
+    from_start = "yes" if cell.more or cell.situation == "two_groups" else "no"
+    cells = [f"`{cell.situation}`", from_start, str(cell.samples), f"{one} {score:.1f}"]
+    return f"| {' | '.join([*cells, *words])} |"
 
 
 def draw(rows: Sequence[Mapping[str, Any]], picture: Path) -> None:
@@ -135,6 +184,12 @@ def main(folder: Path, picture: Path = PICTURE) -> None:
     draw([compare(folder, *cell, SETTLED) for cell in cells], picture)
     for cell in cells:
         compare(folder, *cell, AFTER)
+    contradict = [cell for cell in cells if cell[0] != "labels"]
+    asked = [Cell(*cell, more) for more in (START, ()) for cell in contradict]
+    asked += [Cell("two_groups", samples) for samples in (10, 30, 40, 200)]
+    asked += [Cell("whole", samples) for samples in (40, 200)]
+    lines = [find(folder, cell) for cell in asked]
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

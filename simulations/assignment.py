@@ -32,6 +32,7 @@ from cfl_flower.errors import ConfigError, intact
 from cfl_flower.runs.reading import read_settings
 from cfl_flower.settings import require
 from clients.base import ClusteredClient, Clusters, Found
+from clients.tested import Test
 from simulations.rows import read_rows, to_inputs, to_labels
 from simulations.served import (
     CARD,
@@ -109,10 +110,9 @@ class Opened:
         accuracy = None
         if count := len(view.test_indices):
             model = self.among.models[found.cluster]
-            if unlabelled:
-                # Label shares and fine-tuning need labels, too.
-                test = partial(context.evaluator.evaluate, model)
-            else:
+            # Label shares and fine-tuning need labels, too.
+            test: Test = partial(context.evaluator.evaluate, model)
+            if not unlabelled:
                 test = device.tester(device.fine_tuned(model))
             accuracy = test(view)[1] / count
         concept = int(resources.stream.timeline.concepts(server_round)[client])

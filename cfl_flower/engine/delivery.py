@@ -24,6 +24,7 @@ from cfl_flower.types import CHANGED, REPORT, Plan, Result
 Reader: TypeAlias = Callable[[Result], Result]
 """Returns a result with its report, or raises `InvalidResultError`."""
 
+
 def reported_length(phase: str, result: Result) -> float | None:
     """Return the L1 length of what a client reports about its data; None if nothing.
 

@@ -18,11 +18,7 @@ from torch.nn.functional import cross_entropy, mse_loss, normalize
 from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.models import Split
-from cfl_flower.privacy.clipping import typical
 from cfl_flower.types import BoolArray, FloatArray, Scalar, Vector
-
-LONGEST = 2.0
-"""Times the median length of clients' means of a class that another's may have."""
 
 
 @dataclass(frozen=True)
@@ -159,18 +155,6 @@ class AlignedLoss:
         smoothing = self.smoothing
         losses = cross_entropy(logits, y, reduction="none", label_smoothing=smoothing)
         return losses + weight * self.alignment.of_samples(z, y, points, present)
-
-
-def shortened(points: FloatArray, counts: FloatArray) -> FloatArray:
-    """Return clients' class means, (m, L, D), none much longer than the others' of it.
-
-    Means of one class are of about the same length. One that is `LONGEST` times as
-    long as the median of those with samples, (m, L), would be the anchor alone.
-    """
-    lengths = np.linalg.norm(points.astype(np.float64), axis=2)
-    bounds = LONGEST * typical(lengths, counts > 0)
-    shares = np.minimum(1, bounds / np.where(lengths > 0, lengths, 1))
-    return (points * shares[:, :, None]).astype(np.float32)
 
 
 def mean_anchors(points: FloatArray, counts: FloatArray, before: Anchors) -> Anchors:

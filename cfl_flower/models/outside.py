@@ -76,8 +76,8 @@ def _referred(function: FunctionType) -> dict[str, Any]:
 
 def copy_hooks(module: nn.Module, copy: nn.Module) -> None:
     """Give the weights of a copy the hooks of a network's, which `deepcopy` leaves."""
-    of: list[Any] = [*module.parameters()]
-    for one, two in zip(of, copy.parameters(), strict=True):
+    both: list[list[Any]] = [[*each.parameters()] for each in (module, copy)]
+    for one, two in zip(*both, strict=True):
         if two.requires_grad:
             for hook in (one._backward_hooks or {}).values():
                 two.register_hook(hook)

@@ -15,6 +15,9 @@ DoubleVector = NDArray[np.float64]
 FEWEST = 5
 """Clients among which two can be outvoted."""
 
+LONGEST = 2.0
+"""Times the median length of clients' means of a class that another's may have."""
+
 FAR = 10.0
 """Multiple of the median length of clients' reports beyond which one is refused or
 shortened: it would be at the same distance from all others, and they would seem
@@ -80,6 +83,18 @@ def typical(values: FloatArray, there: BoolArray) -> FloatArray:
     middle = np.maximum(np.count_nonzero(there, axis=0) - 1, 0) // 2
     found: FloatArray = np.take_along_axis(ranked, middle[None], axis=0)[0]
     return found
+
+
+def capped_means(points: FloatArray, counts: FloatArray) -> FloatArray:
+    """Return clients' class means, (m, L, D), none much longer than the others' of it.
+
+    Means of one class are of about the same length. One that is `LONGEST` times as
+    long as the median of those with samples, (m, L), would be the anchor alone.
+    """
+    lengths = np.linalg.norm(points.astype(np.float64), axis=2)
+    bounds = LONGEST * typical(lengths, counts > 0)
+    shares = np.minimum(1, bounds / np.where(lengths > 0, lengths, 1))
+    return (points * shares[:, :, None]).astype(np.float32)
 
 
 def capped_lengths(vectors: Sequence[Vector]) -> list[Vector]:

@@ -17,8 +17,9 @@ import numpy as np
 
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Description, Published
-from cfl_flower.learning.anchors import Anchors, mean_anchors, shortened
+from cfl_flower.learning.anchors import Anchors, mean_anchors
 from cfl_flower.models import Split
+from cfl_flower.privacy.clipping import capped_means
 from cfl_flower.settings import Count, Positive, settings
 from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import ClientId, FloatArray, Plan, Result, Task, Vector
@@ -58,7 +59,8 @@ class AnchorState(DecoupledState):
     def average(self, points: Sequence[Vector], counts: FloatArray) -> None:
         """Average participants' anchors, (L * D,) each, by label counts, (m, L)."""
         stacked = np.stack(points).reshape(-1, *self.anchors.points.shape)
-        self.anchors = mean_anchors(shortened(stacked, counts), counts, self.anchors)
+        stacked = capped_means(stacked, counts)
+        self.anchors = mean_anchors(stacked, counts, self.anchors)
 
 
 class DecoupledStrategy(ClusteredStrategy):

@@ -271,7 +271,7 @@ def test_a_copy_has_the_hooks_of_weights():
     network = nn.Linear(3, 2)
     seen = []
     network.weight.register_hook(lambda gradient: 2 * gradient)
-    network.bias.register_post_accumulate_grad_hook(lambda each: seen.append(each))
+    network.bias.register_post_accumulate_grad_hook(seen.append)
     model = FlatModel(network)
     copy = model.clone()
     x = torch.arange(6.0).reshape(2, 3)

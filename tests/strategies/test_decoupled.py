@@ -15,8 +15,8 @@ from cfl_flower.learning.anchors import (
     parse_counts,
     presence_config,
     read_anchors,
-    shortened,
 )
+from cfl_flower.privacy.clipping import capped_means
 from clients.fedpac import statistics
 from strategies.families.decoupled import AnchorState
 from strategies.fedpac import combine, simplex_minimum
@@ -39,7 +39,7 @@ def test_a_class_mean_is_at_most_twice_as_long_as_the_others_of_its_class():
     points[:, 0] = [[3, 4], [3e9, -4e9], [0, 5.5]]
     points[:, 1] = [[0, 1], [-1e9, 0], [0, 9]]
     counts = np.array([[5.0, 1], [5, 1], [5, 0]])
-    found = shortened(points, counts)
+    found = capped_means(points, counts)
     assert found[[0, 2]].tolist() == [[[3, 4], [0, 1]], [[0, 5.5], [0, 2]]]
     assert found[1].ravel() == pytest.approx([6.6, -8.8, -2, 0])
     assert found.dtype == np.float32

@@ -92,5 +92,5 @@ def test_the_samples_of_one_s_own_dataset_are_the_same_in_every_process(drawn):
     if not drawn:
         open_stream(config)
         return
-    with pytest.raises(ConfigError, match="^dataset: load returns other samples"):
+    with pytest.raises(ConfigError, match=r"^dataset: load returns other samples"):
         open_stream(config)
