@@ -228,7 +228,8 @@ class FedCCFA(DecoupledStrategy):
         heads = cluster_means(own, self.state.class_clusters, weights)
         found = [[self.split.flatten(head)] for head in heads]
         if self.shares_anchors:
-            self.state.average(list(self._stack(results, "anchors")), weights)
+            cap = self.settings.weight_cap
+            self.state.average(list(self._stack(results, "anchors")), counts, cap)
         elif "anchors" in self.parts:
             shape = (len(results), self.split.classes, self.split.width)
             points = self._stack(results, "anchors").reshape(shape)

@@ -20,7 +20,6 @@ import numpy as np
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.learning.anchors import no_anchors, parse_counts, presence_config
-from cfl_flower.privacy.clipping import capped_counts
 from cfl_flower.settings import Natural, NonNegative, Positive, settings
 from cfl_flower.state import StrategySettings
 from cfl_flower.types import Plan, Result
@@ -75,4 +74,4 @@ class FedFM(ClusteredStrategy):
         points = [result.arrays[1] for result in results]
         counts = np.stack([result.report for result in results])
         # Anchors of all: means of the clients', by the samples of each class.
-        self.state.average(points, capped_counts(counts, self.settings.weight_cap))
+        self.state.average(points, counts, self.settings.weight_cap)

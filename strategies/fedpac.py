@@ -22,7 +22,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.learning.anchors import no_anchors, parse_counts, presence_config
-from cfl_flower.privacy.clipping import capped_counts, capped_lengths
+from cfl_flower.privacy.clipping import capped_lengths
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import NonNegative, settings
 from cfl_flower.types import FloatArray, Plan, Result
@@ -134,9 +134,12 @@ class FedPAC(DecoupledStrategy):
         _, classifiers, points, means = zip(*(r.arrays for r in results), strict=True)
         reports = [result.report for result in results]
         counts = np.stack([each.counts for each in reports])
-        self.state.average(points, capped_counts(counts, self.settings.weight_cap))
+        cap = self.settings.weight_cap
+        self.state.average(points, counts, cap)
         variances = np.array([each.variance for each in reports])
-        weights = combine(variances, np.stack(capped_lengths(means)).astype(float))
+        if cap is not None:
+            means = tuple(capped_lengths(means))
+        weights = combine(variances, np.stack(means).astype(float))
         # Eq. 12: each client's mixture of all classifiers.
         mixed = mix_models(list(classifiers), weights)
         self.give_back(results, [[classifier] for classifier in mixed])

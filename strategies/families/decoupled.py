@@ -19,7 +19,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Description, Published
 from cfl_flower.learning.anchors import Anchors, mean_anchors
 from cfl_flower.models import Split
-from cfl_flower.privacy.clipping import capped_means
+from cfl_flower.privacy.clipping import capped_counts, capped_means
 from cfl_flower.settings import Count, Positive, settings
 from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import ClientId, FloatArray, Plan, Result, Task, Vector
@@ -56,10 +56,17 @@ class AnchorState(DecoupledState):
     anchors: Anchors = field(default_factory=Anchors)
     """The anchors, L of them."""
 
-    def average(self, points: Sequence[Vector], counts: FloatArray) -> None:
-        """Average participants' anchors, (L * D,) each, by label counts, (m, L)."""
+    def average(
+        self, points: Sequence[Vector], counts: FloatArray, cap: float | None
+    ) -> None:
+        """Average participants' anchors, (L * D,) each, by label counts, (m, L).
+
+        ``cap`` is that of the counts; without it anchors of any length count, too.
+        """
         stacked = np.stack(points).reshape(-1, *self.anchors.points.shape)
-        stacked = capped_means(stacked, counts)
+        if cap is not None:
+            counts = capped_counts(counts, cap)
+            stacked = capped_means(stacked, counts)
         self.anchors = mean_anchors(stacked, counts, self.anchors)
 
 

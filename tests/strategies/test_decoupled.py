@@ -50,8 +50,8 @@ def test_one_client_s_huge_class_means_cost_the_others_nothing(run_small, monkey
     plain = run_small(*options)
     average = AnchorState.average
 
-    def attacked(state: AnchorState, points: Any, counts: Any) -> None:
-        average(state, [1e12 * points[0], *points[1:]], counts)
+    def attacked(state: AnchorState, points: Any, counts: Any, cap: Any) -> None:
+        average(state, [1e12 * points[0], *points[1:]], counts, cap)
 
     monkeypatch.setattr(AnchorState, "average", attacked)
     found = run_small(*options, folder="attacked")
