@@ -34,11 +34,16 @@ from flwr.app import (
 )
 from numpy.typing import ArrayLike
 
-from cfl_flower.client.drift_report import HELD, DriftReport, ReportRequest
+from cfl_flower.client.drift_report import (
+    HELD,
+    DriftReport,
+    ReportRequest,
+    read_labels,
+)
 from cfl_flower.clustering import representations
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, checked, require
-from cfl_flower.types import REPORT, FloatArray, IntArray, Vector
+from cfl_flower.types import REPORT, FloatArray, Vector
 
 ASK = "cfl-flower"
 """The name of the record with a question, of that with the answer, and of the state."""
@@ -176,20 +181,6 @@ def embedding(embed: Callable[[ArrayRecord, Context], ArrayLike]) -> Mod:
         return representations.unit(mean) if scaled else mean, len(found)
 
     return _reports("embedding", describe)
-
-
-def read_labels(found: ArrayLike, classes: int) -> IntArray:
-    """Return labels as an array, shape (n,).
-
-    Raises `ConfigError` unless they are whole numbers from 0 to ``classes`` - 1.
-    """
-    own = np.asarray(found)
-    allowed = f"a list of whole numbers from 0 to {classes - 1} (classes={classes})"
-    ok = own.ndim == 1 and (own.dtype.kind in "iu" or own.size == 0)
-    require(ok, "labels", own.ravel()[:3].tolist(), allowed)
-    beyond = own[(own < 0) | (own >= classes)]
-    require(beyond.size == 0, "labels", beyond[:3].tolist(), allowed)
-    return own.astype(np.int64)
 
 
 def _report(

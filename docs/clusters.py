@@ -54,6 +54,18 @@ FOUND: dict[str, tuple[str, ...]] = {
     for end, more in (("", ()), ("_ft", ("strategy.fine_tuning=5",)))
 }
 """Clusters that a method finds."""
+OTHERS = {
+    "two_groups": (
+        *("experiment=clusters/all_labels", "partition=shifted"),
+        *("partition.shifts=[0,5]", "drift=none", "clusters=2"),
+    ),
+    "whole": (
+        *("experiment=clusters/two_labels", "partition=dirichlet"),
+        "partition.tests=whole",
+    ),
+}
+"""Two groups that call all labels by other names; groups that swap two labels, hold
+labels unevenly and are tested on all of them."""
 START = ("drift.rounds=[1]",)
 """Groups that differ from the first round on."""
 AFTER = 30
@@ -79,7 +91,7 @@ def run_cell(folder: Path, cell: Cell, name: str, seed: int) -> cfl.Run:
     place = folder / cell.place / name / f"n{cell.samples}-s{seed}"
     if not (place / "summary.json").exists():
         cfl.run(
-            f"experiment=clusters/{cell.situation}",
+            *OTHERS.get(cell.situation, [f"experiment=clusters/{cell.situation}"]),
             *(ONE | TRUE | FOUND)[name],
             *cell.more,
             quiet=True,

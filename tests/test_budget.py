@@ -18,24 +18,24 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 BUDGET: dict[str, int] = {
-    "cfl_flower": 1_207,
+    "cfl_flower": 1_216,
     "cfl_flower/analysis": 1_008,
-    "cfl_flower/client": 1_048,
+    "cfl_flower/client": 1_056,
     "cfl_flower/clustering": 527,
     "cfl_flower/communication": 1_266,
     "cfl_flower/config": 759,
-    "cfl_flower/data": 3_658,
-    "cfl_flower/dropin": 769,
+    "cfl_flower/data": 3_675,
+    "cfl_flower/dropin": 783,
     "cfl_flower/engine": 2_077,
     "cfl_flower/environment": 210,
     "cfl_flower/learning": 1_293,
-    "cfl_flower/models": 952,
-    "cfl_flower/privacy": 65,
+    "cfl_flower/models": 961,
+    "cfl_flower/privacy": 81,
     "cfl_flower/runs": 1_197,
     "cfl_flower/secure": 627,
     "clients": 1_301,
-    "simulations": 4_635,
-    "strategies": 3_023,
+    "simulations": 4_637,
+    "strategies": 3_058,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -47,7 +47,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 43_132
+TESTS = 43_390
 """Lines of all tests."""
 
 

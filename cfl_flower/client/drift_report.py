@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.model_privacy import noise_generator
@@ -20,6 +21,7 @@ from cfl_flower.clustering.representations import (
     parse_vector,
 )
 from cfl_flower.errors import InvalidResultError
+from cfl_flower.settings import require
 from cfl_flower.types import REPORT, FloatArray, IntArray, Result, Scalar, Vector
 
 HELD = "held"
@@ -130,3 +132,17 @@ def count_labels(context: ClientContext) -> DriftReport:
     labels = context.view(context.upcoming).labels
     histogram = label_histogram(labels, context.stream.classes)
     return DriftReport(protect(context, histogram, len(labels)), len(labels))
+
+
+def read_labels(found: ArrayLike, classes: int) -> IntArray:
+    """Return labels as an array, shape (n,).
+
+    Raises `ConfigError` unless they are whole numbers from 0 to ``classes`` - 1.
+    """
+    own = np.asarray(found)
+    allowed = f"a list of whole numbers from 0 to {classes - 1} (classes={classes})"
+    ok = own.ndim == 1 and (own.dtype.kind in "iu" or own.size == 0)
+    require(ok, "labels", own.ravel()[:3].tolist(), allowed)
+    beyond = own[(own < 0) | (own >= classes)]
+    require(beyond.size == 0, "labels", beyond[:3].tolist(), allowed)
+    return own.astype(np.int64)

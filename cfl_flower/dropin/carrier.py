@@ -16,7 +16,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
-from cfl_flower.client.drift_report import ReportRequest
 from cfl_flower.communication.grid import PatientGrid
 from cfl_flower.communication.partial_sums import add_result
 from cfl_flower.communication.results import Results
@@ -26,7 +25,7 @@ from cfl_flower.dropin.terms import Terms
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.mods import ASK, FIRST, NEAR, NEAR_LAMBDA
 from cfl_flower.seeding import generator
-from cfl_flower.types import REPORT, ClientId, Failure, Plan, Task, Vector
+from cfl_flower.types import REPORT, ClientId, Failure, Plan, Result, Task, Vector
 
 log = logging.getLogger(__name__)
 
@@ -146,8 +145,8 @@ class Carrier:
             model = plan.models[task.models[0]] if tests else None
             if task.client in reporting:
                 found.append(self._to_report(plan, task, model, tests))
-                models = task.models if tests else ()
-                self._sent[task.client] = plan, replace(task, models=models)
+                if not tests:
+                    self._sent[task.client] = plan, replace(task, models=())
             elif tests:
                 found.append(self._message("evaluate", model, task))
         asked = [message.metadata.dst_node_id for message in found]
@@ -219,7 +218,7 @@ class Carrier:
                 # A node that cannot test goes on training, as with FedAvg.
                 if phase != "evaluate":
                     results.failures.append(failure)
-                elif alone := reader.report_alone(client, own[0]):
+                elif alone := report_alone(client, own[0]):
                     results.append(alone)
         if reader.counters:
             self.others = middle([*reader.counters.values()])
@@ -230,15 +229,10 @@ class Carrier:
         results.sort_by_client()
         return results
 
-    def find_width(self, timeout: float) -> int:
-        """Ask all nodes to report, and return how many numbers they say.
 
-        A method has to know it before its first round. ``timeout`` is in seconds.
-        """
-        self.discover()
-        tasks = [Task(client) for client in self.clients]
-        kind = self.terms.settings.representation.name
-        plan = Plan(tasks, [], ReportRequest(kind).to_config())
-        messages = self.messages("query", 1, plan)
-        replies = self.grid.send_and_receive(messages, timeout=timeout)
-        return self.reader.learn_width(self.collect(replies, "query"))
+def report_alone(client: ClientId, reply: Message | None) -> Result | None:
+    """Return what a node reports whose test is refused, if it does."""
+    if reply is None or not reply.has_content():
+        return None
+    said: Any = reply.content.config_records.get(ASK, {})
+    return Result(client, 0, metrics=dict(said)) if REPORT in said else None

@@ -105,13 +105,6 @@ class Reader:
         self.replied.append((client, content))
         return Result(client, count, metrics=metrics)
 
-    def report_alone(self, client: ClientId, reply: Message | None) -> Result | None:
-        """Return what a node reports whose test is refused, if it does."""
-        if reply is None or not reply.has_content():
-            return None
-        metrics: dict[str, Any] = dict(reply.content.config_records.get(ASK, {}))
-        return Result(client, 0, metrics=metrics) if REPORT in metrics else None
-
     def _trained(
         self, phase: str, plan: Plan, task: Task, contents: list[RecordDict]
     ) -> Result:

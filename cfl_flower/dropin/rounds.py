@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 from flwr.app import Message, MetricRecord
 
+from cfl_flower.client.drift_report import ReportRequest
 from cfl_flower.communication.results import Results
 from cfl_flower.dropin.carrier import Carrier
 from cfl_flower.engine.rounds import Rounds
@@ -22,9 +23,23 @@ from cfl_flower.engine.services import RunServices
 from cfl_flower.errors import ConfigError, refused
 from cfl_flower.runs.record import ClientRow
 from cfl_flower.settings import require
-from cfl_flower.types import BoolArray, IntArray, Vector
+from cfl_flower.types import BoolArray, IntArray, Plan, Task, Vector
 
 log = logging.getLogger(__name__)
+
+
+def find_width(carrier: Carrier, timeout: float) -> int:
+    """Ask all nodes to report, and return how many numbers they say.
+
+    A method has to know it before its first round. ``timeout`` is in seconds.
+    """
+    carrier.discover()
+    tasks = [Task(client) for client in carrier.clients]
+    kind = carrier.terms.settings.representation.name
+    plan = Plan(tasks, [], ReportRequest(kind).to_config())
+    messages = carrier.messages("query", 1, plan)
+    replies = carrier.grid.send_and_receive(messages, timeout=timeout)
+    return carrier.reader.learn_width(carrier.collect(replies, "query"))
 
 
 class PlainServices(RunServices):

@@ -18,20 +18,20 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from numpy.typing import ArrayLike
 
+from cfl_flower.client.drift_report import read_labels
 from cfl_flower.clustering.algorithms import nearest_centre
 from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.dropin.carrier import Carrier
 from cfl_flower.dropin.layout import Others
-from cfl_flower.dropin.rounds import PlainRounds
+from cfl_flower.dropin.rounds import PlainRounds, find_width
 from cfl_flower.dropin.terms import Terms
 from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.engine.stages.robust_means import RobustMeans
 from cfl_flower.environment.files import make_folder
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import mean_model
-from cfl_flower.mods import read_labels
 from cfl_flower.run_config import RunConfig
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.settings import Natural, Positive, checked, require
@@ -171,7 +171,7 @@ class DropIn(Terms):
         self._open = False
         done, state = self._find_saved()
         if self.reports and state is None:
-            self.carrier.find_width(timeout)
+            find_width(self.carrier, timeout)
         config = self._config(self.carrier.reader.width, num_rounds, timeout)
         fleet = cast(Fleet, self.carrier)
         self.running = self.method(config, fleet, engine=PlainRounds)

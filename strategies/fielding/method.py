@@ -30,7 +30,6 @@ from cfl_flower.clustering.algorithms import (
     choose_clusters,
     cluster_centres,
     grown,
-    number_by_appearance,
 )
 from cfl_flower.clustering.representations import (
     Distance,
@@ -53,13 +52,22 @@ from cfl_flower.state import (
     Weighting,
     no_clusters,
 )
-from cfl_flower.types import ClientId, IntArray, Plan, Result, Task, Vector
+from cfl_flower.types import (
+    ClientId,
+    FloatArray,
+    IntArray,
+    Plan,
+    Result,
+    Task,
+    Vector,
+)
 from strategies.fielding.reclustering import (
     CentreTrigger,
     DriftEvent,
     FieldingState,
     PairwiseTrigger,
     Trigger,
+    cluster_without_single,
     move_drifted,
     recompute_centres,
 )
@@ -152,20 +160,14 @@ def cluster_clients(
     tested = not kind.by_model
     if tested and chance_explains(points, state.counts, settings.significance, noise):
         return np.zeros(len(points), np.int64)
-    distance, scan = settings.distance, settings.scan
-    # Algorithm 3, line 2: K with the largest silhouette.
-    clusters = choose_clusters(points, distance, scan, rng, kind.least_silhouette)
-    single = np.bincount(clusters)[clusters] == 1
-    few = 0 < np.count_nonzero(single) <= len(points) // 5
-    if not (kind.by_model and few):
-        return clusters
-    # What a model says of data has no bound: one report that is far from all makes two
-    # clusters, of itself and of all others. These are clustered without it.
-    clusters[~single] = choose_clusters(
-        points[~single], distance, scan, rng, kind.least_silhouette
-    )
-    clusters[single] = len(points) + np.flatnonzero(single)
-    return number_by_appearance(clusters)
+
+    def choose(points: FloatArray) -> IntArray:
+        # Algorithm 3, line 2: K with the largest silhouette.
+        least = kind.least_silhouette
+        return choose_clusters(points, settings.distance, settings.scan, rng, least)
+
+    # What a model says of data has no bound.
+    return cluster_without_single(points, choose) if kind.by_model else choose(points)
 
 
 class Fielding(ClusteredStrategy):

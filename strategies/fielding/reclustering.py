@@ -8,14 +8,18 @@ wide (Algorithm 4, line 9, with the Delta of Appendix F.2).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from cfl_flower.clustering.algorithms import cluster_centres, nearest_centre
+from cfl_flower.clustering.algorithms import (
+    cluster_centres,
+    nearest_centre,
+    number_by_appearance,
+)
 from cfl_flower.clustering.representations import (
     Distance,
     distances,
@@ -55,6 +59,23 @@ def recompute_centres(
     fresh = cluster_centres(representations, clusters, len(centres))
     # Algorithm 2, line 3.
     return np.where(np.isnan(fresh), centres, fresh)
+
+
+def cluster_without_single(
+    points: FloatArray, choose: Callable[[FloatArray], IntArray]
+) -> IntArray:
+    """Cluster points, (n, L), once more without those that are clusters by themselves.
+
+    One that is far from all makes two clusters, of itself and of all others, whatever
+    groups these have. Up to a fifth of all keep a cluster of their own.
+    """
+    clusters = choose(points)
+    single = np.bincount(clusters)[clusters] == 1
+    if not 0 < np.count_nonzero(single) <= len(points) // 5:
+        return clusters
+    clusters[~single] = choose(points[~single])
+    clusters[single] = len(points) + np.flatnonzero(single)
+    return number_by_appearance(clusters)
 
 
 def mean_centre_distance(centres: FloatArray, distance: Distance) -> float:

@@ -52,7 +52,6 @@ BASES = {"ccfl", "feddag/common", "flexcfl", "stocfl", "stocfl_mnist"}
 STREAMS = {
     *("us_accidents", "flights", "employment", "fedccfa_augmented"),
     *("clusters/all_labels", "clusters/labels", "clusters/two_labels"),
-    *("clusters/two_groups", "clusters/whole"),
     *("labels", "meanings"),
 }
 """Presets of real data, of the authors' code or our own, that no paper's table has."""
