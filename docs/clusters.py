@@ -153,12 +153,7 @@ def compare(folder: Path, situation: str, samples: int, when: int) -> dict[str, 
 def find(folder: Path, cell: Cell) -> str:
     """Return a line of the table of what clusters that a method finds add."""
     one, true = (best_of(folder, cell, kind, SETTLED) for kind in (ONE, TRUE))
-    own = [
-        best_of(folder, cell, (name, f"{name}_ft"), SETTLED)
-        if cell.situation != "whole"
-        else name
-        for name in METHODS
-    ]
+    own = [best_of(folder, cell, (name, f"{name}_ft"), SETTLED) for name in METHODS]
     words = [gain(folder, cell, one, other, SETTLED)[1] for other in (true, *own)]
     _, _, (score, _) = gain(folder, cell, one, true, SETTLED)
     from_start = "yes" if cell.more or cell.situation == "two_groups" else "no"

@@ -24,8 +24,8 @@ BUDGET: dict[str, int] = {
     "cfl_flower/clustering": 527,
     "cfl_flower/communication": 1_266,
     "cfl_flower/config": 759,
-    "cfl_flower/data": 3_675,
-    "cfl_flower/dropin": 783,
+    "cfl_flower/data": 3_680,
+    "cfl_flower/dropin": 781,
     "cfl_flower/engine": 2_077,
     "cfl_flower/environment": 210,
     "cfl_flower/learning": 1_293,
@@ -35,7 +35,7 @@ BUDGET: dict[str, int] = {
     "cfl_flower/secure": 627,
     "clients": 1_301,
     "simulations": 4_637,
-    "strategies": 3_058,
+    "strategies": 3_064,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -47,7 +47,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 43_390
+TESTS = 43_409
 """Lines of all tests."""
 
 

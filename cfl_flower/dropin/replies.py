@@ -87,8 +87,7 @@ class Reader:
         if question is None:
             # Nodes report their number of samples when they have trained.
             return Result(client, 1)
-        silent = client in self.silent
-        content = RecordDict() if silent else content_of(replies[0])
+        content = RecordDict() if client in self.silent else content_of(replies[0])
         return Result(client, 1, metrics=self._said(client, content, question))
 
     def _tested(self, task: Task, content: RecordDict) -> Result:
@@ -98,7 +97,7 @@ class Reader:
         if metrics.pop(FIRST, False):
             self.lost.add(client)
         if failed := metrics.pop(FAILED, None):
-            raise InvalidResultError("node", str(failed)[:200])
+            raise InvalidResultError("node", hinted(str(failed)[:200]))
         if not (task.models or content.metric_records):
             return Result(client, 0, metrics=metrics)
         count = self._samples(content)
@@ -169,8 +168,8 @@ class Reader:
         share = self.terms.settings.representation.has_labels / self.width
         return DriftReport(np.full(self.width, share, np.float32), 0).to_metrics()
 
-    def learn_width(self, results: Iterable[Result]) -> int:
-        """Return how many numbers the mods report, and know it from now on.
+    def learn_width(self, results: Iterable[Result]) -> None:
+        """Know from now on how many numbers the mods report.
 
         What most say, so that one liar cannot make all others wrong. If none reports,
         all nodes are alike, whatever the number.
@@ -179,7 +178,6 @@ class Reader:
         reports = [each.metrics.get(REPORT) for each in own]
         lengths = [len(each) // 4 for each in reports if isinstance(each, bytes)]
         self.width = max(lengths, key=lengths.count, default=self.width)
-        return self.width
 
     def leave_out_odd_metrics(self) -> Iterator[tuple[ClientId, set[str]]]:
         """Leave out metrics that not two thirds of nodes send, of a length and finite.
@@ -224,9 +222,12 @@ def content_of(reply: Message | None) -> RecordDict:
         raise InvalidResultError("node", detail)
     if not reply.has_error():
         return reply.content
-    said = last_sentence(reply)
-    hints = [f": {hint}" for words, hint in HINTS.items() if words in said]
-    raise InvalidResultError("node", "".join([said, *hints]))
+    raise InvalidResultError("node", hinted(last_sentence(reply)))
+
+
+def hinted(said: str) -> str:
+    """Return what a node says of its error, with what helps."""
+    return said + "".join(f": {HINTS[words]}" for words in HINTS if words in said)
 
 
 def metric_form(content: RecordDict) -> frozenset[tuple[str, int]]:

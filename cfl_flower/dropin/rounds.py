@@ -28,8 +28,8 @@ from cfl_flower.types import BoolArray, IntArray, Plan, Task, Vector
 log = logging.getLogger(__name__)
 
 
-def find_width(carrier: Carrier, timeout: float) -> int:
-    """Ask all nodes to report, and return how many numbers they say.
+def find_width(carrier: Carrier, timeout: float) -> None:
+    """Ask all nodes to report, so that their reader knows how many numbers they say.
 
     A method has to know it before its first round. ``timeout`` is in seconds.
     """
@@ -39,7 +39,7 @@ def find_width(carrier: Carrier, timeout: float) -> int:
     plan = Plan(tasks, [], ReportRequest(kind).to_config())
     messages = carrier.messages("query", 1, plan)
     replies = carrier.grid.send_and_receive(messages, timeout=timeout)
-    return carrier.reader.learn_width(carrier.collect(replies, "query"))
+    carrier.reader.learn_width(carrier.collect(replies, "query"))
 
 
 class PlainServices(RunServices):

@@ -89,24 +89,25 @@ def capped_means(points: FloatArray, counts: FloatArray) -> FloatArray:
     """Return clients' class means, (m, L, D), none much longer than the others' of it.
 
     Means of one class are of about the same length. One that is `LONGEST` times as
-    long as the median of those with samples, (m, L), would be the anchor alone.
+    long as the median of those with samples, (m, L), would be the anchor alone. A mean
+    of zeros says nothing of their length.
     """
     lengths = np.linalg.norm(points.astype(np.float64), axis=2)
-    bounds = LONGEST * typical(lengths, counts > 0)
+    bounds = LONGEST * typical(lengths, (counts > 0) & (lengths > 0))
     shares = np.minimum(1, bounds / np.where(lengths > 0, lengths, 1))
     return (points * shares[:, :, None]).astype(np.float32)
 
 
 def capped_lengths(vectors: Sequence[Vector]) -> list[Vector]:
-    """Return vectors, (d,) each, none longer (L2) than `FAR` times their median.
+    """Return vectors, (d,) each, none longer (L2) than `FAR` times the `typical` one.
 
     Examples
     --------
     >>> [each.tolist() for each in capped_lengths(np.float32([[1], [2], [3000]]))]
     [[1.0], [2.0], [20.0]]
     """
-    lengths = [float(np.linalg.norm(each.astype(np.float64))) for each in vectors]
-    bound = FAR * float(np.median(lengths)) or np.inf
+    lengths = np.array([np.linalg.norm(each.astype(np.float64)) for each in vectors])
+    bound = FAR * float(typical(lengths, lengths > 0))
     return [clip(each, bound).astype(np.float32) for each in vectors]
 
 

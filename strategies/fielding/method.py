@@ -166,8 +166,9 @@ def cluster_clients(
         least = kind.least_silhouette
         return choose_clusters(points, settings.distance, settings.scan, rng, least)
 
-    # What a model says of data has no bound.
-    return cluster_without_single(points, choose) if kind.by_model else choose(points)
+    # What a model says of data has no bound. As printed, Algorithm 3 clusters once.
+    unbounded = kind.by_model and settings.scan.substantial > 0
+    return cluster_without_single(points, choose) if unbounded else choose(points)
 
 
 class Fielding(ClusteredStrategy):

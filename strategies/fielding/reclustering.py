@@ -64,18 +64,23 @@ def recompute_centres(
 def cluster_without_single(
     points: FloatArray, choose: Callable[[FloatArray], IntArray]
 ) -> IntArray:
-    """Cluster points, (n, L), once more without those that are clusters by themselves.
+    """Cluster points, (n, L), again without those that are clusters by themselves.
 
     One that is far from all makes two clusters, of itself and of all others, whatever
     groups these have. Up to a fifth of all keep a cluster of their own.
     """
-    clusters = choose(points)
-    single = np.bincount(clusters)[clusters] == 1
-    if not 0 < np.count_nonzero(single) <= len(points) // 5:
-        return clusters
-    clusters[~single] = choose(points[~single])
-    clusters[single] = len(points) + np.flatnonzero(single)
-    return number_by_appearance(clusters)
+    count = len(points)
+    rest = np.arange(count)
+    while True:
+        clusters = choose(points[rest])
+        several = np.bincount(clusters)[clusters] > 1
+        alone = count - np.count_nonzero(several)
+        if several.all() or alone > count // 5:
+            break
+        rest = rest[several]
+    found = count + np.arange(count)
+    found[rest] = clusters
+    return number_by_appearance(found)
 
 
 def mean_centre_distance(centres: FloatArray, distance: Distance) -> float:

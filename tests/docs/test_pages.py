@@ -11,6 +11,7 @@ import cfl_flower
 from cfl_flower.config.overrides import CONF
 from cfl_flower.engine.stages import STAGES
 from tests.conftest import SYSTEMS, sample
+from tests.docs import facts
 from tests.docs.settings_tables import OTHER_PAGES, PAGES, updated_page
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,17 @@ def find(path: str) -> Any:
 @pytest.mark.parametrize("name", PATHS)
 def test_every_name_of_the_page_exists(name):
     assert find(name) is not None
+
+
+@pytest.mark.parametrize("path", facts.PAGES, ids=lambda path: path.name)
+def test_a_table_begins_after_an_empty_line(path):
+    """Python-Markdown, which makes the site, takes others for a paragraph."""
+    text = path.read_text(encoding="utf-8")
+    lines = re.sub(
+        r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL
+    ).splitlines()
+    rules = [n for n, line in enumerate(lines) if re.fullmatch(r" *\|[\s:|-]+\|", line)]
+    assert [lines[n - 2] for n in rules if n > 1 and lines[n - 2].strip()] == []
 
 
 def test_every_package_of_cfl_flower_has_a_row():

@@ -43,6 +43,9 @@ def test_a_class_mean_is_at_most_twice_as_long_as_the_others_of_its_class():
     assert found[[0, 2]].tolist() == [[[3, 4], [0, 1]], [[0, 5.5], [0, 2]]]
     assert found[1].ravel() == pytest.approx([6.6, -8.8, -2, 0])
     assert found.dtype == np.float32
+    # Zeros say nothing of lengths.
+    points[1] = 0
+    assert np.array_equal(capped_means(points, counts)[counts > 0], points[counts > 0])
 
 
 def test_one_client_s_huge_class_means_cost_the_others_nothing(run_small, monkeypatch):

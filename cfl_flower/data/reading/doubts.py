@@ -28,8 +28,12 @@ them is no chance."""
 SHOWN = 5
 """Inputs of which a line says so."""
 
-MOMENT = re.compile(r"\d{4}-\d\d?-\d\d?(?!\d)|\d\d?([./-])\d\d?\1\d|\d\d?:\d\d")
-"""How a date or a time of day begins."""
+MOMENT = re.compile(
+    r"(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3(\d{4}|\d\d))(?![.\d])"
+    r"|\d\d?:\d\d(:\d\d)?( ?[ap]m)?$",
+    re.IGNORECASE,
+)
+"""How a date begins, or a time of day."""
 
 MANY = 1000
 """Samples of which one tells the scale."""
@@ -127,8 +131,8 @@ def dates(inputs: Sequence[Input]) -> list[str]:
     """Return a line for each column of dates or times that was read as categories."""
     found = []
     for name, of in groupby(inputs, lambda each: each["column"]):
-        texts = [each.get("category", "") for each in of]
-        if all(map(MOMENT.match, texts)):
+        texts = [each["category"] for each in of if each.get("category")]
+        if texts and all(map(MOMENT.match, texts)):
             found.append(
                 f"column {name}: its {len(texts)} dates or times are categories, an "
                 "input each; name it in dataset.time, or others in dataset.features"

@@ -276,8 +276,9 @@ class InferredDataset(FileDataset):
         if not len(strange):
             return []
         y = parts["test"]["y"]
-        told = f"{', '.join(names[strange][:SHOWN])} in the test set is in no training"
-        return [f"class {told} sample: {np.isin(y, strange).sum()} of {len(y)} samples"]
+        told = "classes in the test set without training samples"
+        shown = ", ".join(names[strange][:SHOWN])
+        return [f"{told}: {shown} ({np.isin(y, strange).sum()} of {len(y)} samples)"]
 
     def require_below(self, data_dir: str) -> None:
         """Require that a device's settings name its own files, and what it can have."""

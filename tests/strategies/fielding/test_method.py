@@ -122,7 +122,7 @@ def test_clients_that_differ_by_chance_are_one_cluster(significance, one, tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["embedding", "gradient"])
-@pytest.mark.parametrize("far", [(), (3,), (3, 9)])
+@pytest.mark.parametrize("far", [(), (3,), (3, 9), (3, 9, 10)])
 def test_reports_far_from_all_do_not_hide_the_clusters_of_others(kind, far, tmp_path):
     fielding = strategy(
         tmp_path, f"strategy/representation={kind}", "model=mlp", "clients=20"
@@ -130,8 +130,9 @@ def test_reports_far_from_all_do_not_hide_the_clusters_of_others(kind, far, tmp_
     rng = np.random.default_rng(0)
     group = np.arange(20) % 4
     points = np.eye(4, 32)[group] + 0.01 * rng.normal(size=(20, 32))
-    for client in far:
-        points[client] = 9 * rng.normal(size=32)
+    for place, client in enumerate(far):
+        # The farther hides the nearer.
+        points[client] = 3.0 ** (place + 1) * rng.normal(size=32)
     fielding.state.representations = points
     fielding.state.counts = np.full(20, 50)
     found = cluster_clients(fielding.state, fielding.settings, rng)
