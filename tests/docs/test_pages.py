@@ -45,7 +45,9 @@ def test_a_table_begins_after_an_empty_line(path):
     lines = re.sub(
         r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL
     ).splitlines()
-    rules = [n for n, line in enumerate(lines) if re.fullmatch(r" *\|[\s:|-]+\|", line)]
+    rules = [
+        n for n, line in enumerate(lines) if re.fullmatch(r" *\|[\s:|]*-[\s:|-]*", line)
+    ]
     assert [lines[n - 2] for n in rules if n > 1 and lines[n - 2].strip()] == []
 
 
