@@ -42,12 +42,10 @@ def test_every_name_of_the_page_exists(name):
 def test_a_table_begins_after_an_empty_line(path):
     """Python-Markdown, which makes the site, takes others for a paragraph."""
     text = path.read_text(encoding="utf-8")
-    lines = re.sub(
-        r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL
-    ).splitlines()
-    rules = [
-        n for n, line in enumerate(lines) if re.fullmatch(r" *\|[\s:|]*-[\s:|-]*", line)
-    ]
+    code = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+    lines = code.sub("", text).splitlines()
+    rule = re.compile(r" *\|[\s:|]*-[\s:|-]*")
+    rules = [n for n, line in enumerate(lines) if rule.fullmatch(line)]
     assert [lines[n - 2] for n in rules if n > 1 and lines[n - 2].strip()] == []
 
 
