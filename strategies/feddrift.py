@@ -32,7 +32,7 @@ from cfl_flower.engine.method import (
     with_all_models,
 )
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.privacy.clipping import capped_counts, typical
+from cfl_flower.privacy.clipping import capped_counts, capped_losses
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task
@@ -93,20 +93,6 @@ def model_distances(losses: FloatArray, samples: FloatArray) -> FloatArray:
     gaps[:, ~measured] = np.inf
     np.fill_diagonal(gaps, 0)
     return gaps
-
-
-def capped_tables(
-    losses: FloatArray, samples: FloatArray, cap: float | None
-) -> FloatArray:
-    """Return losses, (m, K, K), of which none is far above the others' of its entry.
-
-    A loss counts for at most ``cap`` times the median of those who have samples,
-    (m, K), of the data in question (of two, the smaller), or for ``cap`` nats.
-    """
-    if cap is None:
-        return losses
-    has = np.broadcast_to(samples[:, :, None] > 0, losses.shape)
-    return np.minimum(losses, cap * np.maximum(1, typical(losses, has)))
 
 
 def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
@@ -244,7 +230,9 @@ class FedDrift(ClusteredStrategy):
         kept = Results(results[place] for place in old.tolist())
         super().absorb_train(server_round, kept)
         # Lines 12 to 16.
-        losses = capped_tables(losses, samples, self.settings.weight_cap)
+        # As one's huge loss would decide alone which models merge.
+        has = np.broadcast_to(samples[:, :, None] > 0, losses.shape)
+        losses = capped_losses(losses, self.settings.weight_cap, has)
         merged = merge_closest(model_distances(losses, samples), self.settings.delta)
         record.reclustered = int(merged.max()) + 1 < len(state.models)
         if record.reclustered:

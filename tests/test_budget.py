@@ -30,12 +30,12 @@ BUDGET: dict[str, int] = {
     "cfl_flower/environment": 210,
     "cfl_flower/learning": 1_293,
     "cfl_flower/models": 961,
-    "cfl_flower/privacy": 81,
+    "cfl_flower/privacy": 84,
     "cfl_flower/runs": 1_197,
     "cfl_flower/secure": 627,
     "clients": 1_301,
     "simulations": 4_637,
-    "strategies": 3_064,
+    "strategies": 3_058,
 }
 """Code lines of each room; `cfl_flower` has the modules at its top."""
 
@@ -47,7 +47,7 @@ SINGLE_IMPORTERS = 64
 """Modules that one other module imports."""
 TYPE_CHECKING = 8
 """Files that import something only for its type."""
-TESTS = 43_409
+TESTS = 43_410
 """Lines of all tests."""
 
 

@@ -56,15 +56,19 @@ def capped_counts(counts: FloatArray, cap: float | None) -> FloatArray:
     return np.minimum(counts, cap * typical)
 
 
-def capped_losses(losses: FloatArray, cap: float | None) -> FloatArray:
-    """Return clients' losses, (m,), limited to ``cap`` times the median, or to ``cap``.
+def capped_losses(
+    losses: FloatArray, cap: float | None, there: BoolArray | None = None
+) -> FloatArray:
+    """Return losses of clients, (m, ...), up to ``cap`` times the median, or ``cap``.
 
     Small losses of most clients do not limit what another one, with a cross-entropy of
-    a few nats, may have.
+    a few nats, may have. Where only some are ``there``, the median is the `typical` one
+    of theirs, entry by entry.
     """
     if cap is None:
         return losses
-    return np.minimum(losses, cap * max(1.0, float(np.median(losses))))
+    usual = np.median(losses) if there is None else typical(losses, there)
+    return np.minimum(losses, cap * np.maximum(1.0, usual))
 
 
 def typical(values: FloatArray, there: BoolArray) -> FloatArray:

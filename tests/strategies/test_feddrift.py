@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
+from cfl_flower.privacy.clipping import capped_losses
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Result
 from strategies import feddrift
 from strategies.feddrift import (
     NEW,
     FedDrift,
-    capped_tables,
     merge_closest,
     model_distances,
 )
@@ -168,10 +168,11 @@ def test_a_claimed_loss_counts_for_the_cap_at_most():
     losses[:, 0] = [[0.1, 8], [1000, 1000], [7, 7]]
     losses[:, 1] = [[50, 50], [50, 50], [30, 40]]
     samples = np.array([[4.0, 0], [4, 0], [0, 4]])
-    told = capped_tables(losses, samples, 5)
+    has = np.broadcast_to(samples[:, :, None] > 0, losses.shape)
+    told = capped_losses(losses, 5, has)
     assert told[:2, 0].tolist() == [[0.1, 8], [5, 40]]
     assert told[2, 1].tolist() == [30, 40]
-    assert capped_tables(losses, samples, None) is losses
+    assert capped_losses(losses, None, has) is losses
 
 
 def test_one_claim_of_huge_losses_merges_no_models(server):
